@@ -24,6 +24,7 @@ DAG_IDS = {
     "autopilot_tabular": "autopilot_tabular.py",
     "tune_mapped": "tune_mapped.py",
     "compare_strategies": "compare_strategies.py",
+    "train_own_script": "train_own_script.py",
 }
 PIPELINE_TASKS = [
     *("preflight", "shard", "tune", "train", "evaluate", "register", "report", "outcome"),
@@ -39,6 +40,7 @@ TASKS = dict.fromkeys(PIPELINES, MONITORED_TASKS) | {
     "plan_training": ["plan"],
     "autopilot_tabular": AUTOML_TASKS,
     "compare_strategies": ["preflight", "shard", "plan", "cells", "report", "outcome"],
+    "train_own_script": [each for each in MONITORED_TASKS if each not in {"shard", "tune"}],
     "tune_mapped": [*PIPELINE_TASKS[:2], *ROUNDS, *PIPELINE_TASKS[2:]],
 }
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]

@@ -314,7 +314,7 @@ def keep_budget(budget: float | None, cost: RunCost, *, cheaper: Callable[[], st
     """Check that a run keeps its budget in USD; None is no bound.
 
     Raises:
-        BudgetExceededError: it could cost more; `cheaper` says what to change.
+        BudgetExceededError: it could cost more; `cheaper` returns the change that helps.
     """
     needed = cost.known_usd
     if budget is None or needed <= budget:

@@ -18,10 +18,13 @@ MOST_SKIPPED_STEPS = 5  # likewise
 def facts_of(conf: Mapping[str, Any]) -> Facts:
     """Return what a run's conf (`RunConf` as JSON) says that its log does not.
 
+    The hyperparameters of an own script (`ScriptConf`, which has no model) have meanings that nobody here knows.
+
     A peak that is scaled with the batch, that a search chose, or that a retry after a rule's stop lowers, is not the
     conf's.
     """
-    settings = {**conf, **(conf.get("hyperparameters") or {})}
+    further = (conf.get("hyperparameters") or {}) if "model" in conf else {}
+    settings = {**conf, **further}
     others = ("reference_batch_size", "tune", "on_rule_stop")
     is_declared = not any(settings.get(each) for each in others)
     batch, length = settings.get("global_batch_size"), settings.get("sequence_length")

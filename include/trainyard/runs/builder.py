@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, total_usd
 from trainyard.runs.record import (
     STOPPED_BY_RULE,
+    SUCCEEDED,
     DatasetRecord,
     JobRecord,
     RunRecord,
@@ -197,7 +198,7 @@ def _status(
     if verdict is not None:
         return STOPPED_BY_RULE
     is_over = all(task.state in {"success", "skipped", "removed"} for task in tasks)
-    return "succeeded" if tasks and is_over else "running"
+    return SUCCEEDED if tasks and is_over else "running"
 
 
 def _dataset(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FORMAT = "trainyard-run"
 STOPPED_BY_RULE = "stopped by a rule"
+SUCCEEDED = "succeeded"
 VERSION = 1
 
 

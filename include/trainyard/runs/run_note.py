@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainyard.errors import shortened
-from trainyard.runs.record import STOPPED_BY_RULE
+from trainyard.runs.record import STOPPED_BY_RULE, SUCCEEDED
 from trainyard.units import format_usd
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trainyard.runs.record import RunRecord
 
 _LONGEST = 500
+_MOST_METRICS = 3
 
 
 def run_note(record: RunRecord) -> str:
@@ -35,9 +36,18 @@ def _verdict(record: RunRecord) -> str:
 
 
 def _result(record: RunRecord) -> Iterator[str]:
-    loss = (record.evaluation.get("metrics") or {}).get("test_loss")
-    if loss is not None:
-        yield f"test loss {loss:.4g}"
+    metrics = record.evaluation.get("metrics") or {}
+    if metrics.get("test_loss") is not None:
+        metrics = {"test_loss": metrics["test_loss"]}
+    for name, value in list(metrics.items())[:_MOST_METRICS]:
+        if value is not None:
+            yield f"{name.replace('_', ' ')} {value:.4g}"
+    if (
+        record.conf.get("register_when")
+        and record.status == SUCCEEDED
+        and not record.model_package_arn
+    ):
+        yield f"not registered: needs {record.conf['register_when']}"
     if record.model_package_arn:
         group, _, version = record.model_package_arn.rpartition("/")
         yield f"model {group.rpartition('/')[2]} version {version}"

@@ -36,8 +36,7 @@ class BaseRunConf:
         rules: what judges the training, as trainyard.rules.configuration reads it; empty = every rule, robust profile.
         debugger: who judges by those of the rules that SageMaker has: "own" evaluator, or the "service" if it can.
         watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
-            rule says nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
-        on_rule_stop: what follows a stop, as trainyard.rules.rule_retry reads it; empty = nothing.
+            rule names nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
         rules_poll_interval_s: between two looks of theirs; None = as the connection says, or 15.
         notifications: the SNS topic that is told of spot, rules, failure and budget; None = nobody is.
         monitoring: alarms and a dashboard in CloudWatch while it trains; None = neither.
@@ -62,7 +61,6 @@ class BaseRunConf:
     debugger: str = "own"
     watch_rules: bool = True
     on_rule_error: str = "stop"
-    on_rule_stop: Mapping[str, Any] = field(default_factory=dict)
     rules_poll_interval_s: float | None = None
     notifications: Notifications | None = None
     monitoring: Monitoring | None = None

@@ -38,6 +38,7 @@ class RunConf(BaseRunConf):
             hyperparameter `compile` follows likewise (`is_compiled`).
         strategy: `ddp` (train_ddp.py: whole copies) or `fsdp` (train_fsdp.py: state and layers spread over ranks, by
             its own hyperparameters). "auto" is resolved by trainyard.planning.auto_plan, before a conf is read.
+        on_rule_stop: what follows a stop by a rule, as trainyard.rules.rule_retry reads it; empty = nothing.
         tune: whether a search chooses hyperparameters before the training, which takes the winner's. What it varies and
             how is in the fields that begin with `tuning_`; `search_of` fills in their defaults.
         tuning_ranges: hyperparameter to range (`read_ranges`); empty = `default_ranges`.
@@ -79,6 +80,7 @@ class RunConf(BaseRunConf):
     eval_interval: int = 50
     checkpoint_interval: int = 0
     early_stopping_patience: int = 0
+    on_rule_stop: Mapping[str, Any] = field(default_factory=dict)
     tune: bool = False
     tuning_strategy: str = "Bayesian"
     tuning_max_jobs: int = 12

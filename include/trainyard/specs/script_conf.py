@@ -89,7 +89,7 @@ class ScriptConf(BaseRunConf):
 
     @property
     def condition(self) -> RegisterCondition | None:
-        """What the model must reach to be registered; None if nothing."""
+        """The figure that the model must reach to be registered; None if it need not."""
         if self.register_when is None:
             return None
         return RegisterCondition.read(self.register_when, where="register_when")

@@ -98,16 +98,25 @@ def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
     if refused := _local_refusals(clients, source, where="source"):
         yield from refused
     elif source.startswith("s3://"):
-        missing = Finding(where="source", what="there is no object with bytes below it", got=source)
-        yield from _unless_there(
-            partial(_has_bytes, clients, source), missing=missing, absent=_NO_BUCKET
-        )
+        yield from channel_findings(clients, source, where="source")
     elif "://" in source:
         yield Finding(
             where="source", what="is of an unknown kind", got=source, allowed="a path or s3://..."
         )
     else:
         yield from _path_findings(Path(source).expanduser())
+
+
+def channel_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[Finding]:
+    """Yield that there is nothing below the S3 address of a channel."""
+    missing = Finding(where=where, what="there is no object with bytes below it", got=uri)
+    yield from _unless_there(partial(_has_bytes, clients, uri), missing=missing, absent=_NO_BUCKET)
+
+
+def object_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[Finding]:
+    """Yield that there is no object at an S3 address."""
+    missing = Finding(where=where, what="does not exist", got=uri)
+    yield from _unless_there(partial(_is_object, clients, uri), missing=missing, absent=_NO_BUCKET)
 
 
 def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
-    """Return what would keep the entry point from starting: missing, not Python, or an import of its own missing.
+    """Return what would keep the entry point from starting: missing, no valid Python, or an import of its own missing.
 
-    Follows the imports of modules that lie in the source folder; what the image has to provide is
-    not judged.
+    Follows the imports of modules that lie in the source folder; what the image has to provide is not judged, nor is
+    the content of a script in another language.
     """
     script = source_dir / entry_point
     if not source_dir.is_dir():
@@ -32,6 +32,8 @@ def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
                 allowed=there,
             )
         ]
+    if script.suffix != ".py":
+        return []
     return list(_module_findings(source_dir, script, seen=set()))
 
 

@@ -61,6 +61,8 @@ def subtitle(record: RunRecord) -> str:
     parts = []
     if conf.get("model"):
         parts.append(f"model {conf['model']}")
+    if conf.get("entry_point"):
+        parts.append(str(conf["entry_point"]))
     if record.dataset and record.dataset.source_bytes:
         parts.append(f"{format_bytes(record.dataset.source_bytes)} of {_source(record)}")
     if job and job.instance_type:
@@ -247,8 +249,14 @@ def evaluation_rows(record: RunRecord) -> list[Row]:
     planned = record.plan.get("evaluation") or {}
     rows += [("measured on", planned.get("reason"))] if metrics else []
     if any(each.task_id == "evaluate" and each.state == "skipped" for each in record.tasks):
-        rows += [("not measured", "the training ended before its last step; not registered")]
+        rows += [("not measured", _why_not_measured(record))]
     return _present(rows)
+
+
+def _why_not_measured(record: RunRecord) -> str:
+    if record.conf.get("entry_point") and record.verdict is None:
+        return "the run names no evaluation_entry_point"
+    return "the training ended before its last step; not registered"
 
 
 def conf_rows(record: RunRecord) -> list[Row]:

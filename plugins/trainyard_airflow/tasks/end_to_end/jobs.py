@@ -16,11 +16,13 @@ from trainyard.specs.service_debugger import Debugger
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard.specs.tuning_job import HyperbandResources, SearchStrategy, TuningJobSpec
 from trainyard.task_ids import TaskId
+from trainyard_airflow.tasks.shared.cluster import training_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainyard.planning.evaluation_plan import EvaluationPlan
+    from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.run_conf import RunConf
     from trainyard.specs.run_conf_tuning import SearchSettings
     from trainyard_airflow.tasks.shared.run_paths import RunPaths
@@ -131,12 +133,7 @@ def training_spec(
         code_location=paths.code,
         hyperparameters=hyperparameters,
         distribution={"torch_distributed": {"enabled": True, **_processes(conf)}},
-        **_capacity(conf),
-        volume_size=conf.volume_size_gb,
-        max_run=conf.max_run_s,
-        heartbeat_timeout_s=conf.heartbeat_timeout_s,
-        max_quota_wait_s=conf.max_quota_wait_s,
-        max_retry_attempts=conf.max_retry_attempts or None,
+        **training_cluster(conf),
         budget_usd=budget_usd,
         inputs={name: f"{dataset_uri}/{name}/" for name in splits},
         checkpoint_s3_uri=paths.checkpoints(task_id),
@@ -150,7 +147,7 @@ def _processes(conf: RunConf) -> dict[str, int]:
     )
 
 
-def with_judge(spec: TrainingJobSpec, conf: RunConf) -> TrainingJobSpec:
+def with_judge(spec: TrainingJobSpec, conf: BaseRunConf) -> TrainingJobSpec:
     """Return the training with the rules by which the service is to judge it, where the conf asks for that.
 
     Raises:
@@ -320,7 +317,7 @@ def _evaluation_job(
     return ProcessingJobSpec(
         role=role,
         instance_type=plan.instance_type,
-        image_uri=_evaluation_image(conf, training, plan.instance_type),
+        image_uri=evaluation_image(conf, training, plan.instance_type),
         command=_command(plan.num_processes),
         entry_point=EVALUATION_ENTRY_POINT,
         source_dir=SHIPPED,
@@ -354,27 +351,12 @@ def _command(num_processes: int) -> tuple[str, ...]:
     return ("python3", *launcher, f"--nproc-per-node={num_processes}")
 
 
-def _evaluation_image(conf: RunConf, training: Mapping[str, Any], instance_type: str) -> str | None:
+def evaluation_image(
+    conf: BaseRunConf, training: Mapping[str, Any], instance_type: str
+) -> str | None:
     """Return the image of the training; None, so that it is looked up, if that is made for other devices."""
     types = catalogue().types
     trained_on = types.get(str(training.get("instance_type")))
     kinds = {each.num_accelerators > 0 for each in (trained_on, types[instance_type]) if each}
     is_other = conf.image_uri is None and len(kinds) > 1
     return None if is_other else training.get("image_uri") or conf.image_uri
-
-
-def _capacity(conf: RunConf) -> dict[str, Any]:
-    """Return what the job runs on: the ladder if there is one, else its one rung."""
-    if conf.capacity_ladder:
-        return {
-            "capacity_ladder": conf.capacity_ladder,
-            "instance_count": conf.instance_count,
-            "max_wait": conf.max_wait_s if conf.may_use_spot else None,
-        }
-    is_spot = conf.use_spot_instances
-    return {
-        "instance_type": conf.instance_type,
-        "instance_count": conf.instance_count,
-        "use_spot_instances": is_spot,
-        "max_wait": (conf.max_wait_s or 2 * conf.max_run_s) if is_spot else None,
-    }

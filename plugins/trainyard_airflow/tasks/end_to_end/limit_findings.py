@@ -14,7 +14,7 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard.specs.run_conf import RunConf
@@ -29,8 +29,6 @@ def limit_findings(
 
     A search's trials are like the training.
     """
-    from trainyard_airflow.jobs.job_code import job_image  # a DAG file imports this module
-
     limits = clients.job_limits
     if conf.shard_instance_count and Required.ENABLE_NETWORK_ISOLATION in limits.required:
         yield Finding(
@@ -41,9 +39,19 @@ def limit_findings(
             next_step="set it to 0, so that the worker shards",
         )
     yield from limits.bucket_findings([conf.source, conf.tokenizer])
+    yield from job_limit_findings(clients, _jobs(conf, bucket=bucket, role=role))
+
+
+def job_limit_findings(
+    clients: AwsClients, jobs: Iterable[TrainingJobSpec | ProcessingJobSpec]
+) -> Iterator[Finding]:
+    """Yield what the connection's limits refuse of these jobs; the same of several jobs once."""
+    from trainyard_airflow.jobs.job_code import job_image  # a DAG file imports this module
+
+    limits = clients.job_limits
     findings = (
         finding
-        for job in _jobs(conf, bucket=bucket, role=role)
+        for job in jobs
         for finding in limits.findings(
             clients.job_defaults.of(job), image_uri=job_image(job, region=clients.region)
         )
@@ -51,12 +59,21 @@ def limit_findings(
     yield from dict.fromkeys(findings)
 
 
+def on_every_rung(training: TrainingJobSpec) -> Iterator[TrainingJobSpec]:
+    """Yield the training as it is on each rung of its capacity ladder; itself without one."""
+    from trainyard_airflow.jobs.ladder import rungs_of, spec_on_rung  # a DAG file imports this
+
+    if training.capacity_ladder:
+        yield from (spec_on_rung(training, rung) for rung in rungs_of(training))
+    else:
+        yield training
+
+
 def _jobs(
     conf: RunConf, *, bucket: str, role: str
 ) -> Iterator[TrainingJobSpec | ProcessingJobSpec]:
     """Yield the run's jobs with stand-ins for what earlier tasks will return."""
     from trainyard.specs.processing_job import ProcessingJobSpec  # a DAG file imports this module
-    from trainyard_airflow.jobs.ladder import rungs_of, spec_on_rung  # likewise
 
     paths = RunPaths(bucket=bucket, prefix=conf.prefix, dag_id="dag", run_id="run")
     dataset_uri = f"{paths.root}/dataset"
@@ -69,10 +86,7 @@ def _jobs(
             code_location=paths.code,
         )
     training = training_spec(conf, paths=paths, dataset_uri=dataset_uri, role=role, task_id="train")
-    if training.capacity_ladder:
-        yield from (spec_on_rung(training, rung) for rung in rungs_of(training))
-    else:
-        yield training
+    yield from on_every_rung(training)
     for each in conf.rungs:
         trained = {
             "job_name": "job",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainyard.planning.linter.linter import lint
 from trainyard.specs.run_conf import readable_conf
@@ -12,10 +12,14 @@ from trainyard_airflow.tasks.end_to_end.jobs import training_spec, with_judge
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from trainyard.errors import Finding
+    from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.run_conf import RunConf
+    from trainyard.specs.training_job import TrainingJobSpec
+
+C = TypeVar("C", bound="BaseRunConf")
 
 # The job's addresses, of which the linter reads none.
 UNSET_PATHS = RunPaths(bucket="bucket", prefix="prefix", dag_id="dag", run_id="run")
@@ -28,23 +32,35 @@ def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
 
     Nothing of fields that cannot be read.
     """
-    from trainyard.rules.configuration import rules_findings
     from trainyard.rules.rule_retry import retry_findings
-    from trainyard.rules.service_rules import service_findings, unwatched_findings
 
     conf = readable_conf(params)  # `plan_run` reports what is not
     if conf is None:
         return ()
+    return (*training_findings(conf, _unset_training), *retry_findings(conf.on_rule_stop))
+
+
+def training_findings(conf: C, training: Callable[[C], TrainingJobSpec]) -> tuple[Finding, ...]:
+    """Return what AWS would refuse, ignore or do badly about a training, errors first, and rules that there are not.
+
+    Args:
+        conf: of the run.
+        training: makes its job of the conf.
+    """
+    from trainyard.rules.configuration import rules_findings
+    from trainyard.rules.service_rules import service_findings, unwatched_findings
+
     wrong = rules_findings(conf.rules) or tuple(service_findings(conf.debugger, conf.rules))
     # Who judges by them is linted where they can be read.
-    linted = conf_findings(replace(conf, debugger=Debugger.OWN) if wrong else conf)
+    judged = replace(conf, debugger=Debugger.OWN) if wrong else conf
+    linted = lint(with_judge(training(judged), judged))
     unwatched = unwatched_findings(conf.debugger, is_watched=conf.watch_rules)
-    return (*linted, *wrong, *unwatched, *retry_findings(conf.on_rule_stop))
+    kept = (each for each in linted if each.where not in SAID_BY_THE_PLAN)
+    return (*kept, *wrong, *unwatched)
 
 
-def conf_findings(conf: RunConf) -> tuple[Finding, ...]:
-    """Return what AWS would refuse, ignore or do badly about the run's training, errors first."""
-    spec = training_spec(
+def _unset_training(conf: RunConf) -> TrainingJobSpec:
+    return training_spec(
         conf,
         paths=UNSET_PATHS,
         dataset_uri=f"{UNSET_PATHS.root}/dataset",
@@ -52,5 +68,3 @@ def conf_findings(conf: RunConf) -> tuple[Finding, ...]:
         task_id="train",
         measures_test_split=True,
     )
-    spec = with_judge(spec, conf)
-    return tuple(each for each in lint(spec) if each.where not in SAID_BY_THE_PLAN)

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
 _TEXT = {"type": "string", "minLength": 1}
 _NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}}
 _FRACTION = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
+_ON_STOP_HELP = (
+    'Another training in place of a verdict: {"action": "retry_with_lower_learning_rate", "factor": 0.3, '
+    '"rollback_steps": 1, "most": 1}, or {"action": "skip_batches"} without the bad batches, or {"action": "ask", '
+    '"timeout_s": 86400, "default": "end"} as a human says. Empty: nothing.'
+)
 _RANGES_HELP = (
     "Hyperparameter to min_value, max_value and scaling_type (Auto, Linear, Logarithmic, ReverseLogarithmic), or to "
     "values. Empty: learning rate, weight decay and warm-up around the settings above, for the mlp dropout."
@@ -263,7 +268,10 @@ SECTIONS: Sections = {
             {"type": ["null", "number"], "exclusiveMinimum": 0},
         ),
     },
-    "Watching": WATCHING,
+    "Watching": {
+        **WATCHING,
+        "on_rule_stop": ("After a stop", _ON_STOP_HELP, {"type": "object"}),
+    },
     "Place and registry": PLACE,
 }
 

@@ -76,13 +76,12 @@ class ReportOperator(ClosingReportOperator):
             SpecError: the run has no bucket to write to.
             RejectedRequestError: the bucket refuses the report.
         """
-        gathered = [*gather(context, _TASKS), *gather_failed(context, besides=_TASKS)]
+        own = [each for each in _TASKS if context["dag"].has_task(each)]
+        gathered = [*gather(context, own), *gather_failed(context, besides=own)]
         facts = {each.task_id: each for each in gathered}
         asked = (facts[TaskId.PREFLIGHT].result or {}).get("conf") or context["params"]
         if not asked.get("tune"):  # the run has no search: its task was skipped, or never reached
-            del facts[TaskId.TUNE]
-        if facts[TaskId.WATCH_RULES].state is None:  # the DAG has no such task
-            del facts[TaskId.WATCH_RULES]
+            facts.pop(TaskId.TUNE, None)
         state = facts[TaskId.PREFLIGHT].result
         with self._unless_preflight_failed(state):
             return self._reported(context, facts, self._paths(context, state))
@@ -117,7 +116,7 @@ class ReportOperator(ClosingReportOperator):
                 RunPaths(**state["paths"]),
                 task_ids=unfinished,
                 trial_tasks=self.trial_tasks,
-                num_mapped=int(state["conf"]["tuning_max_parallel_jobs"]),
+                num_mapped=int(state["conf"].get("tuning_max_parallel_jobs", 0)),
             )
 
     def _record(
@@ -128,7 +127,8 @@ class ReportOperator(ClosingReportOperator):
         ledger: Ledger | None,
     ) -> RunRecord:
         state = facts[TaskId.PREFLIGHT].result or {}
-        dataset = facts[TaskId.SHARD].result or {}
+        shard = facts.get(TaskId.SHARD)  # a run of an own script has no such task
+        dataset = (shard.result if shard else None) or {}
         training = facts[TaskId.TRAIN].result or facts[TaskId.TRAIN].failed_job or {}
         dag_run: Any = context["dag_run"]
         index = self._json(f"{dataset['dataset_uri']}/index/index.json") if dataset else None
@@ -164,9 +164,7 @@ class ReportOperator(ClosingReportOperator):
             shard_index=index,
             was_dataset_reused=bool(dataset.get("was_reused")),
             metric_lines=list(self._metric_lines(training)),
-            evaluation=self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
-            if facts[TaskId.EVALUATE].result
-            else None,
+            evaluation=self._evaluation(facts[TaskId.EVALUATE].result, paths),
             code_sha256=(training.get("code") or {}).get("sha256"),
             model=facts[TaskId.REGISTER].result,
             continuity=proof.continuity.to_dict(),
@@ -255,6 +253,16 @@ class ReportOperator(ClosingReportOperator):
             newest = self.objects.newest(f"{checkpoints.rstrip('/')}/", name=_METRICS_FILE)
             if newest:
                 yield from self.objects.read(newest).decode(errors="replace").splitlines()
+
+    def _evaluation(
+        self, result: Mapping[str, Any] | None, paths: RunPaths
+    ) -> dict[str, Any] | None:
+        """Return the content of evaluation.json; of an own script or task its metrics; None if nothing was measured."""
+        if not result:
+            return None
+        if "metrics" in result:
+            return {"metrics": result["metrics"]}
+        return self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
 
     def _json(self, uri: str) -> dict[str, Any] | None:
         if not self.objects.exists(uri):

@@ -42,6 +42,25 @@ From data to a registered model with a report, on SageMaker.
 {_REPEATING}
 """
 
+OWN_SCRIPT = f"""
+## Train your own script
+
+Your training script, unchanged, from its data in S3 to a registered model with a report, on SageMaker.
+
+| Task | Does | Returns |
+|---|---|---|
+| `preflight` | checks conf, scripts, data, bucket, role, quotas and the account's limits; reports everything that is wrong at once; nothing is paid before | the run's state: conf, addresses, plan, cost ceiling |
+| `train` | one SageMaker training job, followed while deferred; resumes from `/opt/ml/checkpoints` after a spot interruption | the job's snapshot: metrics, times, artifact |
+| `watch_rules` | beside `train`: judges what the script tells of its steps | what was found, what stopped the training |
+| `evaluate` | with `evaluation_entry_point`: your script measures the model in a processing job; else skipped | the job's snapshot, `metrics` |
+| `register` | a model package, if the model meets `register_when` | its ARN |
+| `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |
+
+**Start** it with the form, or by REST: `POST /api/v2/dags/train_own_script/dagRuns` with
+`{{"logical_date": null, "conf": {{"entry_point": "train.py", "source_dir": "dags/my_training"}}}}`.
+{_REPEATING}
+"""
+
 ON_SCHEDULE = f"""
 ## Train on schedule or new data
 

@@ -71,11 +71,6 @@ _ON_ERROR_HELP = (
     "What follows an issue of severity error: a warning, a stop with a verdict, or a failure. A rule's own `action` "
     "goes before it."
 )
-_ON_STOP_HELP = (
-    'Another training in place of a verdict: {"action": "retry_with_lower_learning_rate", "factor": 0.3, '
-    '"rollback_steps": 1, "most": 1}, or {"action": "skip_batches"} without the bad batches, or {"action": "ask", '
-    '"timeout_s": 86400, "default": "end"} as a human says. Empty: nothing.'
-)
 _RULES_HELP = (
     "What judges the training, while it runs and for the report: names of rules, SageMaker's rule configurations, or "
     'own expressions such as {"name": "hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)"}. Empty: '
@@ -177,7 +172,6 @@ WATCHING: Fields = {
         _ON_ERROR_HELP,
         {"type": "string", "enum": ["warn", "stop", "fail"]},
     ),
-    "on_rule_stop": ("After a stop", _ON_STOP_HELP, {"type": "object"}),
     "rules_poll_interval_s": (
         "Seconds between looks",
         "Of the rules at the training's statistics. Empty: as the connection says, or 15.",

@@ -1,0 +1,16 @@
+"""A script of one's own from its data to a registered model: started by hand, by REST or with `make run DAG=...`."""
+
+from __future__ import annotations
+
+from trainyard_airflow.tasks.own_script.pipeline import script_pipeline
+from trainyard_airflow.tasks.shared import documentation
+
+train_own_script = script_pipeline(
+    dag_id="train_own_script",
+    dag_arguments={
+        "dag_display_name": "Train your own script",
+        "max_active_runs": 4,
+        "tags": ["trainyard", "sagemaker", "distributed-training", "own-script"],
+        "doc_md": documentation.OWN_SCRIPT,
+    },
+)

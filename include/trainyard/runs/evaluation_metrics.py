@@ -1,0 +1,21 @@
+"""Metrics of an evaluation.json, whoever wrote it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def metrics_of(document: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers under `metrics`, or those of the document itself if it has no such part.
+
+    Truth values are no numbers.
+    """
+    part = document.get("metrics")
+    return {
+        name: float(value)
+        for name, value in (part if isinstance(part, dict) else document).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }

@@ -1,0 +1,108 @@
+"""The jobs of a run of an own script as specs. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard_airflow.tasks.end_to_end.jobs import evaluation_image
+from trainyard_airflow.tasks.shared.cluster import training_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.specs.script_conf import ScriptConf
+    from trainyard_airflow.tasks.shared.run_paths import RunPaths
+
+_INPUT, _OUTPUT = "/opt/ml/processing/input", "/opt/ml/processing/output/evaluation"
+
+
+def script_training_spec(
+    conf: ScriptConf,
+    *,
+    paths: RunPaths,
+    role: str,
+    task_id: str,
+    budget_usd: float | None = None,
+) -> TrainingJobSpec:
+    """Return the training job of a run.
+
+    Args:
+        conf: what the run shall do.
+        paths: the addresses of its parts.
+        role: the execution role's ARN.
+        task_id: whose checkpoints it resumes.
+        budget_usd: what all its attempts may cost; None = no bound.
+    """
+    return TrainingJobSpec(
+        role=role,
+        output_path=paths.output,
+        image_uri=conf.image_uri,
+        framework=conf.framework,
+        framework_version=conf.framework_version,
+        py_version=conf.py_version,
+        forward_sigterm=True,
+        entry_point=conf.entry_point,
+        source_dir=conf.source_dir,
+        code_location=paths.code,
+        hyperparameters=conf.hyperparameters,
+        distribution=conf.launch,
+        environment=conf.environment,
+        **training_cluster(conf),
+        budget_usd=budget_usd,
+        inputs=conf.inputs,
+        input_mode=conf.input_mode,
+        subnets=conf.subnets,
+        security_group_ids=conf.security_group_ids,
+        checkpoint_s3_uri=paths.checkpoints(task_id),
+        metric_definitions=conf.metric_definitions,
+    )
+
+
+def script_evaluation_spec(
+    conf: ScriptConf,
+    *,
+    paths: RunPaths,
+    training: Mapping[str, Any],
+    role: str,
+) -> ProcessingJobSpec | None:
+    """Return the processing job that measures the model; None if nothing does.
+
+    Args:
+        conf: what the run shall do.
+        paths: the addresses of its parts.
+        training: the result of the training task.
+        role: the execution role's ARN.
+    """
+    from trainyard.planning.script_plan import script_evaluation  # a DAG file imports this module
+
+    plan = script_evaluation(conf)
+    if plan is None:
+        return None
+    inputs = {"model": str(training["model_artifact"]), **conf.evaluation_inputs}
+    return ProcessingJobSpec(
+        role=role,
+        instance_type=plan.instance_type,
+        image_uri=evaluation_image(conf, training, plan.instance_type),
+        framework=conf.framework,
+        framework_version=conf.framework_version,
+        py_version=conf.py_version,
+        entry_point=conf.evaluation_entry_point,
+        source_dir=conf.source_dir,
+        code_location=paths.code,
+        environment=conf.environment,
+        inputs=tuple(
+            ProcessingInput(source=uri, destination=f"{_INPUT}/{name}", input_name=name)
+            for name, uri in inputs.items()
+        ),
+        outputs=(
+            ProcessingOutput(
+                source=_OUTPUT, destination=paths.evaluation, output_name="evaluation"
+            ),
+        ),
+        subnets=conf.subnets,
+        security_group_ids=conf.security_group_ids,
+        volume_size=plan.volume_size_gb,
+        max_run=plan.max_run_s,
+    )

@@ -1,0 +1,124 @@
+"""The params of a run of an own script: one JSON schema for the form and the REST API.
+
+Defaults come from `ScriptConf`, which checks again what a schema cannot say. The script and its folder have none: they
+are required.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainyard.specs.script_conf import CHOICES, ScriptConf
+from trainyard_airflow.tasks.shared.form_fields import (
+    BUDGET,
+    COUNT,
+    EVALUATION,
+    LIMITS,
+    PLACE,
+    RANKS,
+    RULES,
+    SPOT,
+    WATCHING,
+)
+from trainyard_airflow.tasks.shared.form_schema import (
+    TEXT_OR_NONE,
+    Sections,
+    conf_params,
+    named,
+)
+
+if TYPE_CHECKING:
+    from airflow.sdk import Param
+
+_TEXT = {"type": "string", "minLength": 1}
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_NAMES = {"type": "array", "items": _TEXT}
+_OBJECT = {"type": "object"}
+_SOURCE_HELP = (
+    "Folder with the script: relative to the folder that holds Airflow's `dags`, below one of the connection's "
+    "`source_roots`, or `s3://.../sourcedir.tar.gz`. Its requirements.txt is installed first."
+)
+_INPUTS_HELP = (
+    'Channel to its data: {"train": "s3://bucket/prefix/"}; or to the fields of a channel, such as '
+    '{"s3_data": ..., "input_mode": "FastFile"}, or file_system_id, file_system_type and directory_path of FSx or EFS.'
+)
+_DISTRIBUTION_HELP = (
+    "The SageMaker SDK's `distribution`: torch_distributed, pytorchddp, smdistributed (dataparallel, modelparallel), "
+    "mpi, parameter_server. Empty: torchrun for PyTorch; {}: one plain process on each instance."
+)
+_METRICS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["name", "regex"],
+        "additionalProperties": False,
+        "properties": {"name": _TEXT, "regex": _TEXT},
+    },
+}
+_METRICS_HELP = 'Read from the log by the service: [{"name": "validation:loss", "regex": "val_loss=([0-9.]+)"}].'
+_EVALUATION_HELP = (
+    "Script in the same folder that measures the model: it finds model.tar.gz in /opt/ml/processing/input/model and "
+    "writes /opt/ml/processing/output/evaluation/evaluation.json. Empty: nothing measures it."
+)
+
+SECTIONS: Sections = {
+    "Basics": {
+        "entry_point": ("Training script", "A file in the source folder.", _TEXT),
+        "source_dir": ("Source folder", _SOURCE_HELP, _TEXT),
+        "hyperparameters": ("Hyperparameters", "The script's arguments.", _OBJECT),
+        "inputs": ("Data", _INPUTS_HELP, _OBJECT),
+        "instance_type": (
+            "Instance type",
+            "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge.",
+            named("instance_type"),
+        ),
+        "instance_count": ("Instances", "Of the training.", COUNT),
+    },
+    "Script": {
+        "distribution": ("Distribution", _DISTRIBUTION_HELP, {"type": ["null", "object"]}),
+        **RANKS,
+        "framework": (
+            "Framework",
+            "Of AWS's image, if none is named below.",
+            {"type": "string", "enum": list(CHOICES["framework"])},
+        ),
+        "framework_version": ("Framework version", "Empty: the newest known.", TEXT_OR_NONE),
+        "py_version": ("Python version", "Such as py312; empty: that of the image.", TEXT_OR_NONE),
+        "environment": ("Environment", "Variables of the container.", _TEXTS),
+        "input_mode": (
+            "Input mode",
+            "Of the channels that name none: File copies, FastFile and Pipe stream.",
+            {"type": "string", "enum": list(CHOICES["input_mode"])},
+        ),
+        "metric_definitions": ("Metrics", _METRICS_HELP, _METRICS),
+        "subnets": ("Subnets", "Empty: the connection's.", _NAMES),
+        "security_group_ids": ("Security groups", "Empty: the connection's.", _NAMES),
+        **LIMITS,
+    },
+    "Evaluation": {
+        "evaluation_entry_point": ("Evaluation script", _EVALUATION_HELP, TEXT_OR_NONE),
+        "evaluation_inputs": (
+            "Evaluation data",
+            'Further inputs of that job: {"test": "s3://bucket/prefix/"} is found in /opt/ml/processing/input/test.',
+            _TEXTS,
+        ),
+        **EVALUATION,
+        "register_when": (
+            "Register if",
+            "A metric of the evaluation, or without one of the training, such as accuracy >= 0.9. Empty: always.",
+            TEXT_OR_NONE,
+        ),
+    },
+    "Spot and budget": {**SPOT, **BUDGET},
+    "Watching": {**RULES, **WATCHING},
+    "Place and registry": PLACE,
+}
+
+
+def script_params(**defaults: Any) -> dict[str, Param]:
+    """Return the params, with `defaults` in place of `ScriptConf`'s.
+
+    Raises:
+        KeyError: a default names no param.
+    """
+    return conf_params(SECTIONS, ScriptConf, **defaults)

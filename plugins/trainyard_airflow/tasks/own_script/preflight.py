@@ -1,0 +1,182 @@
+"""The first task of a run of an own script: conf, scripts, data, account and limits, before anything is paid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import SpecError
+from trainyard.specs.script_conf import ScriptConf
+from trainyard.task_ids import TaskId
+from trainyard_airflow.operators.project import project_folder
+from trainyard_airflow.tasks.end_to_end.lint import (
+    UNSET_PATHS,
+    UNSET_ROLE,
+    training_findings,
+)
+from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator, run_state
+from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
+from trainyard_airflow.tasks.own_script.params import script_params
+from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow.sdk import Context, Param
+
+    from trainyard.errors import Finding
+    from trainyard.planning.auto_plan import AutoChoice
+    from trainyard.planning.script_plan import ScriptPlan
+    from trainyard.specs.processing_job import ProcessingJobSpec
+    from trainyard.specs.training_job import TrainingJobSpec
+    from trainyard_airflow.tasks.shared.run_state import RunState
+
+
+class ScriptPreflightOperator(PreflightOperator):
+    """Checks a run of an own script, and fixes what holds for the whole run.
+
+    The evaluation of a run without a script for it is skipped from here.
+
+    Returns the `RunState`, with the plan and its cost ceiling beside the budget.
+    """
+
+    def __init__(self, *, has_own_evaluation: bool = False, **kwargs: Any) -> None:
+        """`has_own_evaluation`: the DAG's author put a task of their own in the place of the evaluation."""
+        super().__init__(**kwargs)
+        self.has_own_evaluation = has_own_evaluation
+
+    def form(self) -> Mapping[str, Param]:
+        """Return the params that the run's form has."""
+        return script_params()
+
+    def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
+        """Return the params as they are: nobody here knows what an own script needs."""
+        return dict(params), None
+
+    def plan(self, params: Mapping[str, Any]) -> ScriptPlan:
+        """Return the plan of a run with these params.
+
+        Raises:
+            SpecError: what is wrong with them, at once.
+            BudgetExceededError: the run could cost more than its budget.
+        """
+        from trainyard.planning.script_plan import plan_script  # a DAG file imports this module
+
+        return plan_script(params, job_attempts=JOB_RETRIES + 1)
+
+    def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield what AWS would refuse, ignore or do badly about the training, and rules that there are not."""
+        conf = _readable(params)
+        if conf is None:
+            return
+        try:
+            yield from training_findings(conf, _unset_training)
+        except SpecError as error:
+            yield from error.findings
+
+    def account_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield scripts and data that are not there, or may not be read."""
+        from trainyard.specs.channel import TrainingInput, read_channel
+        from trainyard_airflow.hooks import account_check
+        from trainyard_airflow.tasks.own_script.script_folder import script_findings
+
+        conf = _readable(params)
+        if conf is None:
+            return
+        own = (conf.entry_point, conf.evaluation_entry_point)
+        yield from script_findings(
+            self.clients,
+            conf.source_dir,
+            entry_points=[each for each in own if each],
+            project=project_folder(),
+        )
+        for name, value in conf.inputs.items():
+            channel = read_channel(value)
+            if isinstance(channel, TrainingInput):
+                where = f"inputs.{name}"
+                yield from account_check.channel_findings(
+                    self.clients, channel.s3_data, where=where
+                )
+        for name, uri in conf.evaluation_inputs.items():
+            where = f"evaluation_inputs.{name}"
+            yield from account_check.channel_findings(self.clients, uri, where=where)
+
+    def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:  # noqa: ARG002  # as preflight asks
+        """Return the plan, and the quotas that it is beyond."""
+        from trainyard.planning.script_plan import script_quota_needs
+        from trainyard_airflow.hooks.quota_check import quota_findings
+
+        return plan, list(quota_findings(self.clients, tuple(script_quota_needs(plan.conf))))
+
+    def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:
+        """Return what of the run's jobs, data and cost is beyond the connection's limits."""
+        from trainyard_airflow.tasks.end_to_end.limit_findings import job_limit_findings
+
+        limits, conf = self.clients.job_limits, plan.conf
+        read = [*_addresses(conf), conf.source_dir]
+        return [
+            *limits.bucket_findings(each for each in read if each.startswith("s3://")),
+            *job_limit_findings(self.clients, _jobs(conf, place)),
+            *limits.cost_findings(plan.ceiling_usd),
+        ]
+
+    def idle_tasks(self, conf: Mapping[str, Any]) -> set[str]:
+        """Return the tasks that a run with this conf does not ask for."""
+        idle = super().idle_tasks(conf)
+        is_measured = self.has_own_evaluation or conf["evaluation_entry_point"]
+        return idle if is_measured else {*idle, TaskId.EVALUATE}
+
+    def _state(
+        self, context: Context, plan: Any, place: Mapping[str, str], region: str
+    ) -> RunState[Any]:
+        self.tell_cost(plan, budget_usd=plan.conf.budget_usd)
+        how = plan.evaluation.reason if plan.evaluation else "nothing: no evaluation_entry_point"
+        self.log.info("The model is measured on %s", how)
+        return run_state(
+            context,
+            plan.conf,
+            plan=plan.to_dict(),
+            place=place,
+            region=region,
+            deployment=self.clients.deployment,
+        )
+
+
+def _readable(params: Mapping[str, Any]) -> ScriptConf | None:
+    """Return the conf; None if it is wrong in itself, which `plan` reports."""
+    try:
+        return ScriptConf.from_params(params)
+    except SpecError:
+        return None
+
+
+def _unset_training(conf: ScriptConf) -> TrainingJobSpec:
+    return script_training_spec(conf, paths=UNSET_PATHS, role=UNSET_ROLE, task_id=TaskId.TRAIN)
+
+
+def _addresses(conf: ScriptConf) -> Iterator[str]:
+    """Yield the S3 addresses that the run's jobs read."""
+    from trainyard.specs.channel import TrainingInput, read_channel
+
+    channels = map(read_channel, conf.inputs.values())
+    yield from (each.s3_data for each in channels if isinstance(each, TrainingInput))
+    yield from conf.evaluation_inputs.values()
+
+
+def _jobs(
+    conf: ScriptConf, place: Mapping[str, str]
+) -> Iterator[TrainingJobSpec | ProcessingJobSpec]:
+    """Yield the run's jobs with stand-ins for what earlier tasks will return."""
+    from trainyard_airflow.tasks.end_to_end.limit_findings import on_every_rung
+
+    paths = RunPaths(bucket=place["bucket"], prefix=conf.prefix, dag_id="dag", run_id="run")
+    role = place["role"]
+    training = script_training_spec(conf, paths=paths, role=role, task_id=TaskId.TRAIN)
+    yield from on_every_rung(training)
+    trained = {
+        "model_artifact": f"{paths.output}/model.tar.gz",
+        "instance_type": conf.instance_type,
+    }
+    evaluation = script_evaluation_spec(conf, paths=paths, training=trained, role=role)
+    if evaluation:
+        yield evaluation

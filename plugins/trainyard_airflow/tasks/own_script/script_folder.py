@@ -1,0 +1,83 @@
+"""Folders whose scripts a run may send to its jobs, and the findings of what lies in them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding
+from trainyard.installation import SHIPPED
+from trainyard.sharding.local_files import CREDENTIAL_NAMES, ROOTS_KEY
+from trainyard_airflow.hooks import account_check
+from trainyard_airflow.hooks.local_files import readable_files
+from trainyard_airflow.jobs.job_code import source_folder
+from trainyard_airflow.operators.source_check import entry_point_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+_ARCHIVE_ENDINGS = (".tar.gz", ".tgz")
+
+
+def script_findings(
+    clients: AwsClients, source_dir: str, *, entry_points: Sequence[str], project: Path
+) -> Iterator[Finding]:
+    """Yield what keeps the scripts from their jobs: no such folder, one that no run may read, no such script.
+
+    Args:
+        clients: of the run's connection.
+        source_dir: as a job's spec has it.
+        entry_points: the scripts.
+        project: the folder that holds Airflow's `dags` folder.
+    """
+    if source_dir.startswith("s3://"):
+        yield from _archive_findings(clients, source_dir)
+        return
+    folder = source_folder(source_dir, project=project)
+    if not source_dir.startswith(SHIPPED):
+        refused = list(_refusals(clients, folder, project=project))
+        yield from refused
+        if refused:
+            return
+    for entry_point in entry_points:
+        yield from entry_point_findings(folder, entry_point)
+
+
+def _archive_findings(clients: AwsClients, uri: str) -> Iterator[Finding]:
+    if not uri.endswith(_ARCHIVE_ENDINGS):
+        yield Finding(
+            where="source_dir",
+            what="is no archive",
+            got=uri,
+            allowed="s3://.../sourcedir.tar.gz",
+            next_step="pack the folder's content with tar -czf, without the folder itself",
+        )
+        return
+    yield from account_check.object_findings(clients, uri, where="source_dir")
+
+
+def _refusals(clients: AwsClients, folder: Path, *, project: Path) -> Iterator[Finding]:
+    """Yield that a folder may not be sent: it would take credentials or Airflow's own files along.
+
+    Raises:
+        SpecError: a list in the connection's extra is malformed.
+    """
+    real, home = (Path(os.path.realpath(each)) for each in (folder, project))
+    is_in_project = real != home and real.is_relative_to(home)
+    if is_in_project and CREDENTIAL_NAMES.isdisjoint(real.relative_to(home).parts):
+        return
+    files = readable_files(clients)
+    if not next(iter(files.findings(str(folder), where="source_dir")), None):
+        return
+    roots = ", ".join(map(str, files.roots)) or "none is set"
+    yield Finding(
+        where="source_dir",
+        what="is no folder that runs may send to their jobs",
+        got=str(folder),
+        allowed=f"a folder below {home}, one below trainyard.{ROOTS_KEY} of the connection's extra ({roots}), or "
+        "s3://.../sourcedir.tar.gz",
+        next_step="move the scripts to a folder of their own there",
+    )

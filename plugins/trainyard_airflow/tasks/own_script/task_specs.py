@@ -1,0 +1,101 @@
+"""Specs of a run's tasks: `RunState` in, specs out. Airflow calls these when it renders templates."""
+# ruff: noqa: ARG001  # Airflow hands each the context and its template environment
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from trainyard.rules.rule import RuleAction
+from trainyard.rules.watch_plan import WatchPlan
+from trainyard.task_ids import TaskId
+from trainyard_airflow.operators.register_model import ModelVersion
+from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, with_judge
+from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
+from trainyard_airflow.tasks.shared.run_state import RunState, result_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from trainyard.specs.processing_job import ProcessingJobSpec
+    from trainyard.specs.training_job import TrainingJobSpec
+
+
+def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
+    """Return the training job of the run's script."""
+    from trainyard.planning.script_plan import (
+        script_training_budget_usd,  # a DAG file imports this module
+    )
+
+    state = RunState.of_script(context)
+    spec = script_training_spec(
+        state.conf,
+        paths=state.paths,
+        role=state.role,
+        task_id=context["ti"].task_id,
+        budget_usd=script_training_budget_usd(state.conf),
+    )
+    return with_judge(spec, state.conf)
+
+
+def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
+    """Return how the training is watched, as `WatchPlan.to_dict`; None if it is not."""
+    conf = RunState.of_script(context).conf
+    if not conf.watch_rules:
+        return None
+    return WatchPlan(
+        rules=conf.rules,
+        conf=asdict(conf),
+        on_error=RuleAction(conf.on_rule_error),
+        poll_interval_s=conf.rules_poll_interval_s,
+    ).to_dict()
+
+
+def evaluate_task_spec(context: Context, jinja_env: object) -> ProcessingJobSpec | None:
+    """Return the processing job of the run's evaluation script; None if it has none."""
+    state = RunState.of_script(context)
+    return script_evaluation_spec(
+        state.conf,
+        paths=state.paths,
+        training=result_of(context, TaskId.TRAIN),
+        role=state.role,
+    )
+
+
+def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
+    """Return the model version of the run, with its lineage."""
+    state, training = RunState.of_script(context), result_of(context, TaskId.TRAIN)
+    is_measured = state.conf.evaluation_entry_point is not None
+    return ModelVersion(
+        group=state.conf.model_package_group,
+        model_artifact=training["model_artifact"],
+        source=training["job_name"],
+        approval_status=state.conf.approval_status,
+        metrics_s3_uri=f"{state.paths.evaluation}/{EVALUATION_FILE}" if is_measured else None,
+        lineage=_lineage(context, state, training),
+    )
+
+
+def _lineage(context: Context, state: RunState[Any], training: dict[str, Any]) -> dict[str, Any]:
+    evaluation = context["ti"].xcom_pull(task_ids=TaskId.EVALUATE) or {}
+    return {
+        "dag_id": state.paths.dag_id,
+        "run_id": state.paths.run_id,
+        "entry_point": state.conf.entry_point,
+        "source_dir": state.conf.source_dir,
+        "code_sha256": (training.get("code") or {}).get("sha256"),
+        "training_job": training["job_name"],
+        "training_image": training["image_uri"],
+        "training_attempts": training["attempt"],
+        "evaluation_job": evaluation.get("job_name"),
+        **{f"input.{name}": _address(value) for name, value in state.conf.inputs.items()},
+        **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
+    }
+
+
+def _address(channel: Any) -> str:
+    """Return the address of a channel's data, as far as one line holds it."""
+    if isinstance(channel, str):
+        return channel
+    parts = ("s3_data", "dataset_arn", "file_system_id", "directory_path")
+    return " ".join(str(channel[name]) for name in parts if channel.get(name))

@@ -1,0 +1,191 @@
+"""Scripts of one's own through the whole pipeline: the examples of docs/examples/own, on the engine."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import requests
+
+from tests.dags.airflow_home import REPOSITORY
+from tests.dags.test_train_end_to_end import result
+from tests.plugins.conftest import IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import RunningEngine
+
+pytestmark = [pytest.mark.dag_run, pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
+
+EXAMPLES = REPOSITORY / "docs" / "examples" / "own"
+IDLE = {"set_up_monitoring": "skipped", "tear_down_monitoring": "skipped"}
+ONE_STOP = {"what": "interrupt", "at": {"state": "Checkpointing"}, "attempt": 1, "notice_s": 1}
+
+
+@pytest.fixture
+def own_dag(database: Any) -> Callable[[str], Any]:
+    """Return a DAG of the examples that can run."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    database("train_own_script")
+
+    def parsed(dag_id: str) -> Any:
+        bag = DagBag(EXAMPLES, bundle_path=EXAMPLES, bundle_name="dags-folder")
+        assert bag.import_errors == {}
+        sync_bag_to_db(bag, "dags-folder", None)
+        return bag.dags[dag_id]
+
+    return parsed
+
+
+@pytest.fixture
+def digits(engine: RunningEngine, s3: Any) -> dict[str, Any]:
+    """The params that name handwritten digits as CSV, for training and test."""
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    table = np.column_stack([*load_digits(return_X_y=True)])
+    for split, rows in {"train": table[:1400], "test": table[1400:]}.items():
+        text = io.StringIO()
+        np.savetxt(text, rows, fmt="%g", delimiter=",")
+        s3.put_object(
+            Bucket=engine.bucket, Key=f"raw/digits/{split}/digits.csv", Body=text.getvalue()
+        )
+    place = f"s3://{engine.bucket}/raw/digits"
+    return {
+        "image_uri": IMAGE,
+        "inputs": {"train": f"{place}/train/"},
+        "evaluation_inputs": {"test": f"{place}/test/"},
+    }
+
+
+def put_faults(engine: RunningEngine, *faults: dict[str, Any]) -> None:
+    """Put faults in the place of those that hold."""
+    url = f"{engine.endpoint_url}/_engine/faults"
+    requests.put(url, json=list(faults), timeout=10).raise_for_status()
+
+
+def states_of(dag_run: Any) -> dict[str, str]:
+    """Return the states of the run's tasks."""
+    return {ti.task_id: str(ti.state) for ti in dag_run.get_task_instances()}
+
+
+def test_plain_script_is_interrupted_goes_on_and_is_measured_and_registered(
+    own_dag: Any, aws_connection: RunningEngine, digits: dict[str, Any], s3: Any, logs: Any
+) -> None:
+    put_faults(aws_connection, {**ONE_STOP, "job": "*own-plain-torch*"})
+
+    dag_run = own_dag("own_plain_torch").test(run_conf=digits)
+
+    assert str(dag_run.state) == "success"
+    assert set(states_of(dag_run).items()) >= set(IDLE.items())
+    training = result(dag_run, "train")
+    assert training["interruptions"] == 1
+    assert training["instance_count"] == 2
+    assert training["final_metrics"]["train:loss"] < 1
+    metrics = result(dag_run, "evaluate")["metrics"]
+    assert metrics["accuracy"] >= 0.9
+    lineage = result(dag_run, "register")["lineage"]
+    assert lineage["entry_point"] == "train.py"
+    assert lineage["input.train"] == digits["inputs"]["train"]
+    report = json.loads(_object(s3, result(dag_run, "report")["report_json"]))
+    assert report["status"] == "succeeded"
+    assert report["evaluation"]["metrics"] == metrics
+    assert not (report["rules"] or {}).get("issues")
+
+
+def test_everything_wrong_is_said_at_once_before_anything_is_paid(
+    database: Any, aws_connection: RunningEngine, sagemaker: Any
+) -> None:
+    before = sagemaker.list_training_jobs(NameContains="train-own-script")["TrainingJobSummaries"]
+    conf = {
+        "entry_point": "absent.py",
+        "source_dir": "docs/examples/own/plain_torch",
+        "image_uri": IMAGE,
+        "inputs": {"train": f"s3://{aws_connection.bucket}/nothing/here/"},
+        "rules": ["NoSuchRule"],
+    }
+
+    dag_run = database("train_own_script").test(run_conf=conf)
+
+    assert str(dag_run.state) == "failed"
+    told = json.dumps(result(dag_run, "preflight", "failure"))
+    for each in ("absent.py", "inputs.train", "there is no object", "NoSuchRule"):
+        assert each in told
+    after = sagemaker.list_training_jobs(NameContains="train-own-script")["TrainingJobSummaries"]
+    assert after == before
+
+
+def test_a_model_that_is_not_good_enough_is_not_registered(
+    own_dag: Any, aws_connection: RunningEngine, digits: dict[str, Any]
+) -> None:
+    put_faults(aws_connection)
+    conf = {"hyperparameters": {"epochs": 1}, "instance_count": 1, "use_spot_instances": False}
+
+    dag_run = own_dag("own_plain_torch").test(
+        run_conf={**digits, **conf, "register_when": "accuracy > 1"}
+    )
+
+    assert states_of(dag_run)["register"] == "skipped"
+    assert states_of(dag_run)["report"] == "success"
+    note = result(dag_run, "report")["note"]
+    assert "accuracy 0." in note
+    assert "not registered: needs accuracy > 1" in note
+
+
+OWN_STAGES = """
+from airflow.sdk import BaseOperator
+from trainyard_airflow.tasks.own_script.pipeline import script_pipeline
+
+class Copy(BaseOperator):
+    def execute(self, context):
+        return "prepared"
+
+class Measure(BaseOperator):
+    def execute(self, context):
+        return {"metrics": {"bleu": 31.5}}
+
+script_pipeline(
+    dag_id="own_stages",
+    prepare=lambda: Copy(task_id="copy"),
+    evaluate=lambda: Measure(task_id="EVALUATE"),
+    source_dir="docs/examples/own/plain_torch",
+    entry_point="train.py",
+    register_when="bleu > 30",
+)
+"""
+
+
+def test_stages_of_the_authors_own_take_the_place_of_the_runs(tmp_path: Path) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    (tmp_path / "own_dag.py").write_text(OWN_STAGES.replace("EVALUATE", "evaluate"))
+    bag = DagBag(tmp_path, bundle_path=tmp_path, bundle_name="dags-folder")
+
+    assert bag.import_errors == {}
+    dag = bag.dags["own_stages"]
+    assert dag.get_task("copy").downstream_task_ids == {"train"}
+    assert type(dag.get_task("evaluate")).__name__ == "Measure"
+    assert dag.get_task("preflight").idle_tasks(
+        {"evaluation_entry_point": None, "watch_rules": True}
+    ) == {"tune", "set_up_monitoring"}
+
+
+def test_a_measuring_task_of_another_name_is_an_import_error(tmp_path: Path) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    (tmp_path / "own_dag.py").write_text(OWN_STAGES.replace("EVALUATE", "measure"))
+    bag = DagBag(tmp_path, bundle_path=tmp_path, bundle_name="dags-folder")
+
+    (error,) = bag.import_errors.values()
+    assert "has the task_id 'measure', not 'evaluate'" in error
+
+
+def _object(s3: Any, uri: str) -> bytes:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    return body

@@ -1,0 +1,122 @@
+"""The conf of an own script: what it refuses, and the launch that it makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainyard.errors import SpecError
+from trainyard.planning.script_plan import plan_script, script_evaluation, script_quota_needs
+from trainyard.specs.script_conf import ScriptConf
+
+SCRIPT = {"entry_point": "train.py", "source_dir": "dags/mine"}
+
+
+def conf(**params: Any) -> ScriptConf:
+    return ScriptConf.from_params({**SCRIPT, **params})
+
+
+def refusal(**params: Any) -> str:
+    with pytest.raises(SpecError) as raised:
+        conf(**params)
+    return str(raised.value)
+
+
+def test_script_and_folder_are_required() -> None:
+    with pytest.raises(SpecError) as raised:
+        ScriptConf.from_params({"source_dir": "x"})
+    assert "entry_point: is required" in str(raised.value)
+
+
+def test_all_problems_are_reported_together() -> None:
+    told = refusal(
+        entry_point=" ",
+        inputs={"train": "data/"},
+        distribution={"smdistributed": {"dataparalel": {"enabled": True}}},
+        register_when="accuracy = 1",
+        input_mode="Files",
+        colour=1,
+    )
+
+    assert told.startswith("ScriptConf: 6 problem(s)")
+
+
+@pytest.mark.parametrize(
+    ("params", "launch"),
+    [
+        ({}, {"torch_distributed": {"enabled": True, "processes_per_host": 1}}),
+        (
+            {"instance_type": "ml.p4d.24xlarge", "framework": "huggingface"},
+            {"torch_distributed": {"enabled": True, "processes_per_host": 8}},
+        ),
+        ({"framework": "tensorflow"}, {}),
+        ({"distribution": {}}, {}),
+        ({"distribution": {"mpi": {"enabled": True}}}, {"mpi": {"enabled": True}}),
+    ],
+    ids=["one rank on CPUs", "one for each GPU", "not PyTorch", "plain", "own"],
+)
+def test_launch_is_torchrun_unless_something_else_is_said(
+    params: dict[str, Any], launch: dict[str, Any]
+) -> None:
+    assert conf(**params).launch == launch
+
+
+def test_ranks_that_nobody_reads_are_refused() -> None:
+    told = refusal(distribution={"mpi": {"enabled": True}}, processes_per_instance=2)
+
+    assert "processes_per_instance: is read by torchrun only" in told
+    assert "processes_per_instance" in refusal(framework="tensorflow", processes_per_instance=2)
+
+
+def test_settings_of_an_evaluation_need_its_script() -> None:
+    told = refusal(evaluation_instance_type="ml.m5.xlarge", evaluation_inputs={"a": "s3://b/c"})
+
+    assert "evaluation_instance_type: goes with an evaluation_entry_point only" in told
+    assert "evaluation_inputs: goes with" in told
+    assert "is the name of an input that the job has anyway" in refusal(
+        evaluation_entry_point="e.py", evaluation_inputs={"model": "s3://b/c"}
+    )
+
+
+def test_condition_needs_a_metric_that_something_measures() -> None:
+    told = refusal(register_when="loss < 1", metric_definitions=[{"name": "l", "regex": "(.)"}])
+    assert "names a metric that nothing measures; got loss; allowed: l" in told
+
+    measured = conf(
+        register_when="loss <= 1e-1", metric_definitions=[{"name": "loss", "regex": "(.)"}]
+    )
+    assert measured.condition is not None
+    assert measured.condition.holds({"loss": 0.1})
+    assert not measured.condition.holds({"loss": float("nan")})
+    with pytest.raises(SpecError, match="names loss, which was not measured"):
+        measured.condition.holds({"accuracy": 1.0})
+
+
+def test_cost_is_that_of_training_and_evaluation_with_every_attempt() -> None:
+    alone = plan_script(SCRIPT, job_attempts=4)
+    both = plan_script({**SCRIPT, "evaluation_entry_point": "e.py"}, job_attempts=4)
+
+    assert alone.evaluation is None
+    assert alone.ceiling_usd == pytest.approx(4 * 2 * 0.115)
+    assert both.ceiling_usd == pytest.approx(4 * 3 * 0.115)
+
+
+def test_budget_says_how_long_a_training_it_is_enough_for() -> None:
+    with pytest.raises(Exception, match=r"lower max_run_s to 1956") as raised:
+        plan_script({**SCRIPT, "budget_usd": 0.5}, job_attempts=4)
+    assert type(raised.value).__name__ == "BudgetExceededError"
+
+
+def test_evaluation_is_on_a_type_that_processing_jobs_may_have() -> None:
+    measured = conf(evaluation_entry_point="e.py", instance_type="ml.p4d.24xlarge")
+    plan = script_evaluation(measured)
+
+    assert plan is not None
+    assert plan.instance_type == "ml.m5.xlarge"
+    assert "processing jobs cannot have ml.p4d.24xlarge" in plan.reason
+    names = [each.name for each in script_quota_needs(measured)]
+    assert names[1:] == [
+        "ml.p4d.24xlarge for training job usage",
+        "ml.m5.xlarge for processing job usage",
+    ]
