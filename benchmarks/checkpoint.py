@@ -193,10 +193,10 @@ class Trainyard(Way):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        from trainer.background_saver import BackgroundSaver
-        from trainer.checkpoint_folder import CheckpointFolder
-        from trainer.metrics import MetricsWriter
-        from trainer.tensor_tree import CpuBuffers
+        from trainyard_watch.background_saver import BackgroundSaver
+        from trainyard_watch.checkpoint_folder import CheckpointFolder
+        from trainyard_watch.metrics import MetricsWriter
+        from trainyard_watch.tensor_tree import CpuBuffers
 
         self._metrics = MetricsWriter(
             folder.with_name("metrics"), enabled=True, stream=io.StringIO()

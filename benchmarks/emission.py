@@ -30,11 +30,11 @@ from torch.nn import functional
 
 from trainer.models.gpt import GPT, GPTConfig
 from trainer.optimization import make_optimizer
-from trainer.statistics.choice import Choice, default_collections
-from trainer.statistics.emitter import Emitter
-from trainer.statistics.host_samples import INTERVAL_S, HostSampler
-from trainer.statistics.parts import PartWriter
-from trainer.statistics.tensors import ModelTensors
+from trainyard_watch.statistics.choice import Choice, default_collections
+from trainyard_watch.statistics.emitter import Emitter
+from trainyard_watch.statistics.host_samples import INTERVAL_S, HostSampler
+from trainyard_watch.statistics.parts import PartWriter
+from trainyard_watch.statistics.tensors import ModelTensors
 
 WARM_UP, SAMPLES = 10, 40
 AIMS = {"gpt": 1.0, "mlp": 3.0}  # percent of a step

@@ -27,15 +27,15 @@ from torch import nn
 from trainer.artifacts import read_model
 from trainer.data.loader import evaluation_batches
 from trainer.data.shard_index import ShardIndex
-from trainer.distributed import Ranks, joined_ranks
-from trainer.environment import DEFAULT_BASE_DIR, available_cpus
-from trainer.errors import DataError
 from trainer.evaluation import evaluate
 from trainer.failure import end_process, report_failure
 from trainer.precision import DTYPES, Precision
 from trainer.sharding.frozen import shard_frozen
 from trainer.tasks import Task, open_splits
 from trainer.test_split import describe, write_report
+from trainyard_watch.distributed import Ranks, joined_ranks
+from trainyard_watch.environment import DEFAULT_BASE_DIR, available_cpus
+from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,8 +16,8 @@ from trainer.script import run_script
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainer.environment import ContainerPaths
-    from trainer.stopping import StopRequest
+    from trainyard_watch.environment import ContainerPaths
+    from trainyard_watch.stopping import StopRequest
 
 HYPERPARAMETERS = "huggingface_trainer.hyperparameters:HuggingFaceHyperparameters"
 """By what the job's hyperparameters are judged before it is started; see trainer/judging.py."""

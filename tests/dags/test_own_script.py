@@ -98,6 +98,41 @@ def test_plain_script_is_interrupted_goes_on_and_is_measured_and_registered(
     assert not (report["rules"] or {}).get("issues")
 
 
+@pytest.mark.slow
+def test_watched_script_under_smddp_falls_back_and_goes_on(
+    own_dag: Any, aws_connection: RunningEngine, digits: dict[str, Any], s3: Any
+) -> None:
+    quotas = {
+        "ml.p4d.24xlarge for spot training job usage": 4,
+        "ml.p4d.24xlarge for training job usage": 4,
+    }
+    url = f"{aws_connection.endpoint_url}/_engine/quotas"
+    requests.put(url, json={"*": quotas}, timeout=10).raise_for_status()
+    put_faults(
+        aws_connection,
+        {"what": "capacity_error", "job": "*own-watched-train*", "count": 1},
+        {"what": "host_failure", "job": "*own-watched-train*", "at": {"step": 60}},
+    )
+    dataparallel = {"enabled": True, "processes_per_host": 1}
+    conf = {
+        **digits,
+        "image_uri": None,
+        "distribution": {"smdistributed": {"dataparallel": dataparallel}},
+    }
+
+    dag_run = own_dag("own_watched").test(run_conf=conf)
+
+    assert str(dag_run.state) == "success"
+    training = result(dag_run, "train")
+    assert training["is_spot"] is False
+    report = json.loads(_object(s3, result(dag_run, "report")["report_json"]))
+    assert report["rules"]["num_records"] > 50
+    assert report["rules"]["judged"] == "statistics"
+    resumed = [each["step"] for each in report["history"] if each["event"] == "resume"]
+    assert len(resumed) == 1
+    assert resumed[0] % 22 == 0  # whole epochs
+
+
 def test_everything_wrong_is_said_at_once_before_anything_is_paid(
     database: Any, aws_connection: RunningEngine, sagemaker: Any
 ) -> None:

@@ -48,10 +48,10 @@ SHIPPING = (
 # One rank: a step each tenth of a second, shipped as the trainer does, a checkpoint at step 2, NaN from `bad` on.
 SCRIPT = """
 import json, os, pathlib, signal, sys, time
-from trainer.s3_prefix import S3Prefix
-from trainer.statistics.lines import line_of
-from trainer.statistics.parts import PartWriter
-from trainer.statistics.shipping import STATISTICS_VARIABLE, Shipper, newest_attempt_in
+from trainyard_watch.s3_prefix import S3Prefix
+from trainyard_watch.statistics.lines import line_of
+from trainyard_watch.statistics.parts import PartWriter
+from trainyard_watch.statistics.shipping import STATISTICS_VARIABLE, Shipper, newest_attempt_in
 hp = json.loads(os.environ["SM_HPS"])
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 root, folder = pathlib.Path("/opt/ml/checkpoints"), pathlib.Path("/opt/ml/output/statistics")
@@ -97,9 +97,9 @@ def trained(aws_connection: RunningEngine, script: Any, task: TaskSurroundings) 
             checkpoint_s3_uri=f"s3://{aws_connection.bucket}/watched/{uuid.uuid4().hex}",
         )
         for name in SHIPPING:
-            part = Path(spec["source_dir"], "trainer", f"{name}.py")
+            part = Path(spec["source_dir"], "trainyard_watch", f"{name}.py")
             part.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(SCRIPTS / "trainer" / f"{name}.py", part)
+            shutil.copy(SCRIPTS / "trainyard_watch" / f"{name}.py", part)
         made = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=watch, deferrable=False)
         name = made.task_jobs(task.context).name_of(1)
         made.task_jobs(task.context).service.create(

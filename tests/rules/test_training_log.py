@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.runs.interrupted_run import Break, InterruptedRun
-from trainer.errors import NonFiniteError
 from trainer.hyperparameters import Hyperparameters
-from trainer.metrics import format_line
 from trainyard.rules.conf_facts import facts_of
 from trainyard.rules.judging import judge_log
 from trainyard.rules.records import Facts, MarkRecord, Start, StepRecord, Validation
 from trainyard.rules.training_log import TrainingLogReader, ends_of, read_rows
 from trainyard.runs.continuity import measure_continuity
+from trainyard_watch.errors import NonFiniteError
+from trainyard_watch.metrics import format_line
 
 if TYPE_CHECKING:
     from typing import Any

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from tests.limits import EVENT_LIMIT_S
-from trainer import checkpoint_files
-from trainer.checkpoint_files import fault_of, write_files
-from trainer.checkpoint_folder import CheckpointFolder
 from trainer.data.shard_index import sha256_of
-from trainer.errors import CheckpointError
+from trainyard_watch import checkpoint_files
+from trainyard_watch.checkpoint_files import fault_of, write_files
+from trainyard_watch.checkpoint_folder import CheckpointFolder
+from trainyard_watch.errors import CheckpointError
 
 pytestmark = pytest.mark.torch
 

@@ -15,7 +15,7 @@ from trainer.data.shard_index import ShardIndex, map_column
 from trainer.data.table import read_layout
 from trainer.data.table_rows import TableRows
 from trainer.data.token_blocks import TokenBlocks
-from trainer.errors import DataError
+from trainyard_watch.errors import DataError
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")

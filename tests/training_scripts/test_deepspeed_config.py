@@ -8,8 +8,8 @@ import pytest
 from sagemaker_training import mapping
 
 from trainer.batching import plan_batches
-from trainer.errors import HyperparameterError
 from trainer.zero.config import ZeroHyperparameters, complete_config, read_config
+from trainyard_watch.errors import HyperparameterError
 
 WRITTEN = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainer.distributed import joined_ranks, native_backend
-from trainer.errors import HyperparameterError
+from trainyard_watch.distributed import joined_ranks, native_backend
+from trainyard_watch.errors import HyperparameterError
 
 pytestmark = pytest.mark.torch
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.errors import HyperparameterError
 from trainer.horovod_training import HorovodTraining
+from trainyard_watch.errors import HyperparameterError
 
 
 def test_a_loss_scaler_is_refused_under_horovod() -> None:

@@ -14,8 +14,8 @@ import pytest
 from huggingface_trainer import checkpoint_files
 from huggingface_trainer.divergence import divergence
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
-from trainer.errors import CheckpointError, HyperparameterError
-from trainer.retention import LocalLayout, Retention
+from trainyard_watch.errors import CheckpointError, HyperparameterError
+from trainyard_watch.retention import LocalLayout, Retention
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from trainer.errors import HyperparameterError
 from trainer.hyperparameters import Hyperparameters
+from trainyard_watch.errors import HyperparameterError
 
 pytestmark = pytest.mark.torch
 

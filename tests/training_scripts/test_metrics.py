@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from trainer.metrics import MetricsWriter
+from trainyard_watch.metrics import MetricsWriter
 
 pytestmark = pytest.mark.torch
 

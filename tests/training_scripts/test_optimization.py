@@ -9,7 +9,6 @@ from hypothesis import given, strategies as st
 from torch import nn
 
 from trainer.batching import plan_batches
-from trainer.errors import HyperparameterError
 from trainer.hyperparameters import Hyperparameters
 from trainer.optimization import (
     LearningRateSchedule,
@@ -17,6 +16,7 @@ from trainer.optimization import (
     make_schedule,
     set_learning_rate,
 )
+from trainyard_watch.errors import HyperparameterError
 
 pytestmark = pytest.mark.torch
 

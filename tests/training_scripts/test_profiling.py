@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from trainer.errors import HyperparameterError
 from trainer.hyperparameters import Hyperparameters
 from trainer.profiling import StepTraces
 from trainer.trace_spans import read_spans
+from trainyard_watch.errors import HyperparameterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

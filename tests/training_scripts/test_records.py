@@ -15,8 +15,8 @@ import torch
 
 from trainer.data.sample_digest import digest_of
 from trainer.data.sample_order import SampleOrder
-from trainer.metrics import ALIVE_AFTER_S, MetricsWriter, format_line
 from trainer.training import Training
+from trainyard_watch.metrics import ALIVE_AFTER_S, MetricsWriter, format_line
 
 pytestmark = pytest.mark.torch
 
@@ -128,7 +128,7 @@ def test_reason_of_a_failed_checkpoint_is_one_quoted_text():
 
 def test_a_silent_run_says_that_it_is_alive(tmp_path, monkeypatch):
     now, stream = [1000.0], io.StringIO()
-    monkeypatch.setattr("trainer.metrics.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("trainyard_watch.metrics.time.monotonic", lambda: now[0])
     metrics = MetricsWriter(tmp_path, enabled=True, stream=stream)
 
     for passed in (1, ALIVE_AFTER_S - 2, 2, 5, ALIVE_AFTER_S):
@@ -141,7 +141,7 @@ def test_a_silent_run_says_that_it_is_alive(tmp_path, monkeypatch):
 
 def test_a_long_evaluation_says_that_it_is_alive(tmp_path, monkeypatch):
     now, stream = [1000.0], io.StringIO()
-    monkeypatch.setattr("trainer.metrics.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("trainyard_watch.metrics.time.monotonic", lambda: now[0])
     metrics = MetricsWriter(tmp_path, enabled=True, stream=stream)
     training = SimpleNamespace(
         metrics=metrics, state=SimpleNamespace(progress=SimpleNamespace(step=50))

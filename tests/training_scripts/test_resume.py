@@ -13,7 +13,7 @@ import signal
 import pytest
 import torch
 
-from trainer.random_states import begin_random_states
+from trainyard_watch.random_states import begin_random_states
 
 pytestmark = pytest.mark.torch
 SLOW = pytest.mark.slow

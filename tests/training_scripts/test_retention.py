@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from trainer.retention import CHECKPOINT_VARIABLE, LocalLayout, ManifestLayout, Retention
-from trainer.s3_prefix import S3Prefix
+from trainyard_watch.retention import CHECKPOINT_VARIABLE, LocalLayout, ManifestLayout, Retention
+from trainyard_watch.s3_prefix import S3Prefix
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +159,9 @@ def test_where_s3_cannot_be_asked_age_decides_and_four_newer_ones_stay(
 def test_what_is_large_has_the_time_of_its_bytes_after_those_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.retention.ASSUMED_BYTES_PER_S", len(MODEL) / 3600)  # an hour each
+    monkeypatch.setattr(
+        "trainyard_watch.retention.ASSUMED_BYTES_PER_S", len(MODEL) / 3600
+    )  # an hour each
     now = [0.0]
     retention = blind(tmp_path / "c", None, now=now)
 

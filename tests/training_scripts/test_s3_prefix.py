@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainer.s3_prefix import S3Prefix
+from trainyard_watch.s3_prefix import S3Prefix
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from trainer.s3_prefix import S3Prefix, S3UnavailableError
-from trainer.statistics.parts import PartWriter
-from trainer.statistics.shipping import PARTS_KEPT, Shipper, newest_attempt_in, pause_s
+from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
+from trainyard_watch.statistics.parts import PartWriter
+from trainyard_watch.statistics.shipping import PARTS_KEPT, Shipper, newest_attempt_in, pause_s
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine

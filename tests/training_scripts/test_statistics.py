@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from trainer.statistics.activations import ActivationWatch
-from trainer.statistics.checksums import ReplicaChecksums, sum_of_bits
-from trainer.statistics.choice import Cadence, Collection, choose
-from trainer.statistics.emitter import Emitter
-from trainer.statistics.headlines import MOST_WAITING, Headlines, TensorBoardSink
-from trainer.statistics.parts import FIRST_PART_S, TRIED_AGAIN_AFTER_S, PartWriter
-from trainer.statistics.tensors import ModelTensors
 from trainer.training import close_each
 from trainyard.rules.records import MarkRecord, Start, StepRecord, Validation
 from trainyard.rules.statistics_file import read_statistics
+from trainyard_watch.statistics.activations import ActivationWatch
+from trainyard_watch.statistics.checksums import ReplicaChecksums, sum_of_bits
+from trainyard_watch.statistics.choice import Cadence, Collection, choose
+from trainyard_watch.statistics.emitter import Emitter
+from trainyard_watch.statistics.headlines import MOST_WAITING, Headlines, TensorBoardSink
+from trainyard_watch.statistics.parts import FIRST_PART_S, TRIED_AGAIN_AFTER_S, PartWriter
+from trainyard_watch.statistics.tensors import ModelTensors
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ from trainer.data import sample_digest
 from trainer.data.sample_order import SampleOrder
 from trainer.data.shard_index import ShardIndex
 from trainer.data.token_blocks import TokenBlocks
-from trainer.errors import CheckpointError, DataError, HyperparameterError
+from trainyard_watch.errors import CheckpointError, DataError, HyperparameterError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from trainer.retention import Retention
+    from trainyard_watch.retention import Retention
 
 FILES, IDENTITY, HISTORY = "files.json", "identity.json", "history.jsonl"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from trainer.errors import NonFiniteError
+from trainyard_watch.errors import NonFiniteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
     from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
-    from trainer.metrics import MetricsWriter
-    from trainer.retention import Retention
-    from trainer.stopping import StopRequest
+    from trainyard_watch.metrics import MetricsWriter
+    from trainyard_watch.retention import Retention
+    from trainyard_watch.stopping import StopRequest
 
 log = logging.getLogger(__name__)
 

@@ -25,19 +25,19 @@ from trainer.artifacts import weights_sha256
 from trainer.batching import num_evaluated, plan_batches
 from trainer.data.shard_index import ShardIndex
 from trainer.data.token_blocks import TokenBlocks
-from trainer.metrics import MetricsWriter
 from trainer.precision import settle
-from trainer.retention import LocalLayout, Retention
 from trainer.schedule import LearningRateSchedule, make_schedule
-from trainer.stopping import EXIT_CODE_TERMINATED
+from trainyard_watch.metrics import MetricsWriter
+from trainyard_watch.retention import LocalLayout, Retention
+from trainyard_watch.stopping import EXIT_CODE_TERMINATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
     from trainer.batching import BatchPlan
-    from trainer.environment import ContainerPaths
-    from trainer.stopping import StopRequest
+    from trainyard_watch.environment import ContainerPaths
+    from trainyard_watch.stopping import StopRequest
 
 
 class Samples:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer.batching import plan_batches
-from trainer.errors import HyperparameterError
 from trainer.framework_hyperparameters import FrameworkHyperparameters
 from trainer.hyperparameters import setting
+from trainyard_watch.errors import HyperparameterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from tensorflow_trainer.step_result import StepResult
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trainer.stopping import StopRequest
+    from trainyard_watch.stopping import StopRequest
 
 log = logging.getLogger(__name__)
 

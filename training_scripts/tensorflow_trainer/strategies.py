@@ -22,12 +22,12 @@ from tensorflow_trainer.parameter_servers import (
 )
 from tensorflow_trainer.presence import wait_until_gone
 from tensorflow_trainer.step_result import StepResult
-from trainer.environment import available_cpus
+from trainyard_watch.environment import available_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from trainer.stopping import StopRequest
+    from trainyard_watch.stopping import StopRequest
 
 log = logging.getLogger(__name__)
 

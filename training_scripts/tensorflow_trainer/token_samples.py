@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainer.errors import DataError
+from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

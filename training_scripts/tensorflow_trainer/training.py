@@ -19,19 +19,19 @@ from tensorflow_trainer.hyperparameters import plan_steps
 from tensorflow_trainer.model_file import save_model, sha256_of
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
 from trainer.batching import num_evaluated
-from trainer.errors import NonFiniteError
-from trainer.metrics import MetricsWriter
-from trainer.retention import LocalLayout, Retention
 from trainer.schedule import make_schedule
-from trainer.stopping import EXIT_CODE_TERMINATED
+from trainyard_watch.errors import NonFiniteError
+from trainyard_watch.metrics import MetricsWriter
+from trainyard_watch.retention import LocalLayout, Retention
+from trainyard_watch.stopping import EXIT_CODE_TERMINATED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
     from tensorflow_trainer.strategies import Strategy
-    from trainer.environment import ContainerPaths
-    from trainer.stopping import StopRequest
+    from trainyard_watch.environment import ContainerPaths
+    from trainyard_watch.stopping import StopRequest
 
 log = logging.getLogger(__name__)
 

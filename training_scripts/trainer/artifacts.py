@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trainer.data.table import TableLayout
-from trainer.errors import DataError
 from trainer.models import build_empty
 from trainer.tasks import LanguageTask, TableTask, Task
+from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

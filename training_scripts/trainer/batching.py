@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainer.errors import DataError, HyperparameterError
+from trainyard_watch.errors import DataError, HyperparameterError
 
 if TYPE_CHECKING:
     from trainer.hyperparameters import Hyperparameters

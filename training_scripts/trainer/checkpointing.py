@@ -8,24 +8,24 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainer.background_saver import BackgroundSaver
-from trainer.checkpoint_folder import CheckpointFolder
-from trainer.environment import ContainerPaths
-from trainer.random_states import (
+from trainyard_watch.background_saver import BackgroundSaver
+from trainyard_watch.checkpoint_folder import CheckpointFolder
+from trainyard_watch.environment import ContainerPaths
+from trainyard_watch.random_states import (
     begin_random_states,
     random_states,
     restore_random_states,
 )
-from trainer.retention import ManifestLayout, Retention
-from trainer.tensor_tree import CpuBuffers, broadcast_tree
+from trainyard_watch.retention import ManifestLayout, Retention
+from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trainer.checkpoint_pace import Pace
-    from trainer.distributed import Ranks
-    from trainer.metrics import MetricsWriter
     from trainer.training_state import TrainingState
+    from trainyard_watch.distributed import Ranks
+    from trainyard_watch.metrics import MetricsWriter
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from trainer.distributed import Ranks
+    from trainyard_watch.distributed import Ranks
 
 Span = tuple[float, float]
 _STEP = "trainyard step"

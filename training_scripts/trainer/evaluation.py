@@ -11,9 +11,9 @@ from torch import nn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from trainer.distributed import Ranks
     from trainer.precision import Precision
     from trainer.tasks import Batch, Task
+    from trainyard_watch.distributed import Ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

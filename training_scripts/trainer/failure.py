@@ -8,7 +8,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, NoReturn
 
-from trainer.errors import PeerError, TrainerError
+from trainyard_watch.errors import PeerError, TrainerError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from trainer.errors import HyperparameterError
 from trainer.horovod_hyperparameters import HorovodHyperparameters
 from trainer.training import Training
+from trainyard_watch.errors import HyperparameterError
 
 
 class HorovodTraining(Training):

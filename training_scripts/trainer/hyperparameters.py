@@ -15,10 +15,10 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from trainer.errors import HyperparameterError
 from trainer.skipped_steps import read_steps
-from trainer.statistics.choice import read_setting
 from trainer.trace_spans import read_spans
+from trainyard_watch.errors import HyperparameterError
+from trainyard_watch.statistics.choice import read_setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trainer.random_states import random_states, restore_random_states
+from trainyard_watch.random_states import random_states, restore_random_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainer.distributed import Ranks
+    from trainyard_watch.distributed import Ranks
 
 
 def make_parallel(model: nn.Module, ranks: Ranks, *, compiled: bool) -> nn.Module:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from trainer.distributed import joined_ranks
 from trainer.failure import end_process, report_failure
-from trainer.metrics import SETUP_TIMEOUT_S
 from trainer.mpi_ranks import rank_variables
 from trainer.script import run_script
+from trainyard_watch.distributed import joined_ranks
+from trainyard_watch.metrics import SETUP_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainer.distributed import Ranks
-    from trainer.environment import ContainerPaths
     from trainer.hyperparameters import Hyperparameters
-    from trainer.stopping import StopRequest
     from trainer.training import Training
+    from trainyard_watch.distributed import Ranks
+    from trainyard_watch.environment import ContainerPaths
+    from trainyard_watch.stopping import StopRequest
 
 
 def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int:

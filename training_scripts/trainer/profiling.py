@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from torch import profiler
 
-from trainer.statistics.place import choose_folder
 from trainer.trace_spans import read_spans
+from trainyard_watch.statistics.place import choose_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from trainer.distributed import Ranks
-    from trainer.environment import ContainerPaths
     from trainer.hyperparameters import Hyperparameters
+    from trainyard_watch.distributed import Ranks
+    from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)
 NO_TRACE = "steps %d to %d have no trace: %s"

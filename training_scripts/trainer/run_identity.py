@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainer.errors import CheckpointError
+from trainyard_watch.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

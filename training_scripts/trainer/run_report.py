@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from trainer.batching import BatchPlan
     from trainer.data.shard_index import ShardIndex
-    from trainer.distributed import Ranks
-    from trainer.metrics import MetricsWriter
     from trainer.tasks import Task
     from trainer.training_state import TrainingState
+    from trainyard_watch.distributed import Ranks
+    from trainyard_watch.metrics import MetricsWriter
 
 log = logging.getLogger(__name__)
 

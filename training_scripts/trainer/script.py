@@ -7,10 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
-from trainer.environment import ContainerPaths
-from trainer.errors import TrainerError
 from trainer.failure import report_failure
-from trainer.stopping import StopRequest
+from trainyard_watch.environment import ContainerPaths
+from trainyard_watch.errors import TrainerError
+from trainyard_watch.stopping import StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

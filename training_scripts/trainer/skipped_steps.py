@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainer.errors import HyperparameterError
+from trainyard_watch.errors import HyperparameterError
 
 MOST_STEPS = 1000  # of all spans together
 _SPAN = re.compile(r"(\d+)(?::(\d+))?")

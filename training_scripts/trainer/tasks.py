@@ -19,9 +19,9 @@ from trainer.data.shard_index import ShardIndex, shard_files
 from trainer.data.table import TableLayout, read_layout
 from trainer.data.table_rows import TableRows
 from trainer.data.token_blocks import TokenBlocks
-from trainer.errors import DataError
 from trainer.models.gpt import GPTConfig
 from trainer.models.mlp import MLPConfig
+from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.errors import HyperparameterError
+from trainyard_watch.errors import HyperparameterError
 
 MOST_STEPS = 50  # of all spans together
 

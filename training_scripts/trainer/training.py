@@ -21,36 +21,41 @@ from trainer.data.loader import evaluation_batches, training_batches
 from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
 from trainer.data.sample_order import RankBatches, SampleOrder
 from trainer.data.shard_index import ShardIndex
-from trainer.distributed import Ranks, choose_num_threads
-from trainer.errors import NonFiniteError
 from trainer.evaluation import evaluate
 from trainer.hyperparameters import Hyperparameters
-from trainer.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
 from trainer.models import build
 from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
 from trainer.precision import Precision, settle
 from trainer.profiling import open_traces
-from trainer.random_states import begin_random_states
 from trainer.rank_memory import peak_memory, state_bytes
 from trainer.run_report import RunReport
 from trainer.skipped_steps import read_steps
-from trainer.statistics.checksums import ReplicaChecksums
-from trainer.statistics.opening import open_headlines, open_statistics
-from trainer.statistics.tensors import ModelTensors
-from trainer.stopping import EXIT_CODE_TERMINATED, StoppedError, StopRequest
 from trainer.tasks import make_task, open_splits
 from trainer.test_split import EVALUATION_FILE, describe, write_report
 from trainer.training_state import TrainingState
+from trainyard_watch.distributed import Ranks, choose_num_threads
+from trainyard_watch.errors import NonFiniteError
+from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
+from trainyard_watch.random_states import begin_random_states
+from trainyard_watch.statistics.checksums import ReplicaChecksums
+from trainyard_watch.statistics.opening import (
+    NO_ACTIVATIONS,
+    Start,
+    open_headlines,
+    open_statistics,
+)
+from trainyard_watch.statistics.tensors import ModelTensors
+from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StoppedError, StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torch.distributed import ProcessGroup
 
-    from trainer.environment import ContainerPaths
     from trainer.evaluation import Evaluation
     from trainer.throughput import Meter
+    from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)
 
@@ -188,17 +193,28 @@ class Training:
     def open_statistics(self) -> None:
         """Set `statistics`, which are told what happens from now on."""
         self.tensors = self.make_tensors()
+        if self.hp.compile and self.hp.statistics != "off" and self.ranks.is_main:
+            log.info(NO_ACTIVATIONS)
         self.statistics = open_statistics(
-            self.hp,
+            self.hp.statistics,
             self.paths,
             self.ranks,
             tensors=self.tensors,
-            model=self.model,
-            plan=self.plan,
-            progress=self.state.progress,
+            model=None if self.hp.compile else self.model,
+            start=Start(
+                number=self.state.progress.num_starts,
+                step=self.state.progress.step,
+                max_steps=self.plan.max_steps,
+                global_batch_size=self.plan.global_batch_size,
+            ),
             checksums=self.make_checksums(),
         )
-        self.headlines = open_headlines(self.hp, self.paths, self.ranks)
+        self.headlines = open_headlines(
+            self.paths,
+            self.ranks,
+            tensorboard_dir=self.hp.tensorboard_dir,
+            settings=self.hp.to_dict(),
+        )
         self.statistics.listeners.append(self.headlines.hear)
         self.metrics.listeners += [self.statistics.hear, self.headlines.hear]
 

@@ -5,7 +5,7 @@
     {"file": "rank-00001.attempt-0001.part-0001.jsonl", "bytes": 980}     and so on
 
 What is inside are pieces of the files that `trainyard.rules.statistics_file` describes, in their order. Written by
-training_scripts/trainer/statistics/shipping.py; a script of one's own may write the same.
+training_scripts/trainyard_watch/statistics/shipping.py; a script of one's own may write the same.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _SIGNS_OF_LIFE = frozenset({"alive", "checkpoint", "durable", "checkpoint_failed", "done"})
-# As training_scripts/trainer/errors.py words it: `NonFiniteError: ... in step 41 (...) the loss is nan; ...`.
+# As training_scripts/trainyard_watch/errors.py words it: `NonFiniteError: ... in step 41 (...) the loss is nan; ...`.
 _DIVERGED = re.compile(
     r"NonFiniteError\b.*?in step (\d+) .*?(loss|gradient norm) is (nan|-?inf)\b", re.DOTALL
 )

@@ -5,19 +5,24 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
 import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.installation import TRAINING_SCRIPTS
 from trainyard.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 ARCHIVE_NAME = "sourcedir.tar.gz"
 MAX_SOURCE_BYTES = 256 * 1024**2
+WATCH = TRAINING_SCRIPTS / "trainyard_watch"
+"""The package that a script imports to be watched from within."""
+_IMPORTS_WATCH = re.compile(rb"^\s*(?:from|import)\s+trainyard_watch\b", re.MULTILINE)
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv"})
 
 
@@ -34,12 +39,13 @@ def source_archive(source_dir: Path, *, entry_point: str | None = None) -> Sourc
     """Return the folder as tar.gz, without caches, version control and hidden files.
 
     Names are sorted, owners and times are zero and only the executable bit of the mode is kept, so
-    the hash changes with the content and with nothing else.
+    the hash changes with the content and with nothing else. If a script imports `trainyard_watch`, that package comes
+    with it, unless the folder has one of its own.
 
     Raises:
         SpecError: no such folder, it is empty or too large, or the entry point is not in it.
     """
-    files = dict(_files(source_dir)) if source_dir.is_dir() else {}
+    files = _with_watch(dict(_files(source_dir))) if source_dir.is_dir() else {}
     findings = list(_findings(source_dir, files, entry_point))
     if findings:
         raise SpecError(findings, subject="source code")
@@ -61,6 +67,15 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
         is_skipped = any(part.startswith(".") or part in _SKIPPED for part in parts)
         if path.is_file() and not is_skipped and path.suffix != ".pyc":
             yield "/".join(parts), path
+
+
+def _with_watch(files: Mapping[str, Path]) -> dict[str, Path]:
+    has_own = any(name.startswith(f"{WATCH.name}/") for name in files)
+    scripts = [path for name, path in files.items() if name.endswith(".py")]
+    if has_own or not any(_IMPORTS_WATCH.search(path.read_bytes()) for path in scripts):
+        return dict(files)
+    package = {f"{WATCH.name}/{name}": path for name, path in _files(WATCH)}
+    return {**files, **package}
 
 
 def _findings(folder: Path, files: dict[str, Path], entry_point: str | None) -> Iterator[Finding]:

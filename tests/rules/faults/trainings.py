@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from trainer.optimization import LearningRateSchedule
-from trainer.statistics import opening
 from trainer.training import Training
+from trainyard_watch.statistics import opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from trainer.statistics.host_samples import HostSampler
+    from trainyard_watch.statistics.host_samples import HostSampler
 
 
 class Faulty(Training):

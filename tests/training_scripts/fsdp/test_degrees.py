@@ -7,10 +7,10 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from trainer.errors import HyperparameterError
 from trainer.hyperparameters import Hyperparameters
 from trainer.sharding.degrees import Degrees
 from trainer.sharding.hyperparameters import ShardedHyperparameters
+from trainyard_watch.errors import HyperparameterError
 
 pytestmark = pytest.mark.torch
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trainer.errors import DataError
+from trainyard_watch.checkpoint_files import sha256_of
+from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,12 +134,6 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
             "damaged: shard again"
         )
     return None
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal text."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trainer.data.shard_index import ShardIndex, map_values
-from trainer.errors import DataError
+from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

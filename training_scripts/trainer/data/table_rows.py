@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from trainer.data.shard_index import Column, ShardIndex, map_values, shard_files
 from trainer.data.table import TableLayout, as_float64
-from trainer.errors import DataError
+from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from trainer.data.shard_index import ShardIndex, map_column, shard_files
-from trainer.errors import DataError
+from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,19 +18,19 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trainer.checkpoint_files import fault_of, sync_folder, write_files
-from trainer.checkpoint_folder import Checkpoint, CheckpointFolder
 from trainer.data.shard_index import sha256_of
-from trainer.errors import CheckpointError
-from trainer.metrics import SETUP_TIMEOUT_S
-from trainer.retention import step_folders
+from trainyard_watch.checkpoint_files import fault_of, sync_folder, write_files
+from trainyard_watch.checkpoint_folder import Checkpoint, CheckpointFolder
+from trainyard_watch.errors import CheckpointError
+from trainyard_watch.metrics import SETUP_TIMEOUT_S
+from trainyard_watch.retention import step_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from trainer.distributed import Ranks
-    from trainer.retention import Retention
+    from trainyard_watch.distributed import Ranks
+    from trainyard_watch.retention import Retention
 
 LAYOUT = "sharded"
 

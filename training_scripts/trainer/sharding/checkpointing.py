@@ -12,21 +12,21 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 
-from trainer.background_saver import BackgroundSaver
 from trainer.checkpointing import Checkpointer
-from trainer.errors import CheckpointError
-from trainer.random_states import begin_random_states, random_states, restore_random_states
 from trainer.sharding.checkpoint_shards import ShardFolder
-from trainer.tensor_tree import CpuBuffers, broadcast_tree
+from trainyard_watch.background_saver import BackgroundSaver
+from trainyard_watch.errors import CheckpointError
+from trainyard_watch.random_states import begin_random_states, random_states, restore_random_states
+from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainer.checkpoint_folder import Checkpoint
     from trainer.checkpoint_pace import Pace
-    from trainer.distributed import Ranks
-    from trainer.metrics import MetricsWriter
     from trainer.sharding.state import ShardedState
+    from trainyard_watch.checkpoint_folder import Checkpoint
+    from trainyard_watch.distributed import Ranks
+    from trainyard_watch.metrics import MetricsWriter
 
 log = logging.getLogger(__name__)
 ABANDONED_AFTER_S = 30.0

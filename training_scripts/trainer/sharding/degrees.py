@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainer.errors import HyperparameterError
+from trainyard_watch.errors import HyperparameterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

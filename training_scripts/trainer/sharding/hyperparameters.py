@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer.errors import HyperparameterError
 from trainer.hyperparameters import Hyperparameters, setting
 from trainer.sharding.degrees import Degrees
+from trainyard_watch.errors import HyperparameterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

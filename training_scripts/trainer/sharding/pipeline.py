@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from trainer.errors import HyperparameterError
+from trainyard_watch.errors import HyperparameterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from trainer.statistics.tensors import ModelTensors
+from trainyard_watch.statistics.tensors import ModelTensors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

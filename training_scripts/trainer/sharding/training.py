@@ -24,8 +24,8 @@ from trainer.sharding.pipeline import Pipeline
 from trainer.sharding.smp import start_library
 from trainer.sharding.state import ShardedState
 from trainer.sharding.tensors import ShardedTensors
-from trainer.statistics.checksums import ReplicaChecksums
 from trainer.training import Training
+from trainyard_watch.statistics.checksums import ReplicaChecksums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from trainer.evaluation import Evaluation
-    from trainer.statistics.tensors import ModelTensors
     from trainer.throughput import Meter
+    from trainyard_watch.statistics.tensors import ModelTensors
 
 
 class ShardedTraining(Training):

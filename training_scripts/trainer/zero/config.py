@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from trainer.errors import HyperparameterError
 from trainer.hyperparameters import Hyperparameters, setting
+from trainyard_watch.errors import HyperparameterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

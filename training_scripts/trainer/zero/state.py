@@ -8,13 +8,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainer.checkpointing import Checkpointer
-from trainer.errors import CheckpointError
 from trainer.training_state import TrainingState
+from trainyard_watch.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trainer.distributed import Ranks
+    from trainyard_watch.distributed import Ranks
 
 PARTS = (
     *("base_optimizer_state", "single_partition_of_fp32_groups"),

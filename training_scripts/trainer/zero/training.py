@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainer.distributed import native_backend
 from trainer.precision import Precision
 from trainer.training import Training
 from trainer.zero.config import ZeroHyperparameters, complete_config, read_config, stage_of
 from trainer.zero.state import CollectingCheckpointer, ZeroState
+from trainyard_watch.distributed import native_backend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trainer.statistics.checksums import ReplicaChecksums
+    from trainyard_watch.statistics.checksums import ReplicaChecksums
 
 SHARED_MEMORY_COLLECTIVES = "deepspeed_shm_comm"
 

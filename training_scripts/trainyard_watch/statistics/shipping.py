@@ -22,13 +22,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainer.s3_prefix import S3UnavailableError
+from trainyard_watch.s3_prefix import S3UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from trainer.s3_prefix import S3Prefix
+    from trainyard_watch.s3_prefix import S3Prefix
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Opens the statistics of one start of the processes: where, which attempt, which numbers.
 
-Whatever fails here is told once and costs statistics, never the training. A rank that fails still takes part in the
+Whatever fails here is logged once and costs statistics, never the training. A rank that fails still takes part in the
 exchange with the others, which would wait for it.
 """
 
@@ -9,17 +9,18 @@ from __future__ import annotations
 import logging
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer.s3_prefix import S3Prefix, S3UnavailableError
-from trainer.statistics.choice import choose
-from trainer.statistics.emitter import Emitter
-from trainer.statistics.headlines import Headlines, MlflowSink, TensorBoardSink
-from trainer.statistics.host_samples import HostSampler
-from trainer.statistics.parts import PartWriter, newest_attempt
-from trainer.statistics.place import DEFAULT_TENSORBOARD_DIR, choose_folder, in_container
-from trainer.statistics.shipping import (
+from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
+from trainyard_watch.statistics.choice import choose
+from trainyard_watch.statistics.emitter import Emitter
+from trainyard_watch.statistics.headlines import Headlines, MlflowSink, TensorBoardSink
+from trainyard_watch.statistics.host_samples import HostSampler
+from trainyard_watch.statistics.parts import PartWriter, newest_attempt
+from trainyard_watch.statistics.place import DEFAULT_TENSORBOARD_DIR, choose_folder, in_container
+from trainyard_watch.statistics.shipping import (
     CANNOT_SHIP,
     STATISTICS_VARIABLE,
     Shipper,
@@ -27,19 +28,16 @@ from trainer.statistics.shipping import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch import nn
 
-    from trainer.batching import BatchPlan
-    from trainer.distributed import Ranks
-    from trainer.environment import ContainerPaths
-    from trainer.hyperparameters import Hyperparameters
-    from trainer.statistics.checksums import ReplicaChecksums
-    from trainer.statistics.choice import Choice
-    from trainer.statistics.headlines import Sink
-    from trainer.statistics.tensors import ModelTensors
-    from trainer.training_state import Progress
+    from trainyard_watch.distributed import Ranks
+    from trainyard_watch.environment import ContainerPaths
+    from trainyard_watch.statistics.checksums import ReplicaChecksums
+    from trainyard_watch.statistics.choice import Choice
+    from trainyard_watch.statistics.headlines import Sink
+    from trainyard_watch.statistics.tensors import ModelTensors
 
 log = logging.getLogger(__name__)
 FORMAT, VERSION = "trainyard-statistics", 1
@@ -53,24 +51,46 @@ NO_PLACE = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One start of the processes, for the statistics' header.
+
+    Attributes:
+        number: 1, 2, ... as far as the checkpoint knows. step: optimizer steps done before it.
+        max_steps, global_batch_size: None if they are not known.
+    """
+
+    number: int = 1
+    step: int = 0
+    max_steps: int | None = None
+    global_batch_size: int | None = None
+
+
 def open_statistics(
-    hp: Hyperparameters,
+    setting: str,
     paths: ContainerPaths,
     ranks: Ranks,
     *,
     tensors: ModelTensors,
-    model: nn.Module,
-    plan: BatchPlan,
-    progress: Progress,
+    model: nn.Module | None,
+    start: Start,
     checksums: ReplicaChecksums | None,
 ) -> Emitter:
-    """Return the statistics emitter of this start; every rank must call it. Files of earlier starts are kept."""
-    choice = _choice(hp, paths, num_tensors=len(tensors.names))
-    looked_at = None if hp.compile else model  # hooks would have it compiled again
+    """Return the statistics emitter of this start; every rank must call it. Files of earlier starts are kept.
+
+    Args:
+        setting: `on`, `off`, or JSON of collection -> its parameters.
+        paths: of the container.
+        ranks: of the job.
+        tensors: the parameters.
+        model: whose activations are looked at; None for none, as of a compiled one, which hooks would have compiled
+            again.
+        start: of the processes.
+        checksums: of parameters that other ranks hold alike; None without any.
+    """
+    choice = _choice(setting, paths, num_tensors=len(tensors.names))
     if not choice.is_on:
         return Emitter(tensors, None, choice=choice)
-    if hp.compile and ranks.is_main:
-        log.info(NO_ACTIVATIONS)
     hook, is_readable = _hook(paths)
     s3, in_s3 = _shipping(ranks) if hook is None and is_readable else (None, None)
     namespace = _pid_namespace(ranks)
@@ -80,21 +100,21 @@ def open_statistics(
     )  # as this host's first rank found
     place = _place(paths, hook, is_shipped=is_shipped) if is_readable else None
     here = ranks.gather(place and place[1])
-    emitter = Emitter(tensors, looked_at, choice=choice, checksums=checksums)
+    emitter = Emitter(tensors, model, choice=choice, checksums=checksums)
     header = {
         "format": FORMAT,
         "version": VERSION,
         "rank": ranks.rank,
         "world_size": ranks.world_size,
         "attempt": max(
-            progress.num_starts,
+            start.number,
             *(1 + (newest or 0) for newest in (*here, *(each for each, _, _ in told))),
         ),
-        "resumed_at": progress.step,
+        "resumed_at": start.step,
         "time": time.time(),
         "host": paths.host,
-        "max_steps": plan.max_steps,
-        "global_batch_size": plan.global_batch_size,
+        "max_steps": start.max_steps,
+        "global_batch_size": start.global_batch_size,
         "tensors": emitter.listed,
     }
     if place is not None:
@@ -117,11 +137,11 @@ def open_statistics(
     return emitter
 
 
-def _choice(hp: Hyperparameters, paths: ContainerPaths, *, num_tensors: int) -> Choice:
+def _choice(setting: str, paths: ContainerPaths, *, num_tensors: int) -> Choice:
     """Return what is written; the defaults where the job's DebugHookConfig cannot be understood."""
     try:
         hook = paths.read_config("debughookconfig")
-        return choose(hp.statistics, hook, num_tensors=num_tensors)
+        return choose(setting, hook, num_tensors=num_tensors)
     except Exception as error:  # noqa: BLE001 it holds whatever somebody wrote
         log.error(  # noqa: TRY400 no fault of this code
             "input/config/debughookconfig.json cannot be used (%s: %s), statistics are written by the defaults; its "
@@ -130,11 +150,11 @@ def _choice(hp: Hyperparameters, paths: ContainerPaths, *, num_tensors: int) -> 
             type(error).__name__,
             error,
         )
-        return choose(hp.statistics, None, num_tensors=num_tensors)
+        return choose(setting, None, num_tensors=num_tensors)
 
 
 def _hook(paths: ContainerPaths) -> tuple[dict[str, Any] | None, bool]:
-    """Return the job's DebugHookConfig, and whether that can be told."""
+    """Return the job's DebugHookConfig, and whether it can be read."""
     try:
         return paths.read_config("debughookconfig"), True
     except Exception as error:  # noqa: BLE001 as in _choice
@@ -193,16 +213,29 @@ def _board(paths: ContainerPaths) -> dict[str, Any] | None:
         return {}
 
 
-def open_headlines(hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks) -> Headlines:
-    """Return what writes scalars for people, on rank 0 and where the job asks for them."""
+def open_headlines(
+    paths: ContainerPaths,
+    ranks: Ranks,
+    *,
+    tensorboard_dir: str | None,
+    settings: Mapping[str, Any],
+) -> Headlines:
+    """Return what writes scalars for people, on rank 0 and if the job asks for them.
+
+    Args:
+        paths: of the container.
+        ranks: of the job.
+        tensorboard_dir: asked for by the script; None leaves it to the job's TensorBoardOutputConfig.
+        settings: of the run, as MLflow keeps them.
+    """
     makers: dict[str, Callable[[], Sink]] = {}
     board = _board(paths)
-    if ranks.is_main and (hp.tensorboard_dir or board is not None):
+    if ranks.is_main and (tensorboard_dir or board is not None):
         local_path = (board or {}).get("LocalPath") or DEFAULT_TENSORBOARD_DIR
         makers["TensorBoard"] = lambda: TensorBoardSink(
-            Path(hp.tensorboard_dir or in_container(paths.base_dir, local_path))
+            Path(tensorboard_dir or in_container(paths.base_dir, local_path))
         )
     if ranks.is_main and os.environ.get("MLFLOW_TRACKING_URI"):
         job = os.environ.get("TRAINING_JOB_NAME") or "training"
-        makers["MLflow"] = lambda: MlflowSink(job, hp.to_dict())
+        makers["MLflow"] = lambda: MlflowSink(job, dict(settings))
     return Headlines(makers)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import torch
 
-from trainer.statistics.activations import ActivationWatch
-from trainer.statistics.choice import (
+from trainyard_watch.statistics.activations import ActivationWatch
+from trainyard_watch.statistics.choice import (
     ACTIVATIONS,
     ALL_NUMBERS,
     CHANGE,
@@ -27,21 +27,21 @@ from trainer.statistics.choice import (
     WEIGHTS,
     Cadence,
 )
-from trainer.statistics.inputs import ConfusionCount, describe_inputs
-from trainer.statistics.lines import line_of
+from trainyard_watch.statistics.inputs import ConfusionCount, describe_inputs
+from trainyard_watch.statistics.lines import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection as Some, Mapping, Sequence
 
     from torch import Tensor, nn
 
-    from trainer.statistics.checksums import ReplicaChecksums
-    from trainer.statistics.choice import Choice, Collection
-    from trainer.statistics.host_samples import HostSampler
-    from trainer.statistics.lines import Columns
-    from trainer.statistics.parts import PartWriter
-    from trainer.statistics.shipping import Shipper
-    from trainer.statistics.tensors import ModelTensors
+    from trainyard_watch.statistics.checksums import ReplicaChecksums
+    from trainyard_watch.statistics.choice import Choice, Collection
+    from trainyard_watch.statistics.host_samples import HostSampler
+    from trainyard_watch.statistics.lines import Columns
+    from trainyard_watch.statistics.parts import PartWriter
+    from trainyard_watch.statistics.shipping import Shipper
+    from trainyard_watch.statistics.tensors import ModelTensors
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")

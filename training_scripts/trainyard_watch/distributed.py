@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from trainer.environment import available_cpus
-from trainer.errors import HyperparameterError, TrainerError
+from trainyard_watch.environment import available_cpus
+from trainyard_watch.errors import HyperparameterError, TrainerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,11 +8,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer.errors import CheckpointError
+from trainyard_watch.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from trainer.checkpoint_folder import CheckpointFolder
-    from trainer.metrics import MetricsWriter
+    from trainyard_watch.checkpoint_folder import CheckpointFolder
+    from trainyard_watch.metrics import MetricsWriter
 
 log = logging.getLogger(__name__)
 

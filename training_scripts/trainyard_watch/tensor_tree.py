@@ -12,7 +12,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainer.distributed import Ranks
+    from trainyard_watch.distributed import Ranks
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trainer.errors import HyperparameterError
+from trainyard_watch.errors import HyperparameterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer.environment import DEFAULT_BASE_DIR
+from trainyard_watch.environment import DEFAULT_BASE_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from torch.utils.hooks import RemovableHandle
 
-    from trainer.statistics.choice import Collection
-    from trainer.statistics.lines import Columns
+    from trainyard_watch.statistics.choice import Collection
+    from trainyard_watch.statistics.lines import Columns
 
 INACTIVITY_PERCENT = 1.0  # a unit that is active less often is dead, or saturated: AWS's default
 RECTIFIERS = (nn.ReLU, nn.ReLU6)

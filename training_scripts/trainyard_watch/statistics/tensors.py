@@ -16,7 +16,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainer.statistics.lines import Columns
+    from trainyard_watch.statistics.lines import Columns
 
 SAMPLED_ELEMENTS, RUN_LENGTH = 16_384, 16
 

@@ -20,7 +20,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainer.s3_prefix import S3Prefix, S3UnavailableError
+from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -1,6 +1,6 @@
 """Checkpoints on disk that survive a kill at any moment, and are checked before they are used.
 
-A checkpoint is a folder `step-00000080`; trainer/checkpoint_files.py says what is in it. Rank 0
+A checkpoint is a folder `step-00000080`; trainyard_watch/checkpoint_files.py says what is in it. Rank 0
 writes it whole, also the random states of all ranks, so that a job needs one writer whatever its
 hosts. Its manifest, written last, makes it whole; a folder without one is never resumed from, and
 swept away at the next start. Files never change once they are written.
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainer.checkpoint_files import fault_of, sync_folder, write_files
-from trainer.errors import CheckpointError
-from trainer.retention import ManifestLayout, Retention, step_folders
+from trainyard_watch.checkpoint_files import fault_of, sync_folder, write_files
+from trainyard_watch.errors import CheckpointError
+from trainyard_watch.retention import ManifestLayout, Retention, step_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from trainer.statistics.lines import line_of
+from trainyard_watch.statistics.lines import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

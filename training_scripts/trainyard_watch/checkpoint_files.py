@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from trainer.data.shard_index import sha256_of
-from trainer.errors import CheckpointError
+from trainyard_watch.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -128,6 +127,12 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal text."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _file_fault(path: Path, entry: Mapping[str, Any]) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainer.errors import TrainerError
+from trainyard_watch.errors import TrainerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -1,0 +1,428 @@
+"""`watch`: one rank of any training loop, observed while it runs, resumed after it was interrupted."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trainyard_watch.background_saver import BackgroundSaver
+from trainyard_watch.checkpoint_folder import CheckpointFolder
+from trainyard_watch.distributed import Ranks
+from trainyard_watch.environment import ContainerPaths
+from trainyard_watch.metrics import SETUP_TIMEOUT_S, MetricsWriter
+from trainyard_watch.retention import ManifestLayout, Retention
+from trainyard_watch.statistics.checksums import ReplicaChecksums
+from trainyard_watch.statistics.opening import Start, open_headlines, open_statistics
+from trainyard_watch.statistics.tensors import ModelTensors
+from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StopRequest
+from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+KEPT_CHECKPOINTS = 2
+LINE_EVERY_S = 1.0
+"""Pause between two lines of steps; the statistics have every step."""
+STATE = "state"
+"""Name of the script's own object in a checkpoint."""
+
+
+def watch(
+    model: nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    step: int = 0,
+    max_steps: int | None = None,
+    global_batch_size: int | None = None,
+    statistics: str = "on",
+    keep_checkpoints: int = KEPT_CHECKPOINTS,
+) -> Run:
+    """Return this rank's run, to be used in a `with` statement by every rank, after the process group was made.
+
+    Args:
+        model: whose weights, gradients and activations are measured; None measures none of them. Of a model that is
+            sharded over ranks (FSDP, DeepSpeed, tensor parallelism) only the steps are written.
+        optimizer: gradients are measured when it makes its step; without it neither they nor the weights are measured.
+        step: optimizer steps that are done already, if the script keeps checkpoints of its own.
+        max_steps: optimizer steps of the whole training; None if it ends otherwise.
+        global_batch_size: samples of one optimizer step, over all ranks.
+        statistics: `on`, `off`, or JSON of collections and their parameters (docs/rules.md).
+        keep_checkpoints: the newest that stay.
+    """
+    return Run(
+        model,
+        optimizer,
+        step=step,
+        max_steps=max_steps,
+        global_batch_size=global_batch_size,
+        statistics=statistics,
+        keep_checkpoints=keep_checkpoints,
+    )
+
+
+class Run:
+    """One start of a training loop on one rank; see `watch`. Every rank must call its methods alike.
+
+    Attributes:
+        num_steps: optimizer steps done.
+        is_stopping: whether any rank was asked to stop (SIGTERM), as all of them know since the last step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None,
+        optimizer: torch.optim.Optimizer | None,
+        *,
+        step: int,
+        max_steps: int | None,
+        global_batch_size: int | None,
+        statistics: str,
+        keep_checkpoints: int,
+    ) -> None:
+        self.num_steps, self.is_stopping = step, False
+        self._max_steps, self._batch, self._setting = max_steps, global_batch_size, statistics
+        self._model, self._optimizer = model, optimizer
+        self._paths = ContainerPaths.from_environment(os.environ)
+        self._ranks = current_ranks(model)
+        self._stop = StopRequest()
+        self._keep = keep_checkpoints
+        self._buffers = CpuBuffers()
+        self._hooks: list[Any] = []
+        self._state: Any = None
+        self._num_starts = 1
+        self._gradient_norm = self._learning_rate = math.nan
+        self._validation_loss: float | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(
+            signal.SIGTERM
+        ) in {signal.SIG_DFL, None}:
+            self._stop.install()
+        self._metrics = MetricsWriter(self._paths.output_data_dir, enabled=self._ranks.is_main)
+        folder = self._paths.default_checkpoint_dir
+        retention = Retention.of_job(
+            ManifestLayout(folder),
+            keep=self._keep,
+            folder=folder,
+            config=self._paths.read_config("checkpointconfig"),
+        )
+        self._folder = CheckpointFolder(folder, keep=self._keep, retention=retention)
+        self._saver = BackgroundSaver(self._folder, self._metrics)
+        self._find_state()
+        self._begin()
+        return self
+
+    def resume(self) -> Any:
+        """Return the state of the newest whole checkpoint, its tensors on the CPU; None if there is none.
+
+        Rank 0 has read it and sent it to the others, before anything else; `num_steps` is that of the checkpoint. It
+        is handed out once.
+        """
+        state, self._state = self._state, None
+        return state
+
+    def batches(self, loader: Iterable[T]) -> Iterator[T]:
+        """Yield the loader's batches, and count the time that is waited for them."""
+        iterator = iter(loader)
+        while True:
+            began = time.perf_counter()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            self._data_wait_s += time.perf_counter() - began
+            yield batch
+
+    def step(
+        self,
+        *,
+        loss: float | Tensor,
+        lr: float | None = None,
+        epoch: int | None = None,
+        gradient_norm: float | None = None,
+        number: int | None = None,
+    ) -> bool:
+        """Note an optimizer step that was just made; return whether to stop now. On every rank.
+
+        Args:
+            loss: of this rank's batch; the mean over the ranks is written.
+            lr: None = the optimizer's.
+            epoch: counted from 0.
+            gradient_norm: before clipping; None = as it was when the optimizer made its step.
+            number: of the step, if it is not the next one.
+        """
+        mean_loss = self._agree(float(loss.detach() if isinstance(loss, Tensor) else loss))
+        now = time.perf_counter()
+        steps = 1 if number is None else number - self.num_steps
+        self.num_steps += steps
+        norm = self._gradient_norm if gradient_norm is None else float(gradient_norm)
+        seconds = max(1e-9, (now - self._stepped_at) / max(1, steps))
+        observed = {
+            "loss": mean_loss,
+            "learning_rate": self._learning_rate if lr is None else float(lr),
+            "gradient_norm": None if math.isnan(norm) and gradient_norm is None else norm,
+        }
+        rate = {} if self._batch is None else {"samples_per_second": self._batch / seconds}
+        if self.num_steps != self._numbered:
+            self._emitter.begin_step(self.num_steps)
+        self._emitter.end_step(
+            **observed,
+            **({"epoch": epoch} if epoch is not None else {}),
+            **({"units_per_second": rate["samples_per_second"]} if rate else {}),
+            step_seconds=seconds,
+            data_wait_seconds=self._data_wait_s,
+        )
+        self._say_step(observed, rate, epoch=epoch, seconds=seconds)
+        self._stepped_at, self._data_wait_s = now, 0.0
+        self._gradient_norm = math.nan
+        self._number_next()
+        return self.is_stopping
+
+    def evaluated(self, *, loss: float, accuracy: float | None = None) -> None:
+        """Note a measurement on the validation split: the mean loss, and the share of right answers, 0 to 1."""
+        self._validation_loss = float(loss)
+        self._metrics.write(
+            "eval",
+            step=self.num_steps,
+            validation_loss=self._validation_loss,
+            validation_accuracy=None if accuracy is None else float(accuracy),
+        )
+        self._rest()
+
+    @contextmanager
+    def busy(self, *, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
+        """Give signs of life during work outside of steps, `at_most_s` seconds; its time is no step's."""
+        with self._metrics.kept_alive(self.num_steps, at_most_s=at_most_s):
+            yield
+        self._rest()
+
+    def checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Copy the state and write it in the background, whole or not at all, with checksums; rank 0's is written.
+
+        Args:
+            state: tensors, numbers, texts, and containers of them, such as `state_dict()` gives. What is needed to go
+                on exactly is for the script to put into it: model, optimizer, schedule, scaler, position in the data,
+                random states.
+        """
+        if not self._ranks.is_main:
+            return
+        began = time.monotonic()
+        self._saver.finish()
+        content = {
+            STATE: self._buffers.copy(dict(state)),
+            "step": self.num_steps,
+            "num_starts": self._num_starts,
+        }
+        num_bytes = self._metrics.num_bytes()
+        self._saver.start(
+            self.num_steps,
+            objects={STATE: content},
+            files={"metrics.jsonl": lambda: self._metrics.history(num_bytes)},
+            facts={"world_size": self._ranks.world_size},
+        )
+        self._metrics.write(
+            "checkpoint", step=self.num_steps, stall_seconds=time.monotonic() - began
+        )
+        self._rest()
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that the process owes its platform: 0, or that of a SIGTERM that ended the training early."""
+        return EXIT_CODE_TERMINATED if self.is_stopping and not self._is_finished else 0
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._saver.finish()
+            if not self.exit_code:
+                self._metrics.write(
+                    "done",
+                    step=self.num_steps,
+                    validation_loss=self._validation_loss,
+                    seconds=time.monotonic() - self._began_at,
+                )
+        else:
+            self._saver.wait()
+        for each in self._hooks:
+            each.remove()
+        for observer in (self._emitter, self._headlines):
+            try:
+                observer.close()
+            except Exception:  # what fails here hides no error of the training
+                log.exception("%s was not closed as it should be", type(observer).__name__)
+
+    @property
+    def _is_finished(self) -> bool:
+        return self._max_steps is not None and self.num_steps >= self._max_steps
+
+    def _find_state(self) -> None:
+        """Read the newest checkpoint, on every rank the same."""
+        content: Any = None
+        path = ""
+        with self._metrics.kept_alive(), self._ranks.all_or_none():
+            if self._ranks.is_main:
+                content, path = self._read_newest()
+        content = broadcast_tree(content, self._ranks)
+        if content is not None:
+            self._state = content[STATE]
+            self.num_steps, self._num_starts = content["step"], content["num_starts"] + 1
+            self._metrics.write("resume", step=self.num_steps, checkpoint=path)
+
+    def _begin(self) -> None:
+        """Write that this start begins, and open the statistics."""
+        self._began_at = time.monotonic()
+        self._metrics.write(
+            "start",
+            step=self.num_steps,
+            world_size=self._ranks.world_size,
+            global_batch_size=self._batch,
+            max_steps=self._max_steps,
+            attempt_id=secrets.token_hex(4),
+        )
+        self._open_statistics()
+        self._said_at = -math.inf
+        self._stepped_at, self._data_wait_s = time.perf_counter(), 0.0
+        self._number_next()
+
+    def _open_statistics(self) -> None:
+        measured = None if self._model is None or is_sharded(self._model) else self._model
+        if isinstance(measured, DistributedDataParallel):
+            measured = measured.module
+        is_compiled = measured is not None and hasattr(measured, "_orig_mod")
+        tensors = ModelTensors(measured if measured is not None else nn.Module())
+        self._emitter = open_statistics(
+            self._setting,
+            self._paths,
+            self._ranks,
+            tensors=tensors,
+            model=None if is_compiled else measured,
+            start=Start(
+                number=self._num_starts,
+                step=self.num_steps,
+                max_steps=self._max_steps,
+                global_batch_size=self._batch,
+            ),
+            checksums=self._checksums(tensors),
+        )
+        self._headlines = open_headlines(
+            self._paths, self._ranks, tensorboard_dir=None, settings={}
+        )
+        self._emitter.listeners.append(self._headlines.hear)
+        self._metrics.listeners += [self._emitter.hear, self._headlines.hear]
+        if self._optimizer is not None and hasattr(self._optimizer, "register_step_pre_hook"):
+            self._hooks = [
+                self._optimizer.register_step_pre_hook(self._before_update),
+                self._optimizer.register_step_post_hook(self._after_update),
+            ]
+        self._is_measured = bool(tensors.names)
+
+    def _checksums(self, tensors: ModelTensors) -> ReplicaChecksums | None:
+        """Return what compares this rank's parameters with its replicas', which are those of DDP."""
+        if not isinstance(self._model, DistributedDataParallel) or self._ranks.world_size == 1:
+            return None
+        return ReplicaChecksums(tensors.names, rank=self._ranks.rank, size=self._ranks.world_size)
+
+    def _before_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        self._learning_rate = float(optimizer.param_groups[0]["lr"])
+        if not self._is_measured or self._emitter.is_degraded:
+            return
+        try:
+            _, self._gradient_norm = self._emitter.measure()
+        except Exception as error:  # noqa: BLE001 the boundary between observing a run and the run
+            self._emitter.degrade(error)
+        self._emitter.before_update()
+
+    def _after_update(self, *_: object) -> None:
+        self._emitter.after_update()
+
+    def _number_next(self) -> None:
+        self._numbered = self.num_steps + 1
+        self._emitter.begin_step(self._numbered)
+
+    def _agree(self, loss: float) -> float:
+        """Return the mean loss of all ranks; learn whether any of them was asked to stop."""
+        total, stops = self._ranks.sum([loss, float(self._stop.received)])
+        self.is_stopping = stops > 0
+        return total / self._ranks.world_size
+
+    def _say_step(
+        self,
+        observed: Mapping[str, Any],
+        rate: Mapping[str, float],
+        *,
+        epoch: int | None,
+        seconds: float,
+    ) -> None:
+        now = time.monotonic()
+        if now - self._said_at < LINE_EVERY_S and not self.is_stopping and not self._is_finished:
+            return
+        self._said_at = now
+        left = None if self._max_steps is None else self._max_steps - self.num_steps
+        self._metrics.write(
+            "step",
+            step=self.num_steps,
+            epoch=epoch,
+            **observed,
+            **rate,
+            eta_seconds=None if left is None else max(0, left) * seconds,
+            max_steps=self._max_steps,
+        )
+
+    def _rest(self) -> None:
+        """Begin the next step's time here."""
+        self._stepped_at = time.perf_counter()
+
+    def _read_newest(self) -> tuple[Any, str]:
+        found, rejected = self._folder.newest_good()
+        for text in rejected:
+            log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
+        if found is None:
+            return None, ""
+        self._metrics.restore(found.read("metrics.jsonl"))
+        return found.load(STATE), str(found.path)
+
+
+def current_ranks(model: nn.Module | None) -> Ranks:
+    """Return this process among its peers, as the script's own process group has it; alone without one."""
+    parameter = next(model.parameters(), None) if model is not None else None
+    device = torch.device("cpu") if parameter is None else parameter.device
+    if not (dist.is_available() and dist.is_initialized()):
+        return Ranks(device=device)
+    if device.type == "cpu" and dist.get_backend() == "nccl":
+        device = torch.device("cuda", torch.cuda.current_device())
+    return Ranks(
+        rank=dist.get_rank(),
+        local_rank=_launched("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", default=0),
+        world_size=dist.get_world_size(),
+        local_world_size=_launched("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", default=1),
+        device=device,
+        backend=dist.get_backend(),
+    )
+
+
+def _launched(*names: str, default: int) -> int:
+    """Return what the launcher set, torchrun or mpirun."""
+    return int(next((os.environ[each] for each in names if each in os.environ), default))
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether ranks hold parts of the model's parameters: FSDP, tensor parallelism, DeepSpeed's ZeRO-3."""
+    named = any(type(each).__name__ == "FullyShardedDataParallel" for each in model.modules())
+    return named or any(
+        hasattr(each, "_local_tensor") or hasattr(each, "ds_id") for each in model.parameters()
+    )
