@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
 
+from sagemaker_engine.images.image_file import read_image_files
+from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.dags.airflow_home import REPOSITORY
 from tests.dags.test_train_end_to_end import result
 from tests.plugins.conftest import IMAGE
+from tests.sagemaker_engine.images.built import need_built
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.conftest import RunningEngine
 
@@ -69,6 +73,12 @@ def put_faults(engine: RunningEngine, *faults: dict[str, Any]) -> None:
     requests.put(url, json=list(faults), timeout=10).raise_for_status()
 
 
+def put_quotas(engine: RunningEngine, *names: str) -> None:
+    """Allow four instances of each of these quotas."""
+    url = f"{engine.endpoint_url}/_engine/quotas"
+    requests.put(url, json={"*": dict.fromkeys(names, 4)}, timeout=10).raise_for_status()
+
+
 def states_of(dag_run: Any) -> dict[str, str]:
     """Return the states of the run's tasks."""
     return {ti.task_id: str(ti.state) for ti in dag_run.get_task_instances()}
@@ -102,12 +112,11 @@ def test_plain_script_is_interrupted_goes_on_and_is_measured_and_registered(
 def test_watched_script_under_smddp_falls_back_and_goes_on(
     own_dag: Any, aws_connection: RunningEngine, digits: dict[str, Any], s3: Any
 ) -> None:
-    quotas = {
-        "ml.p4d.24xlarge for spot training job usage": 4,
-        "ml.p4d.24xlarge for training job usage": 4,
-    }
-    url = f"{aws_connection.endpoint_url}/_engine/quotas"
-    requests.put(url, json={"*": quotas}, timeout=10).raise_for_status()
+    put_quotas(
+        aws_connection,
+        "ml.p4d.24xlarge for spot training job usage",
+        "ml.p4d.24xlarge for training job usage",
+    )
     put_faults(
         aws_connection,
         {"what": "capacity_error", "job": "*own-watched-train*", "count": 1},
@@ -131,6 +140,38 @@ def test_watched_script_under_smddp_falls_back_and_goes_on(
     resumed = [each["step"] for each in report["history"] if each["event"] == "resume"]
     assert len(resumed) == 1
     assert resumed[0] % 22 == 0  # whole epochs
+
+
+@pytest.mark.slow
+def test_lora_is_interrupted_and_beats_its_base_model(
+    own_dag: Any, aws_connection: RunningEngine, s3: Any, tmp_path: Path
+) -> None:
+    image = next(each for each in read_image_files() if each.name == "huggingface")
+    python = need_built(ImageStore(folder=default_folder()), image) / "bin" / "python"
+    maker = Path(__file__).with_name("make_language_model.py")
+    subprocess.run([python, maker, tmp_path], check=True, capture_output=True)
+    for path in (each for each in tmp_path.rglob("*") if each.is_file()):
+        key = f"raw/lora/{path.relative_to(tmp_path)}"
+        s3.put_object(Bucket=aws_connection.bucket, Key=key, Body=path.read_bytes())
+    put_quotas(aws_connection, "ml.g5.2xlarge for spot training job usage")
+    strike = {"what": "interrupt", "job": "*own-lora-train*", "at": {"step": 45}}
+    put_faults(aws_connection, strike)
+    place = f"s3://{aws_connection.bucket}/raw/lora"
+    conf = {
+        "inputs": {"model": f"{place}/base/", "train": f"{place}/train/"},
+        "evaluation_inputs": {"base": f"{place}/base/", "test": f"{place}/test/"},
+    }
+
+    dag_run = own_dag("own_lora").test(run_conf=conf)
+
+    assert str(dag_run.state) == "success"
+    training = result(dag_run, "train")
+    assert training["interruptions"] == 1
+    report = json.loads(_object(s3, result(dag_run, "report")["report_json"]))
+    starts = [each["step"] for each in report["history"] if each["event"] == "start"]
+    assert starts in ([0, 30], [0, 40])
+    assert report["evaluation"]["metrics"]["gain"] > 0.05
+    assert report["rules"]["judged"] == "statistics"
 
 
 def test_everything_wrong_is_said_at_once_before_anything_is_paid(

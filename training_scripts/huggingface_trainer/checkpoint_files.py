@@ -10,6 +10,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from trainer.run_identity import check_identity
+from trainyard_watch.file_list import is_whole, write_file_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from trainyard_watch.retention import Retention
 
-FILES, IDENTITY, HISTORY = "files.json", "identity.json", "history.jsonl"
+IDENTITY, HISTORY = "identity.json", "history.jsonl"
 
 
 def step_of(checkpoint: Path) -> int:
@@ -30,14 +31,9 @@ def complete(checkpoint: Path, *, identity: Mapping[str, Any], history: bytes) -
 
     Fails with OSError: the disk does not take them.
     """
-    (checkpoint / FILES).unlink(
-        missing_ok=True
-    )  # of a torn one of the same step: it would list its own old size
     (checkpoint / IDENTITY).write_text(json.dumps(identity), encoding="utf-8")
     (checkpoint / HISTORY).write_bytes(history)
-    sizes = {each.name: each.stat().st_size for each in checkpoint.iterdir()}
-    (checkpoint / FILES).write_text(json.dumps(sizes), encoding="utf-8")
-    return sum(sizes.values())
+    return write_file_list(checkpoint)
 
 
 def newest(folder: Path, *, identity: Mapping[str, Any]) -> Path | None:
@@ -46,7 +42,7 @@ def newest(folder: Path, *, identity: Mapping[str, Any]) -> Path | None:
     Raises:
         CheckpointError: it is another run's.
     """
-    path = max(filter(_is_whole, _checkpoints(folder)), key=step_of, default=None)
+    path = max(filter(is_whole, _checkpoints(folder)), key=step_of, default=None)
     if path is not None:
         told = path / IDENTITY
         there = json.loads(told.read_bytes()) if told.is_file() else {}
@@ -61,7 +57,7 @@ def remove_torn(folder: Path, retention: Retention) -> None:
     at, and comes before the newest is whole, here and in S3.
     """
     for checkpoint in _checkpoints(folder):
-        if _is_whole(checkpoint):
+        if is_whole(checkpoint):
             retention.note_found(step_of(checkpoint))
         else:
             retention.distrust(step_of(checkpoint))
@@ -70,11 +66,3 @@ def remove_torn(folder: Path, retention: Retention) -> None:
 
 def _checkpoints(folder: Path) -> list[Path]:
     return [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
-
-
-def _is_whole(checkpoint: Path) -> bool:
-    try:
-        sizes = json.loads((checkpoint / FILES).read_text(encoding="utf-8"))
-        return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return False

@@ -52,6 +52,7 @@ def watch(
     global_batch_size: int | None = None,
     statistics: str = "on",
     keep_checkpoints: int = KEPT_CHECKPOINTS,
+    history: bytes = b"",
 ) -> Run:
     """Return this rank's run, to be used in a `with` statement by every rank, after the process group was made.
 
@@ -64,6 +65,7 @@ def watch(
         global_batch_size: samples of one optimizer step, over all ranks.
         statistics: `on`, `off`, or JSON of collections and their parameters (docs/rules.md).
         keep_checkpoints: the newest that stay.
+        history: of earlier starts, as `Run.history` returned it, if the script keeps checkpoints of its own.
     """
     return Run(
         model,
@@ -73,6 +75,7 @@ def watch(
         global_batch_size=global_batch_size,
         statistics=statistics,
         keep_checkpoints=keep_checkpoints,
+        history=history,
     )
 
 
@@ -94,6 +97,7 @@ class Run:
         global_batch_size: int | None,
         statistics: str,
         keep_checkpoints: int,
+        history: bytes,
     ) -> None:
         self.num_steps, self.is_stopping = step, False
         self._max_steps, self._batch, self._setting = max_steps, global_batch_size, statistics
@@ -101,7 +105,7 @@ class Run:
         self._paths = ContainerPaths.from_environment(os.environ)
         self._ranks = current_ranks(model)
         self._stop = StopRequest()
-        self._keep = keep_checkpoints
+        self._keep, self._earlier = keep_checkpoints, history
         self._buffers = CpuBuffers()
         self._hooks: list[Any] = []
         self._state: Any = None
@@ -115,6 +119,7 @@ class Run:
         ) in {signal.SIG_DFL, None}:
             self._stop.install()
         self._metrics = MetricsWriter(self._paths.output_data_dir, enabled=self._ranks.is_main)
+        self._metrics.restore(self._earlier)
         folder = self._paths.default_checkpoint_dir
         retention = Retention.of_job(
             ManifestLayout(folder),
@@ -204,6 +209,29 @@ class Run:
             validation_accuracy=None if accuracy is None else float(accuracy),
         )
         self._rest()
+
+    def alive(self, number: int | None = None) -> None:
+        """Give a sign of life, if nothing was written for a while; cheap to call often.
+
+        Args:
+            number: optimizer steps done, if they are not all noted; None = those that are.
+        """
+        self._metrics.write_alive(self.num_steps if number is None else number)
+
+    def agree_to_stop(self) -> bool:
+        """Return whether any rank was asked to stop, between two steps. On every rank."""
+        self._agree(0.0)
+        return self.is_stopping
+
+    def saved(self, number: int, *, seconds: float, size: int) -> None:
+        """Note a checkpoint that the script wrote by itself, whole: of which step, in which time, its bytes."""
+        self._metrics.write("checkpoint", step=number, stall_seconds=seconds)
+        self._metrics.write("durable", step=number, seconds=seconds, bytes=size)
+        self._rest()
+
+    def history(self) -> bytes:
+        """Return all events so far as JSON lines, for a checkpoint that the script writes by itself; of rank 0."""
+        return self._metrics.history()
 
     @contextmanager
     def busy(self, *, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:

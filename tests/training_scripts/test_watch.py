@@ -1,0 +1,188 @@
+"""`trainyard_watch` in a loop of somebody's own: what is written, resumed, agreed and never broken."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.limits import EVENT_LIMIT_S
+from trainyard.rules.records import GRADIENTS, StepRecord, Validation
+from trainyard.rules.statistics_file import read_statistics
+from trainyard.rules.training_log import TrainingLogReader
+from trainyard.sagemaker_api.source_archive import source_archive
+from trainyard_watch import watch
+
+pytestmark = pytest.mark.torch
+SCRIPTS = Path(__file__).parents[2] / "training_scripts"
+LOOP = Path(__file__).with_name("watched_loop.py")
+
+
+@pytest.fixture
+def container(tmp_path, monkeypatch):
+    """The folder of a container in the place of /opt/ml."""
+    for name in [each for each in os.environ if each.startswith("SM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path / "ml"))
+    before = signal.getsignal(signal.SIGTERM)
+    yield tmp_path / "ml"
+    signal.signal(signal.SIGTERM, before)
+
+
+def started(container, *arguments, ranks=1):
+    """Return a process of the loop, or of torchrun around it."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return subprocess.Popen(
+        [sys.executable, *(launcher if ranks > 1 else []), str(LOOP), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def output_of(process):
+    """Return what a process printed until its end."""
+    return process.communicate(timeout=EVENT_LIMIT_S)[0]
+
+
+def statistics_of(container, rank=0):
+    """Return the records of a rank, of all its starts."""
+    folder = container / "output" / "data" / "statistics"
+    files = sorted(folder.glob(f"rank-{rank:05d}.*.jsonl"))
+    return list(
+        read_statistics({each.name: each.read_text().splitlines(keepends=True) for each in files})
+    )
+
+
+def test_loop_is_written_as_the_shipped_scripts_write_theirs(container):
+    text = output_of(started(container, 12))
+
+    reader = TrainingLogReader()
+    records = [each for line in text.splitlines() if (each := reader.read(line))]
+    assert [each.loss for each in records if isinstance(each, Validation)] == [0.25]
+    steps = [each for each in records if isinstance(each, StepRecord)]
+    assert (steps[0].step, steps[-1].step) == (1, 12)
+    assert steps[-1].learning_rate == 0.01
+    assert "trainyard done step=12 " in text
+    of_file = [each for each in statistics_of(container) if isinstance(each, StepRecord)]
+    assert [each.step for each in of_file] == list(range(1, 13))
+    assert all(each.gradient_norm > 0 for each in of_file)
+    assert len(of_file[0].collection(GRADIENTS)) == 4
+
+
+def test_killed_loop_goes_on_from_its_checkpoint_to_the_same_weights(container, tmp_path):
+    process = started(container, 40, 0.05)
+    for line in process.stdout:
+        if line.startswith("trainyard durable step=10"):
+            process.kill()
+            break
+    output_of(process)
+
+    resumed = output_of(started(container, 40))
+    os.environ["SAGEMAKER_BASE_DIR"] = str(tmp_path / "other")
+    unbroken = output_of(started(container, 40))
+
+    assert re.search(r"trainyard resume step=(10|15)", resumed)
+    assert resumed.splitlines()[-1] == unbroken.splitlines()[-1]
+    assert resumed.splitlines()[-1].startswith("weights ")
+
+
+def test_sigterm_to_one_rank_stops_all_of_them_with_a_checkpoint(container):
+    process = started(container, 100_000, 0.02, ranks=2)
+    for line in process.stdout:
+        if "trainyard step=" in line:
+            ranks = _children(process.pid)
+            os.kill(ranks[-1], signal.SIGTERM)
+            break
+    text = output_of(process)
+
+    assert len(re.findall(r"^weights ", text, re.MULTILINE)) == 2
+    assert len(set(re.findall(r"^weights (\w+)", text, re.MULTILINE))) == 1
+    assert "exitcode  : 143" in text
+    last = re.findall(r"trainyard step=(\d+)", text)[-1]
+    assert (container / "checkpoints" / f"step-{int(last):08d}" / "manifest.json").is_file()
+    assert "trainyard done" not in text
+
+
+def _children(pid):
+    """Return the processes that a process started."""
+    limit = time.monotonic() + EVENT_LIMIT_S
+    while time.monotonic() < limit:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if len(listed) == 2:
+            return [int(each) for each in listed]
+        time.sleep(0.05)
+    raise AssertionError("torchrun has not started two ranks")
+
+
+def test_loss_is_the_mean_over_the_ranks(container):
+    text = output_of(started(container, 3, ranks=2))
+
+    (mean,) = {float(each) for each in re.findall(r"trainyard step=1 loss=([\d.]+)", text)}
+    own = [
+        next(each.loss for each in statistics_of(container, rank) if isinstance(each, StepRecord))
+        for rank in (0, 1)
+    ]
+    assert own == [pytest.approx(mean, abs=1e-6)] * 2
+
+
+def test_what_cannot_be_observed_never_stops_a_training(container, capsys, caplog):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, max_steps=3) as run:
+        run._emitter.measure = lambda: 1 / 0
+        for _ in range(3):
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+            run.step(loss=1.0)
+
+    assert "STATISTICS REDUCED" in caplog.text
+    assert "trainyard done step=3" in capsys.readouterr().out
+
+
+def test_loop_without_optimizer_writes_its_steps_by_number(container, capsys):
+    with watch(max_steps=30, global_batch_size=8) as run:
+        run.step(loss=2.0, lr=0.5, number=10)
+        run.step(loss=1.0, lr=0.25, gradient_norm=3.0, number=30)
+        assert run.exit_code == 0
+
+    text = capsys.readouterr().out
+    assert "trainyard step=10 loss=2.000000 learning_rate=5.000000e-01" in text
+    assert re.search(r"trainyard step=30 loss=1\.0+ .* gradient_norm=3\.0", text)
+    steps = [each.step for each in statistics_of(container) if isinstance(each, StepRecord)]
+    assert steps == [10, 30]
+
+
+def test_hooks_and_handler_of_others_stay(container):
+    def own(*_):
+        pass
+
+    signal.signal(signal.SIGTERM, own)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer):
+        assert signal.getsignal(signal.SIGTERM) is own
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_package_travels_with_a_script_that_imports_it(tmp_path):
+    (tmp_path / "train.py").write_text("from trainyard_watch import watch\n")
+    with_it = source_archive(tmp_path)
+    (tmp_path / "train.py").write_text("import torch\n")
+    without = source_archive(tmp_path)
+    (tmp_path / "train.py").write_text("import trainyard_watch\n")
+    (tmp_path / "trainyard_watch").mkdir()
+    (tmp_path / "trainyard_watch" / "__init__.py").write_text("")
+    own = source_archive(tmp_path)
+
+    assert with_it.num_files > 20
+    assert (without.num_files, own.num_files) == (1, 2)
