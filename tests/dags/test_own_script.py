@@ -174,6 +174,62 @@ def test_lora_is_interrupted_and_beats_its_base_model(
     assert report["rules"]["judged"] == "statistics"
 
 
+@pytest.fixture
+def images(engine: RunningEngine, s3: Any, tmp_path: Path) -> dict[str, Any]:
+    """The params that name folders of handwritten digits as PNG, for training and test."""
+    import numpy as np
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(n_class=4, return_X_y=True)
+    for number, (row, label) in enumerate(zip(pixels[:500], labels[:500], strict=True)):
+        picture, content = np.uint8(row.reshape(8, 8) * 15), io.BytesIO()
+        Image.fromarray(picture).resize((32, 32)).save(content, format="PNG")
+        split = "train" if number < 400 else "test"
+        key = f"raw/images/{split}/{label}/{number}.png"
+        s3.put_object(Bucket=engine.bucket, Key=key, Body=content.getvalue())
+    place = f"s3://{engine.bucket}/raw/images"
+    return {
+        "image_uri": IMAGE,
+        "inputs": {"train": f"{place}/train/"},
+        "evaluation_inputs": {"test": f"{place}/test/"},
+    }
+
+
+@pytest.mark.slow
+def test_resnet_on_images_is_interrupted_and_goes_on(
+    own_dag: Any, aws_connection: RunningEngine, images: dict[str, Any], s3: Any
+) -> None:
+    put_quotas(aws_connection, "ml.g5.2xlarge for spot training job usage")
+    put_faults(aws_connection, {**ONE_STOP, "job": "*own-images-train*"})
+
+    dag_run = own_dag("own_images").test(run_conf=images)
+
+    assert str(dag_run.state) == "success"
+    assert result(dag_run, "train")["interruptions"] == 1
+    report = json.loads(_object(s3, result(dag_run, "report")["report_json"]))
+    starts = [each["step"] for each in report["history"] if each["event"] == "start"]
+    assert len(starts) == 2
+    assert starts[1] % 13 == 0  # whole epochs
+    assert report["evaluation"]["metrics"]["accuracy"] >= 0.8
+
+
+@pytest.mark.slow
+def test_deepspeed_is_interrupted_and_goes_on(
+    own_dag: Any, aws_connection: RunningEngine, digits: dict[str, Any], s3: Any
+) -> None:
+    put_quotas(aws_connection, "ml.g5.12xlarge for spot training job usage")
+    strike = {"what": "interrupt", "job": "*own-deepspeed-train*", "at": {"step": 50}}
+    put_faults(aws_connection, strike)
+    dag_run = own_dag("own_deepspeed").test(
+        run_conf={**digits, "evaluation_instance_type": "ml.m5.xlarge"}
+    )
+
+    assert str(dag_run.state) == "success"
+    assert result(dag_run, "train")["interruptions"] == 1
+    assert result(dag_run, "evaluate")["metrics"]["accuracy"] >= 0.9
+
+
 def test_everything_wrong_is_said_at_once_before_anything_is_paid(
     database: Any, aws_connection: RunningEngine, sagemaker: Any
 ) -> None:
