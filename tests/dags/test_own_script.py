@@ -230,6 +230,74 @@ def test_deepspeed_is_interrupted_and_goes_on(
     assert result(dag_run, "evaluate")["metrics"]["accuracy"] >= 0.9
 
 
+LAUNCHED = """
+import json, os, pathlib
+rank = os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "none"))
+print(f"launched rank={rank} host={os.environ['SM_CURRENT_HOST']} tf={'TF_CONFIG' in os.environ}", flush=True)
+pathlib.Path(os.environ["SM_MODEL_DIR"], f"rank-{rank}").write_text("x")
+"""
+GPUS = {"instance_type": "ml.p4d.24xlarge", "framework_version": "2.3.0", "py_version": "py311"}
+TENSORFLOW = {"framework": "tensorflow"}
+DATAPARALLEL = {"smdistributed": {"dataparallel": {"enabled": True, "processes_per_host": 1}}}
+DISTRIBUTIONS = {
+    "plain": ({}, {}, {"none"}),
+    "torch_distributed": ({"torch_distributed": {"enabled": True}}, {}, {"0", "1"}),
+    "pytorchddp": ({"pytorchddp": {"enabled": True, "processes_per_host": 1}}, GPUS, {"0", "1"}),
+    "smddp": (DATAPARALLEL, GPUS, {"0", "1"}),
+    "mpi": ({"mpi": {"enabled": True, "processes_per_host": 2}}, {}, {"0", "1", "2", "3"}),
+    "horovod": (
+        {"mpi": {"enabled": True, "custom_mpi_options": "-x HOROVOD_FUSION_THRESHOLD=1"}},
+        {},
+        {"0", "1"},
+    ),
+    "parameter_server": ({"parameter_server": {"enabled": True}}, TENSORFLOW, {"none"}),
+    "multi_worker_mirrored": (
+        {"multi_worker_mirrored_strategy": {"enabled": True}},
+        TENSORFLOW,
+        {"none"},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_every_distribution_of_the_form_starts_its_ranks(
+    database: Any,
+    aws_connection: RunningEngine,
+    logs: Any,
+    tmp_path: Path,
+    name: str,
+) -> None:
+    distribution, more, ranks = DISTRIBUTIONS[name]
+    put_faults(aws_connection)
+    put_quotas(aws_connection, "ml.p4d.24xlarge for training job usage")
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    (folder / "launched.py").write_text(LAUNCHED)
+
+    dag_run = database("train_own_script").test(
+        run_conf={
+            "entry_point": "launched.py",
+            "source_dir": str(folder),
+            "distribution": distribution,
+            "watch_rules": False,
+            **more,
+        }
+    )
+
+    assert str(dag_run.state) == "success", name
+    job = result(dag_run, "train")["job_name"]
+    group = "/aws/sagemaker/TrainingJobs"
+    found = logs.filter_log_events(
+        logGroupName=group, logStreamNamePrefix=f"{job}/", filterPattern="launched"
+    )
+    lines = [each["message"] for each in found["events"] if "launched rank=" in each["message"]]
+    assert {line.partition("rank=")[2].split()[0] for line in lines} == ranks
+    hosts = {line.partition("host=")[2].split()[0] for line in lines}
+    assert hosts == {"algo-1", "algo-2"}
+    assert states_of(dag_run)["register"] == "success"
+
+
 def test_everything_wrong_is_said_at_once_before_anything_is_paid(
     database: Any, aws_connection: RunningEngine, sagemaker: Any
 ) -> None:
