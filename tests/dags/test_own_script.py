@@ -231,10 +231,11 @@ def test_deepspeed_is_interrupted_and_goes_on(
 
 
 LAUNCHED = """
-import json, os, pathlib
+import json, os, pathlib, time
 rank = os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "none"))
 print(f"launched rank={rank} host={os.environ['SM_CURRENT_HOST']} tf={'TF_CONFIG' in os.environ}", flush=True)
 pathlib.Path(os.environ["SM_MODEL_DIR"], f"rank-{rank}").write_text("x")
+time.sleep(5)  # AWS's toolkit on the other hosts looks for mpirun's daemon, and would miss a shorter one
 """
 GPUS = {"instance_type": "ml.p4d.24xlarge", "framework_version": "2.3.0", "py_version": "py311"}
 TENSORFLOW = {"framework": "tensorflow"}
@@ -269,6 +270,9 @@ def test_every_distribution_of_the_form_starts_its_ranks(
     name: str,
 ) -> None:
     distribution, more, ranks = DISTRIBUTIONS[name]
+    if more.get("framework"):
+        image = next(each for each in read_image_files() if each.name == more["framework"])
+        need_built(ImageStore(folder=default_folder()), image)
     put_faults(aws_connection)
     put_quotas(aws_connection, "ml.p4d.24xlarge for training job usage")
     folder = tmp_path / "scripts"
