@@ -121,6 +121,7 @@ def test_a_shipped_dag_is_green(cell: AirflowCell) -> None:
     assert tasks["train"]["pool_slots"] == 2, "the cluster policy is asked"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_marked_failed_stops_its_job(cell: AirflowCell, sagemaker: Any) -> None:
     run_id = begin(cell, "trainyard_example", {"max_steps": 1_000_000})
 

@@ -32,7 +32,8 @@ class ScriptConf(BaseRunConf):
     Attributes:
         entry_point: the training script, a path within source_dir.
         source_dir: the folder of the script: relative to the folder that holds Airflow's `dags`, absolute below one of
-            the connection's `source_roots`, or `s3://.../sourcedir.tar.gz`. Its requirements.txt is installed first.
+            the connection's `source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://...@<commit>`. Its
+            requirements.txt is installed first.
         framework, framework_version, py_version: choose AWS's image if image_uri names none; None = the newest that
             Trainyard knows.
         distribution: the SDK estimator's; None = torchrun for PyTorch, one plain process on each instance else; empty =

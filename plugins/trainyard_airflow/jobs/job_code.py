@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainyard.installation import SHIPPED, TRAINING_SCRIPTS
 from trainyard.sagemaker_api.images import image_uri
 from trainyard.sagemaker_api.source_archive import source_archive
+from trainyard_airflow.jobs.git_source import REPOSITORIES_KEY, SCHEME, GitSource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from trainyard.specs.processing_job import ProcessingJobSpec
@@ -69,6 +72,23 @@ def uploaded_code(
     return UploadedCode(s3_uri=uri, sha256=archive.sha256)
 
 
+@contextmanager
+def code_folder(clients: AwsClients, source_dir: str, *, project: Path) -> Iterator[Path]:
+    """Give the folder of a job's code while the body runs: on this worker's disk, or fetched from a git repository.
+
+    Raises:
+        SpecError: the repository may not be read, or the commit or the folder cannot be had.
+        ConnectionError: the repository's host does not answer.
+    """
+    if not source_dir.startswith(SCHEME):
+        yield source_folder(source_dir, project=project)
+        return
+    source = GitSource.read(source_dir)
+    source.check(clients.defaults.get(REPOSITORIES_KEY))
+    with source.fetched() as folder:
+        yield folder
+
+
 def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
     """Return the code of a job, uploaded; None if it has no entry point, or its source is on S3 already.
 
@@ -78,12 +98,13 @@ def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> Uploa
     source_dir = spec.source_dir or "."
     if not spec.entry_point or source_dir.startswith("s3://"):
         return None
-    return uploaded_code(
-        jobs.clients,
-        source_folder(source_dir, project=jobs.project),
-        entry_point=spec.entry_point,
-        prefix_uri=spec.code_location or f"{jobs.clients.root}/code",
-    )
+    with code_folder(jobs.clients, source_dir, project=jobs.project) as folder:
+        return uploaded_code(
+            jobs.clients,
+            folder,
+            entry_point=spec.entry_point,
+            prefix_uri=spec.code_location or f"{jobs.clients.root}/code",
+        )
 
 
 def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str | None:

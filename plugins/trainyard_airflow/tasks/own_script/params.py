@@ -36,7 +36,8 @@ _NAMES = {"type": "array", "items": _TEXT}
 _OBJECT = {"type": "object"}
 _SOURCE_HELP = (
     "Folder with the script: relative to the folder that holds Airflow's `dags`, below one of the connection's "
-    "`source_roots`, or `s3://.../sourcedir.tar.gz`. Its requirements.txt is installed first."
+    "`source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://host/repo.git@<commit>#subdirectory=<folder>` below "
+    "one of its `source_repositories`. Its requirements.txt is installed first."
 )
 _INPUTS_HELP = (
     'Channel to its data: {"train": "s3://bucket/prefix/"}; or to the fields of a channel, such as '

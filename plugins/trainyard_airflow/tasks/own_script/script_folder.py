@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.errors import Finding
+from trainyard.errors import Finding, SpecError
 from trainyard.installation import SHIPPED
 from trainyard.sharding.local_files import CREDENTIAL_NAMES, ROOTS_KEY
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.local_files import readable_files
-from trainyard_airflow.jobs.job_code import source_folder
+from trainyard_airflow.jobs.git_source import SCHEME
+from trainyard_airflow.jobs.job_code import code_folder, source_folder
 from trainyard_airflow.operators.source_check import entry_point_findings
 
 if TYPE_CHECKING:
@@ -36,14 +37,18 @@ def script_findings(
     if source_dir.startswith("s3://"):
         yield from _archive_findings(clients, source_dir)
         return
-    folder = source_folder(source_dir, project=project)
-    if not source_dir.startswith(SHIPPED):
+    if not source_dir.startswith((SHIPPED, SCHEME)):
+        folder = source_folder(source_dir, project=project)
         refused = list(_refusals(clients, folder, project=project))
         yield from refused
         if refused:
             return
-    for entry_point in entry_points:
-        yield from entry_point_findings(folder, entry_point)
+    try:
+        with code_folder(clients, source_dir, project=project) as folder:
+            for entry_point in entry_points:
+                yield from entry_point_findings(folder, entry_point)
+    except SpecError as error:
+        yield from error.findings
 
 
 def _archive_findings(clients: AwsClients, uri: str) -> Iterator[Finding]:
