@@ -8,7 +8,7 @@ import pytest
 
 from trainyard.errors import SpecError
 from trainyard.planning.script_plan import plan_script, script_evaluation, script_quota_needs
-from trainyard.specs.script_conf import ScriptConf
+from trainyard.specs.script_conf import ScriptConf, unmeasured_findings
 
 SCRIPT = {"entry_point": "train.py", "source_dir": "dags/mine"}
 
@@ -80,8 +80,9 @@ def test_settings_of_an_evaluation_need_its_script() -> None:
 
 
 def test_condition_needs_a_metric_that_something_measures() -> None:
-    told = refusal(register_when="loss < 1", metric_definitions=[{"name": "l", "regex": "(.)"}])
-    assert "names a metric that nothing measures; got loss; allowed: l" in told
+    unmeasured = conf(register_when="loss < 1", metric_definitions=[{"name": "l", "regex": "(.)"}])
+    (found,) = unmeasured_findings(unmeasured)
+    assert "names a metric that nothing measures; got loss; allowed: l" in str(found)
 
     measured = conf(
         register_when="loss <= 1e-1", metric_definitions=[{"name": "loss", "regex": "(.)"}]

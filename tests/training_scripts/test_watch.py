@@ -109,7 +109,9 @@ def test_sigterm_to_one_rank_stops_all_of_them_with_a_checkpoint(container):
     assert len(set(re.findall(r"^weights (\w+)", text, re.MULTILINE))) == 1
     assert "exitcode  : 143" in text
     last = re.findall(r"trainyard step=(\d+)", text)[-1]
-    assert (container / "checkpoints" / f"step-{int(last):08d}" / "manifest.json").is_file()
+    assert (
+        container / "checkpoints" / "trainyard" / f"step-{int(last):08d}" / "manifest.json"
+    ).is_file()
     assert "trainyard done" not in text
 
 
@@ -186,3 +188,76 @@ def test_package_travels_with_a_script_that_imports_it(tmp_path):
 
     assert with_it.num_files > 20
     assert (without.num_files, own.num_files) == (1, 2)
+
+
+def test_what_the_script_keeps_itself_stays(container):
+    own = container / "checkpoints" / "step-00000500" / "model.pt"
+    lines = container / "output" / "data" / "metrics.jsonl"
+    for path in (own, lines):
+        path.parent.mkdir(parents=True)
+        path.write_text("own")
+
+    with watch(step=500) as run:
+        run.step(loss=1.0)
+        run.checkpoint({"step": 501})
+
+    assert (own.read_text(), lines.read_text()) == ("own", "own")
+
+
+def test_a_step_that_the_scaler_skips_has_the_optimizers_rate(container):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    with watch(model, optimizer) as run:
+        run.step(loss=1.0)  # the scaler found an overflow: the optimizer made no step
+        model(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+        run.step(loss=1.0)
+    with watch() as run:
+        run.step(loss=1.0)
+
+    steps = [each for each in statistics_of(container) if isinstance(each, StepRecord)]
+    assert [each.learning_rate for each in steps] == [0.5, 0.5, None]
+    assert [each.gradient_norm is None for each in steps] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ({"position": Path("x")}, r"state\['position'\] is a pathlib"),
+        ({"metrics": [{"best": torch.nn.Linear(1, 1)}]}, r"state\['metrics'\]\[0\]\['best'\]"),
+    ],
+)
+def test_a_state_that_no_resume_could_load_is_refused_at_once(container, state, place):
+    with watch() as run, pytest.raises(TypeError, match=place):
+        run.checkpoint(state)
+
+
+def test_a_checkpoint_that_nobody_asked_for_is_no_silent_start_from_scratch(container):
+    with watch() as run:
+        run.step(loss=1.0)
+        run.checkpoint({"weights": torch.ones(2)})
+
+    with watch() as run, pytest.raises(RuntimeError, match=r"call run.resume\(\)"):
+        run.step(loss=1.0)
+
+
+def test_one_of_several_ranks_without_a_group_is_refused(container, monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        watch()
+
+
+def test_statistics_of_a_numbered_step_have_its_tensors(container):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer) as run:
+        for number in range(1, 7):
+            run.begin_step(number)
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+            if number % 3 == 0:
+                run.step(loss=1.0, number=number)
+
+    steps = [each for each in statistics_of(container) if isinstance(each, StepRecord)]
+    assert [each.step for each in steps] == [3, 6]
+    assert all(each.collection(GRADIENTS) for each in steps)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,7 +63,7 @@ class Checkpoint:
         file = self.path / f"{name}.pt"
         try:
             return torch.load(file, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, ValueError, KeyError) as error:
+        except (OSError, RuntimeError, ValueError, KeyError, UnpicklingError) as error:
             message = f"{file} cannot be read although its checksum is right: {error}"
             raise CheckpointError(message) from error
 

@@ -11,7 +11,7 @@ import gc
 import importlib
 import json
 import logging
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -62,7 +62,8 @@ class Ranks:
         if self.world_size == 1:
             return [value]
         gathered: list[Any] = [None] * self.world_size
-        dist.all_gather_object(gathered, value)
+        with self._on_device():
+            dist.all_gather_object(gathered, value)
         return gathered
 
     def broadcast(self, value: Any) -> Any:
@@ -70,8 +71,16 @@ class Ranks:
         if self.world_size == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device)
+        with self._on_device():
+            dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
+
+    def _on_device(self) -> AbstractContextManager[object]:
+        """Return what makes this rank's GPU the current one: collectives of objects go by that, which scripts may not.
+
+        Without it all ranks of a host would use the first GPU.
+        """
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     def barrier(self) -> None:
         """Wait until every rank is here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ HISTORY = "trainyard_history.jsonl"
 def newest_checkpoint(folder: str | Path) -> str | None:
     """Return the Trainer's newest whole checkpoint, for `trainer.train(resume_from_checkpoint=...)`; None if none is.
 
-    Whole is one that a `WatchCallback` was there for, and whose files have all arrived.
+    Whole is one that a `WatchCallback` was there for, and of which all files of the first host have arrived. If hosts
+    write files of their own (FSDP, DeepSpeed), those of the others are not looked for.
     """
     found = [
         path
@@ -48,6 +50,7 @@ class WatchCallback(TrainerCallback):
 
     def __init__(self, *, statistics: str = "on") -> None:
         self._statistics = statistics
+        self._saving = ExitStack()
         self._run: Run | None = None
         self.exit_code = 0
 
@@ -73,6 +76,27 @@ class WatchCallback(TrainerCallback):
             history=earlier.read_bytes() if state.global_step and earlier.is_file() else b"",
         ).__enter__()
 
+    def on_step_begin(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Look at the step that begins."""
+        self._watched().begin_step(state.global_step + 1)
+
+    def on_prediction_step(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Give a sign of life in an evaluation."""
+        if self._run:
+            self._run.alive(state.global_step)
+
     def on_step_end(
         self,
         args: TrainingArguments,  # noqa: ARG002
@@ -85,6 +109,9 @@ class WatchCallback(TrainerCallback):
         run.alive(state.global_step)
         if run.agree_to_stop():
             control.should_training_stop = control.should_save = control.should_log = True
+            control.should_evaluate = False  # it would take the time that the checkpoint needs
+        if control.should_save:  # as long as `on_save` has not come
+            self._saving.enter_context(run.busy())
 
     def on_log(
         self,
@@ -124,10 +151,12 @@ class WatchCallback(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """Mark the checkpoint as whole."""
+        """Mark the checkpoint as whole, once every rank has written its part."""
+        run, folder = self._watched(), _checkpoint(args, state)
+        self._saving.close()
+        run.wait_for_all()
         if state.is_world_process_zero:
             began = time.monotonic()
-            folder, run = _checkpoint(args, state), self._watched()
             (folder / HISTORY).write_bytes(run.history())
             size = write_file_list(folder)
             run.saved(state.global_step, seconds=time.monotonic() - began, size=size)

@@ -112,6 +112,7 @@ class Retention:
         folder: Path,
         config: Mapping[str, Any] | None,
         environ: Mapping[str, str] = os.environ,
+        below: str = "",
     ) -> Retention:
         """Return the retention of a container's checkpoint folder; call it before the folder is made.
 
@@ -121,9 +122,13 @@ class Retention:
             folder: where the checkpoints are.
             config: the content of input/config/checkpointconfig.json; None if there is none.
             environ: the container's variables.
+            below: the folder's name in the one that the platform copies; empty if it is that one.
         """
         uri = (config or {}).get("S3Uri") or environ.get(CHECKPOINT_VARIABLE)
-        is_mounted = "TRAINING_JOB_NAME" in environ and folder.is_dir()
+        if uri and below:
+            uri = f"{uri.rstrip('/')}/{below}"
+        mount = folder.parent if below else folder
+        is_mounted = "TRAINING_JOB_NAME" in environ and mount.is_dir()
         return cls(
             layout,
             keep=keep,

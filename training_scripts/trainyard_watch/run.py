@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
@@ -9,7 +10,9 @@ import secrets
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
@@ -20,8 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 from trainyard_watch.background_saver import BackgroundSaver
 from trainyard_watch.checkpoint_folder import CheckpointFolder
 from trainyard_watch.distributed import Ranks
-from trainyard_watch.environment import ContainerPaths
-from trainyard_watch.metrics import SETUP_TIMEOUT_S, MetricsWriter
+from trainyard_watch.environment import DEFAULT_BASE_DIR, ContainerPaths
+from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
 from trainyard_watch.retention import ManifestLayout, Retention
 from trainyard_watch.statistics.checksums import ReplicaChecksums
 from trainyard_watch.statistics.opening import Start, open_headlines, open_statistics
@@ -30,15 +33,38 @@ from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StopRequest
 from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 KEPT_CHECKPOINTS = 2
+UNREAD = (
+    "there is a checkpoint to go on from, and the script has not asked for it: call run.resume() and load what it "
+    "returns, or keep this training's checkpoints apart"
+)
+NO_GROUP = (
+    "this is one of several ranks, and they have no process group: call torch.distributed.init_process_group before "
+    "watch(), also beside Horovod (backend gloo)"
+)
 LINE_EVERY_S = 1.0
 """Pause between two lines of steps; the statistics have every step."""
+LOADABLE = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.Size,
+)
+BASE_VARIABLE, JOB_VARIABLE = "SAGEMAKER_BASE_DIR", "TRAINING_JOB_NAME"
+OWN_FOLDER = "trainyard"
+"""Of checkpoints and metrics, beside the script's own."""
 STATE = "state"
 """Name of the script's own object in a checkpoint."""
 
@@ -102,15 +128,16 @@ class Run:
         self.num_steps, self.is_stopping = step, False
         self._max_steps, self._batch, self._setting = max_steps, global_batch_size, statistics
         self._model, self._optimizer = model, optimizer
-        self._paths = ContainerPaths.from_environment(os.environ)
+        self._paths = container_paths()
         self._ranks = current_ranks(model)
-        self._stop = StopRequest()
+        self._stop, self._has_handler = StopRequest(), False
         self._keep, self._earlier = keep_checkpoints, history
         self._buffers = CpuBuffers()
         self._hooks: list[Any] = []
         self._state: Any = None
         self._num_starts = 1
-        self._gradient_norm = self._learning_rate = math.nan
+        self._gradient_norm: float | None = None
+        self._learning_rate: float | None = None
         self._validation_loss: float | None = None
 
     def __enter__(self) -> Self:
@@ -118,14 +145,19 @@ class Run:
             signal.SIGTERM
         ) in {signal.SIG_DFL, None}:
             self._stop.install()
-        self._metrics = MetricsWriter(self._paths.output_data_dir, enabled=self._ranks.is_main)
+            self._has_handler = True
+        self._metrics = MetricsWriter(
+            self._paths.output_data_dir / OWN_FOLDER, enabled=self._ranks.is_main
+        )
         self._metrics.restore(self._earlier)
-        folder = self._paths.default_checkpoint_dir
+        # A folder of its own: what else lies there is the script's.
+        folder = self._paths.default_checkpoint_dir / OWN_FOLDER
         retention = Retention.of_job(
             ManifestLayout(folder),
             keep=self._keep,
             folder=folder,
             config=self._paths.read_config("checkpointconfig"),
+            below=OWN_FOLDER,
         )
         self._folder = CheckpointFolder(folder, keep=self._keep, retention=retention)
         self._saver = BackgroundSaver(self._folder, self._metrics)
@@ -171,21 +203,28 @@ class Run:
             epoch: counted from 0.
             gradient_norm: before clipping; None = as it was when the optimizer made its step.
             number: of the step, if it is not the next one.
+
+        Raises:
+            RuntimeError: there is a checkpoint to go on from, and nobody has asked for it.
         """
+        self._end_start()
         mean_loss = self._agree(float(loss.detach() if isinstance(loss, Tensor) else loss))
         now = time.perf_counter()
         steps = 1 if number is None else number - self.num_steps
         self.num_steps += steps
-        norm = self._gradient_norm if gradient_norm is None else float(gradient_norm)
+        if self._state is not None:
+            raise RuntimeError(UNREAD)
         seconds = max(1e-9, (now - self._stepped_at) / max(1, steps))
+        norm = self._gradient_norm if gradient_norm is None else float(gradient_norm)
+        rate_now = self._current_rate() if lr is None else float(lr)
         observed = {
             "loss": mean_loss,
-            "learning_rate": self._learning_rate if lr is None else float(lr),
-            "gradient_norm": None if math.isnan(norm) and gradient_norm is None else norm,
+            **({} if rate_now is None else {"learning_rate": rate_now}),
+            **({} if norm is None else {"gradient_norm": norm}),
         }
         rate = {} if self._batch is None else {"samples_per_second": self._batch / seconds}
-        if self.num_steps != self._numbered:
-            self._emitter.begin_step(self.num_steps)
+        if self._begun != self.num_steps:
+            self.begin_step(self.num_steps)
         self._emitter.end_step(
             **observed,
             **({"epoch": epoch} if epoch is not None else {}),
@@ -195,7 +234,7 @@ class Run:
         )
         self._say_step(observed, rate, epoch=epoch, seconds=seconds)
         self._stepped_at, self._data_wait_s = now, 0.0
-        self._gradient_norm = math.nan
+        self._gradient_norm = self._learning_rate = None
         self._number_next()
         return self.is_stopping
 
@@ -210,6 +249,11 @@ class Run:
         )
         self._rest()
 
+    def begin_step(self, number: int) -> None:
+        """Look at the step that begins, if it is not the next one after the last that was noted."""
+        self._begun = number
+        self._emitter.begin_step(number)
+
     def alive(self, number: int | None = None) -> None:
         """Give a sign of life, if nothing was written for a while; cheap to call often.
 
@@ -222,6 +266,10 @@ class Run:
         """Return whether any rank was asked to stop, between two steps. On every rank."""
         self._agree(0.0)
         return self.is_stopping
+
+    def wait_for_all(self) -> None:
+        """Wait until every rank is here."""
+        self._ranks.barrier()
 
     def saved(self, number: int, *, seconds: float, size: int) -> None:
         """Note a checkpoint that the script wrote by itself, whole: of which step, in which time, its bytes."""
@@ -247,7 +295,11 @@ class Run:
             state: tensors, numbers, texts, and containers of them, such as `state_dict()` gives. What is needed to go
                 on exactly is for the script to put into it: model, optimizer, schedule, scaler, position in the data,
                 random states.
+
+        Raises:
+            TypeError: something in it could be saved, but not loaded again without running code of its own.
         """
+        check_loadable(state)
         if not self._ranks.is_main:
             return
         began = time.monotonic()
@@ -275,6 +327,7 @@ class Run:
         return EXIT_CODE_TERMINATED if self.is_stopping and not self._is_finished else 0
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end_start()
         if kind is None:
             self._saver.finish()
             if not self.exit_code:
@@ -284,15 +337,26 @@ class Run:
                     validation_loss=self._validation_loss,
                     seconds=time.monotonic() - self._began_at,
                 )
+            self._live_on()
         else:
             self._saver.wait()
         for each in self._hooks:
             each.remove()
+        if self._has_handler and not self._stop.received:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for observer in (self._emitter, self._headlines):
             try:
                 observer.close()
             except Exception:  # what fails here hides no error of the training
                 log.exception("%s was not closed as it should be", type(observer).__name__)
+
+    def _live_on(self) -> None:
+        """Give signs of life until the process ends, for what follows the training: a merge, a model to write."""
+        if JOB_VARIABLE not in os.environ:  # nobody listens
+            return
+        ending = self._metrics.kept_alive(self.num_steps, at_most_s=SETUP_TIMEOUT_S)
+        ending.__enter__()
+        atexit.register(ending.__exit__, None, None, None)
 
     @property
     def _is_finished(self) -> bool:
@@ -324,6 +388,9 @@ class Run:
         )
         self._open_statistics()
         self._said_at = -math.inf
+        self._starting = self._metrics.kept_alive(self.num_steps, at_most_s=START_TIMEOUT_S)
+        self._starting.__enter__()
+        self._has_started = False
         self._stepped_at, self._data_wait_s = time.perf_counter(), 0.0
         self._number_next()
 
@@ -359,15 +426,35 @@ class Run:
             ]
         self._is_measured = bool(tensors.names)
 
+    def _current_rate(self) -> float | None:
+        """Return the rate of the step just made; None without an optimizer.
+
+        The optimizer makes no step if a scaler found an overflow: then it is the rate that it would have had.
+        """
+        if self._learning_rate is not None or self._optimizer is None:
+            return self._learning_rate
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    def _end_start(self) -> None:
+        """End the signs of life of the time until the first step, in which a model may be compiled."""
+        if not self._has_started:
+            self._has_started = True
+            self._starting.__exit__(None, None, None)
+
     def _checksums(self, tensors: ModelTensors) -> ReplicaChecksums | None:
         """Return what compares this rank's parameters with its replicas', which are those of DDP."""
-        if not isinstance(self._model, DistributedDataParallel) or self._ranks.world_size == 1:
+        model = self._model
+        if not isinstance(model, DistributedDataParallel) or self._ranks.world_size == 1:
+            return None
+        if model.process_group.size() != self._ranks.world_size:  # replicas of a part of the ranks
             return None
         return ReplicaChecksums(tensors.names, rank=self._ranks.rank, size=self._ranks.world_size)
 
     def _before_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
-        if not self._is_measured or self._emitter.is_degraded:
+        # A fused optimizer is handed scaled gradients by a scaler, and unscales them itself.
+        is_scaled = getattr(optimizer, "grad_scale", None) is not None
+        if not self._is_measured or self._emitter.is_degraded or is_scaled:
             return
         try:
             _, self._gradient_norm = self._emitter.measure()
@@ -379,13 +466,15 @@ class Run:
         self._emitter.after_update()
 
     def _number_next(self) -> None:
-        self._numbered = self.num_steps + 1
-        self._emitter.begin_step(self._numbered)
+        self.begin_step(self.num_steps + 1)
 
     def _agree(self, loss: float) -> float:
         """Return the mean loss of all ranks; learn whether any of them was asked to stop."""
-        total, stops = self._ranks.sum([loss, float(self._stop.received)])
+        mine = [loss, float(self._stop.received), float(self._emitter.is_degraded)]
+        total, stops, degraded = self._ranks.sum(mine)
         self.is_stopping = stops > 0
+        if degraded:  # before the next exchange of checksums, which all ranks take part in or none
+            self._emitter.degrade()
         return total / self._ranks.world_size
 
     def _say_step(
@@ -425,11 +514,46 @@ class Run:
         return found.load(STATE), str(found.path)
 
 
+def container_paths() -> ContainerPaths:
+    """Return the folders of this container; outside of one, as in a notebook, those of `./.trainyard`."""
+    if BASE_VARIABLE in os.environ or Path(DEFAULT_BASE_DIR).is_dir():
+        return ContainerPaths.from_environment(os.environ)
+    return ContainerPaths.from_environment(
+        {**os.environ, BASE_VARIABLE: str(Path.cwd() / ".trainyard")}
+    )
+
+
+def check_loadable(state: Any, place: str = "state") -> None:
+    """Check that a state has only what `torch.load` reads without running code: tensors, numbers, containers.
+
+    Raises:
+        TypeError: it has something else; the message names the place.
+    """
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            check_loadable(key, f"a key of {place}")
+            check_loadable(value, f"{place}[{key!r}]")
+    elif isinstance(state, list | tuple | set):
+        for number, value in enumerate(state):
+            check_loadable(value, f"{place}[{number}]")
+    elif type(state) not in LOADABLE and not isinstance(state, Tensor):
+        raise TypeError(
+            f"{place} is a {type(state).__module__}.{type(state).__name__}, which a resume cannot load; put tensors, "
+            "numbers, texts, lists and dicts into a checkpoint, such as torch.from_numpy(...) of an array"
+        )
+
+
 def current_ranks(model: nn.Module | None) -> Ranks:
-    """Return this process among its peers, as the script's own process group has it; alone without one."""
+    """Return this process among its peers, as the script's own process group has it; alone without one.
+
+    Raises:
+        RuntimeError: it was launched as one of several ranks, and there is no group.
+    """
     parameter = next(model.parameters(), None) if model is not None else None
     device = torch.device("cpu") if parameter is None else parameter.device
     if not (dist.is_available() and dist.is_initialized()):
+        if _launched("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", default=1) > 1:
+            raise RuntimeError(NO_GROUP)
         return Ranks(device=device)
     if device.type == "cpu" and dist.get_backend() == "nccl":
         device = torch.device("cuda", torch.cuda.current_device())

@@ -42,8 +42,8 @@ class CpuBuffers:
             ]
         for buffer, tensor in zip(self._buffers, tensors, strict=True):
             buffer.copy_(tensor, non_blocking=True)
-        if any(tensor.is_cuda for tensor in tensors):
-            torch.cuda.synchronize()
+        for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+            torch.cuda.synchronize(device)
         copies = iter(self._buffers)
         return _replace(tree, Tensor, lambda _: next(copies))
 

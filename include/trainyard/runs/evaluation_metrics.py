@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,11 +12,11 @@ if TYPE_CHECKING:
 def metrics_of(document: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers under `metrics`, or those of the document itself if it has no such part.
 
-    Truth values are no numbers.
+    Truth values are no numbers, and what is not finite is left out: it meets no condition, and JSON has no word for it.
     """
     part = document.get("metrics")
     return {
         name: float(value)
         for name, value in (part if isinstance(part, dict) else document).items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     }

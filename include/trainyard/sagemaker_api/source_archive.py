@@ -43,12 +43,13 @@ def source_archive(source_dir: Path, *, entry_point: str | None = None) -> Sourc
     with it, unless the folder has one of its own.
 
     Raises:
-        SpecError: no such folder, it is empty or too large, or the entry point is not in it.
+        SpecError: no such folder, it is empty or too large, a link leads out of it, or the entry point is not in it.
     """
-    files = _with_watch(dict(_files(source_dir))) if source_dir.is_dir() else {}
+    files = dict(_files(source_dir)) if source_dir.is_dir() else {}
     findings = list(_findings(source_dir, files, entry_point))
     if findings:
         raise SpecError(findings, subject="source code")
+    files = _with_watch(files)
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packed,
@@ -90,6 +91,14 @@ def _findings(folder: Path, files: dict[str, Path], entry_point: str | None) -> 
             what="holds Airflow's configuration, and all of it would go to the job's hosts",
             got=f"{folder}: {secret[0]}",
             next_step="give the scripts a folder of their own",
+        )
+    real = folder.resolve()
+    if led_out := sorted(n for n, path in files.items() if not path.resolve().is_relative_to(real)):
+        yield Finding(
+            where="source_dir",
+            what="has a link that leads out of it, and what it leads to would go to the job's hosts",
+            got=f"{folder}: {led_out[0]}",
+            next_step="copy the file to its place",
         )
     size = sum(path.stat().st_size for path in files.values())
     if size > MAX_SOURCE_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ CHOICES = {
     "framework": ("pytorch", "huggingface", "tensorflow", "xgboost", "sklearn", "mxnet"),
     "input_mode": ("File", "FastFile", "Pipe"),
 }
+_INPUT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TORCHRUN_FRAMEWORKS = ("pytorch", "huggingface")
 TORCHRUN: Mapping[str, Any] = {"torch_distributed": {"enabled": True}}
 
@@ -73,7 +75,6 @@ class ScriptConf(BaseRunConf):
         yield from _unreadable(self)
         yield from _unread_ranks(self)
         yield from _evaluation(self)
-        yield from _register(self)
 
     @property
     def launch(self) -> Mapping[str, Any]:
@@ -153,6 +154,12 @@ def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
                 got=repr(uri),
                 allowed="s3://bucket/prefix",
             )
+        if not _INPUT_NAME.fullmatch(name):
+            yield Finding(
+                where=f"evaluation_inputs.{name}",
+                what="is no name of an input",
+                allowed="up to 64 letters, digits, . _ and -",
+            )
         if name in {"model", "code"}:
             yield Finding(
                 where=f"evaluation_inputs.{name}",
@@ -161,12 +168,10 @@ def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
             )
 
 
-def _register(conf: ScriptConf) -> Iterator[Finding]:
+def unmeasured_findings(conf: ScriptConf) -> Iterator[Finding]:
+    """Yield that `register_when` names a metric which nothing measures; not for DAGs that measure by another task."""
     names = {each.name for each in conf.metric_definitions}
-    try:
-        condition = conf.condition
-    except SpecError:  # said of the text itself
-        return
+    condition = conf.condition
     if condition and conf.evaluation_entry_point is None and condition.metric not in names:
         yield Finding(
             where="register_when",

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainyard.errors import Finding, SpecError
 from trainyard.installation import SHIPPED, TRAINING_SCRIPTS
 from trainyard.sagemaker_api.images import image_uri
 from trainyard.sagemaker_api.source_archive import source_archive
@@ -41,9 +42,21 @@ def source_folder(source_dir: str, *, project: Path) -> Path:
     Args:
         source_dir: absolute, relative to the project, or `shipped:` and a folder of Trainyard's own training scripts.
         project: the folder that holds Airflow's `dags` folder.
+
+    Raises:
+        SpecError: it leads out of Trainyard's own scripts.
     """
     if source_dir.startswith(SHIPPED):
-        return TRAINING_SCRIPTS / source_dir.removeprefix(SHIPPED)
+        folder = TRAINING_SCRIPTS / source_dir.removeprefix(SHIPPED)
+        if not folder.resolve().is_relative_to(TRAINING_SCRIPTS.resolve()):
+            outside = Finding(
+                where="source_dir",
+                what="is none of Trainyard's own scripts",
+                got=source_dir,
+                allowed=f"{SHIPPED} or {SHIPPED}<folder>",
+            )
+            raise SpecError([outside], subject="source_dir")
+        return folder
     return project / source_dir
 
 

@@ -73,12 +73,25 @@ def _imports(content: bytes, where: str) -> tuple[tuple[int, str], ...]:
     tree = ast.parse(content, filename=where)
     compile(tree, where, "exec")
     found: list[tuple[int, str]] = []
-    for node in ast.walk(tree):
+    optional = {id(each) for each in _optional(tree)}
+    for node in (each for each in ast.walk(tree) if id(each) not in optional):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.append((node.lineno, node.module))
     return tuple(found)
+
+
+def _optional(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield what may fail to be imported, by a handler of its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and any(map(_catches_imports, node.handlers)):
+            yield from (inner for each in node.body for inner in ast.walk(each))
+
+
+def _catches_imports(handler: ast.ExceptHandler) -> bool:
+    names = {each.id for each in ast.walk(handler.type or ast.Pass()) if isinstance(each, ast.Name)}
+    return handler.type is None or bool(names & {"ImportError", "ModuleNotFoundError", "Exception"})
 
 
 def _own_module(root: Path, name: str) -> Path | None:
@@ -92,4 +105,8 @@ def _own_module(root: Path, name: str) -> Path | None:
         return None
     module = root.joinpath(top, *rest).with_suffix(".py")
     package = root.joinpath(top, *rest)
-    return package / "__init__.py" if package.is_dir() else module
+    if package.is_dir():  # one without __init__.py is a namespace package, with nothing to read
+        init = package / "__init__.py"
+        return init if init.exists() else None
+    is_compiled = any(module.parent.glob(f"{rest[-1]}.*so"))
+    return None if is_compiled else module

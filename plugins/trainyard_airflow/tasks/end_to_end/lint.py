@@ -12,7 +12,7 @@ from trainyard_airflow.tasks.end_to_end.jobs import training_spec, with_judge
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from trainyard.errors import Finding
     from trainyard.specs.base_run_conf import BaseRunConf
@@ -40,12 +40,18 @@ def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
     return (*training_findings(conf, _unset_training), *retry_findings(conf.on_rule_stop))
 
 
-def training_findings(conf: C, training: Callable[[C], TrainingJobSpec]) -> tuple[Finding, ...]:
+def training_findings(
+    conf: C,
+    training: Callable[[C], TrainingJobSpec],
+    *,
+    said_by_the_plan: Collection[str] = SAID_BY_THE_PLAN,
+) -> tuple[Finding, ...]:
     """Return what AWS would refuse, ignore or do badly about a training, errors first, and rules that there are not.
 
     Args:
         conf: of the run.
         training: makes its job of the conf.
+        said_by_the_plan: places that its plan has looked at.
     """
     from trainyard.rules.configuration import rules_findings
     from trainyard.rules.service_rules import service_findings, unwatched_findings
@@ -55,7 +61,7 @@ def training_findings(conf: C, training: Callable[[C], TrainingJobSpec]) -> tupl
     judged = replace(conf, debugger=Debugger.OWN) if wrong else conf
     linted = lint(with_judge(training(judged), judged))
     unwatched = unwatched_findings(conf.debugger, is_watched=conf.watch_rules)
-    kept = (each for each in linted if each.where not in SAID_BY_THE_PLAN)
+    kept = (each for each in linted if each.where not in said_by_the_plan)
     return (*kept, *wrong, *unwatched)
 
 

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import build_run_record
+from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.runs.run_note import run_note
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
@@ -260,8 +261,8 @@ class ReportOperator(ClosingReportOperator):
         """Return the content of evaluation.json; of an own script or task its metrics; None if nothing was measured."""
         if not result:
             return None
-        if "metrics" in result:
-            return {"metrics": result["metrics"]}
+        if not isinstance(result, dict) or "metrics" in result or not _is_of_ours(result):
+            return {"metrics": metrics_of(result)} if isinstance(result, dict) else None
         return self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
 
     def _json(self, uri: str) -> dict[str, Any] | None:
@@ -276,3 +277,8 @@ class ReportOperator(ClosingReportOperator):
         for block in self.objects.blocks(uri):
             digest.update(block)
         return digest.hexdigest()
+
+
+def _is_of_ours(result: Mapping[str, Any]) -> bool:
+    """Return whether a run's own task of evaluation returned this: the snapshot of its job, or which job measured."""
+    return "measured_by" in result or {"job_name", "kind"} <= result.keys()

@@ -69,7 +69,9 @@ def script_pipeline(
         **{"catchup": False, **given, "default_args": default_args},
     ) as dag:
         preflight = ScriptPreflightOperator(
-            task_id=TaskId.PREFLIGHT, has_own_evaluation=evaluate is not None
+            task_id=TaskId.PREFLIGHT,
+            has_own_evaluation=evaluate is not None,
+            has_preparation=prepare is not None,
         )
         train = WatchedTrainingJobOperator(
             task_id=TaskId.TRAIN,
@@ -97,6 +99,7 @@ def script_pipeline(
         register = RegisterIfGoodOperator(
             task_id=TaskId.REGISTER,
             version=task_specs.register_task_version,
+            has_own_evaluation=evaluate is not None,
             asset=MODEL_ASSET,
             trigger_rule="none_failed_min_one_success",
         )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import SpecError
-from trainyard.specs.script_conf import ScriptConf
+from trainyard.errors import Finding, Severity, SpecError
+from trainyard.specs.account_limits import Required
+from trainyard.specs.script_conf import ScriptConf, unmeasured_findings
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.project import project_folder
 from trainyard_airflow.tasks.end_to_end.lint import (
+    SAID_BY_THE_PLAN,
     UNSET_PATHS,
     UNSET_ROLE,
     training_findings,
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context, Param
 
-    from trainyard.errors import Finding
     from trainyard.planning.auto_plan import AutoChoice
     from trainyard.planning.script_plan import ScriptPlan
     from trainyard.specs.processing_job import ProcessingJobSpec
@@ -40,10 +42,19 @@ class ScriptPreflightOperator(PreflightOperator):
     Returns the `RunState`, with the plan and its cost ceiling beside the budget.
     """
 
-    def __init__(self, *, has_own_evaluation: bool = False, **kwargs: Any) -> None:
-        """`has_own_evaluation`: the DAG's author put a task of their own in the place of the evaluation."""
+    def __init__(
+        self, *, has_own_evaluation: bool = False, has_preparation: bool = False, **kwargs: Any
+    ) -> None:
+        """Make the task.
+
+        Args:
+            has_own_evaluation: the DAG's author put a task of their own in the place of the evaluation.
+            has_preparation: a task of theirs comes before the training, and may make its data.
+            kwargs: as the base class takes them.
+        """
         super().__init__(**kwargs)
         self.has_own_evaluation = has_own_evaluation
+        self.has_preparation = has_preparation
 
     def form(self) -> Mapping[str, Param]:
         """Return the params that the run's form has."""
@@ -69,8 +80,19 @@ class ScriptPreflightOperator(PreflightOperator):
         conf = _readable(params)
         if conf is None:
             return
+        if self.has_own_evaluation and conf.evaluation_entry_point:
+            yield Finding(
+                where="evaluation_entry_point",
+                what="is not run: this DAG measures by a task of its own",
+                got=conf.evaluation_entry_point,
+                next_step="leave it out",
+            )
+        if not self.has_own_evaluation:
+            yield from unmeasured_findings(conf)
         try:
-            yield from training_findings(conf, _unset_training)
+            by_plan = SAID_BY_THE_PLAN if conf.distribution is None else ()
+            yield from training_findings(conf, _unset_training, said_by_the_plan=by_plan)
+            _render_evaluation(conf)
         except SpecError as error:
             yield from error.findings
 
@@ -90,16 +112,15 @@ class ScriptPreflightOperator(PreflightOperator):
             entry_points=[each for each in own if each],
             project=project_folder(),
         )
-        for name, value in conf.inputs.items():
-            channel = read_channel(value)
-            if isinstance(channel, TrainingInput):
-                where = f"inputs.{name}"
-                yield from account_check.channel_findings(
-                    self.clients, channel.s3_data, where=where
-                )
-        for name, uri in conf.evaluation_inputs.items():
-            where = f"evaluation_inputs.{name}"
-            yield from account_check.channel_findings(self.clients, uri, where=where)
+        channels = {f"inputs.{name}": read_channel(each) for name, each in conf.inputs.items()}
+        read = {
+            **{n: each.s3_data for n, each in channels.items() if isinstance(each, TrainingInput)},
+            **{f"evaluation_inputs.{name}": uri for name, uri in conf.evaluation_inputs.items()},
+        }
+        for where, uri in read.items():
+            for found in account_check.channel_findings(self.clients, uri, where=where):
+                # A task before the training may still write it.
+                yield replace(found, severity=Severity.WARNING) if self.has_preparation else found
 
     def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:  # noqa: ARG002  # as preflight asks
         """Return the plan, and the quotas that it is beyond."""
@@ -118,7 +139,24 @@ class ScriptPreflightOperator(PreflightOperator):
             *limits.bucket_findings(each for each in read if each.startswith("s3://")),
             *job_limit_findings(self.clients, _jobs(conf, place)),
             *limits.cost_findings(plan.ceiling_usd),
+            *self._network_findings(conf),
         ]
+
+    def _network_findings(self, conf: ScriptConf) -> Iterator[Finding]:
+        """Yield subnets and security groups beside the connection's, if its limits require those."""
+        defaults = self.clients.job_defaults
+        if Required.SUBNETS not in self.clients.job_limits.required:
+            return
+        for name in ("subnets", "security_group_ids"):
+            others = sorted(set(getattr(conf, name)) - set(getattr(defaults, name) or ()))
+            if others:
+                yield Finding(
+                    where=name,
+                    what="is not the connection's, and its job_limits require subnets",
+                    got=", ".join(others),
+                    allowed=", ".join(getattr(defaults, name) or ()) or None,
+                    next_step="leave it empty",
+                )
 
     def idle_tasks(self, conf: Mapping[str, Any]) -> set[str]:
         """Return the tasks that a run with this conf does not ask for."""
@@ -152,6 +190,29 @@ def _readable(params: Mapping[str, Any]) -> ScriptConf | None:
 
 def _unset_training(conf: ScriptConf) -> TrainingJobSpec:
     return script_training_spec(conf, paths=UNSET_PATHS, role=UNSET_ROLE, task_id=TaskId.TRAIN)
+
+
+def _render_evaluation(conf: ScriptConf) -> None:
+    """Render the evaluation's request with stand-ins for what earlier tasks will return.
+
+    Raises:
+        SpecError: whatever the service would refuse of it.
+    """
+    from trainyard.sagemaker_api.processing_request import render_processing_job
+
+    trained = {
+        "model_artifact": f"{UNSET_PATHS.output}/model.tar.gz",
+        "instance_type": conf.instance_type,
+    }
+    spec = script_evaluation_spec(conf, paths=UNSET_PATHS, training=trained, role=UNSET_ROLE)
+    if spec:
+        render_processing_job(
+            spec,
+            name="evaluation",
+            region="us-east-1",
+            code_s3_uri=f"{UNSET_PATHS.code}/sourcedir.tar.gz",
+            image_uri=conf.image_uri or "image",
+        )
 
 
 def _addresses(conf: ScriptConf) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 class RegisterIfGoodOperator(RegisterModelOperator):
     """Registers the model of an own script if it meets the conf's `register_when`; without one, always."""
 
+    def __init__(self, *, has_own_evaluation: bool = False, **kwargs: Any) -> None:
+        """`has_own_evaluation`: the DAG's author put a task of their own in the place of the evaluation."""
+        super().__init__(**kwargs)
+        self.has_own_evaluation = has_own_evaluation
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Return what `RegisterModelOperator` returns.
 
@@ -27,7 +33,7 @@ class RegisterIfGoodOperator(RegisterModelOperator):
         """
         condition = RunState.of_script(context).conf.condition
         if condition:
-            metrics = measured(context)
+            metrics = measured(context, has_own_evaluation=self.has_own_evaluation)
             if not condition.holds(metrics):
                 message = (
                     f"not registered: {condition.metric} is {metrics[condition.metric]:g}, register_when asks for "
@@ -37,10 +43,20 @@ class RegisterIfGoodOperator(RegisterModelOperator):
         return super().execute(context)
 
 
-def measured(context: Context) -> dict[str, float]:
+def measured(context: Context, *, has_own_evaluation: bool) -> dict[str, float]:
     """Return the metrics of the evaluation, or without one those that the service read from the training's log."""
-    evaluation = context["ti"].xcom_pull(task_ids=TaskId.EVALUATE) or {}
-    metrics: dict[str, float] = (
-        evaluation.get("metrics") or result_of(context, TaskId.TRAIN)["final_metrics"]
-    )
-    return metrics
+    evaluation = evaluation_result(context)
+    if evaluation is None and has_own_evaluation:
+        return {}
+    if evaluation is None:
+        trained: dict[str, float] = result_of(context, TaskId.TRAIN)["final_metrics"]
+        return trained
+    return metrics_of({"metrics": evaluation.get("metrics") or {}})
+
+
+def evaluation_result(context: Context) -> dict[str, Any] | None:
+    """Return what the evaluation returned, empty if that is no mapping; None if no evaluation ran."""
+    returned = context["ti"].xcom_pull(task_ids=TaskId.EVALUATE)
+    if returned is None:
+        return None
+    return returned if isinstance(returned, dict) else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
-_ARCHIVE_ENDINGS = (".tar.gz", ".tgz")
+_ARCHIVE_ENDING = "/sourcedir.tar.gz"
+OF_AIRFLOW = frozenset({"logs", "config", "airflow-logs"})
+"""Folders that Airflow keeps beside `dags`."""
 
 
 def script_findings(
@@ -34,8 +36,17 @@ def script_findings(
         entry_points: the scripts.
         project: the folder that holds Airflow's `dags` folder.
     """
+    outside = [each for each in entry_points if _leads_out(each)]
+    for entry_point in outside:
+        yield Finding(
+            where="entry_point",
+            what="leads out of the source folder",
+            got=entry_point,
+            allowed="a path within it",
+        )
     if source_dir.startswith("s3://"):
         yield from _archive_findings(clients, source_dir)
+    if outside or source_dir.startswith("s3://"):
         return
     if not source_dir.startswith((SHIPPED, SCHEME)):
         folder = source_folder(source_dir, project=project)
@@ -51,8 +62,20 @@ def script_findings(
         yield from error.findings
 
 
+def _leads_out(entry_point: str) -> bool:
+    path = PurePosixPath(entry_point)
+    return path.is_absolute() or ".." in path.parts
+
+
+def _is_of_scripts(folder: Path, project: Path) -> bool:
+    """Return whether a folder of the project can be one of scripts: none of Airflow's own, and no hidden one."""
+    parts = folder.relative_to(project).parts
+    hidden = any(each.startswith(".") for each in parts)
+    return not hidden and parts[0] not in OF_AIRFLOW and CREDENTIAL_NAMES.isdisjoint(parts)
+
+
 def _archive_findings(clients: AwsClients, uri: str) -> Iterator[Finding]:
-    if not uri.endswith(_ARCHIVE_ENDINGS):
+    if not uri.endswith(_ARCHIVE_ENDING):
         yield Finding(
             where="source_dir",
             what="is no archive",
@@ -71,10 +94,9 @@ def _refusals(clients: AwsClients, folder: Path, *, project: Path) -> Iterator[F
         SpecError: a list in the connection's extra is malformed.
     """
     real, home = (Path(os.path.realpath(each)) for each in (folder, project))
-    is_in_project = real != home and real.is_relative_to(home)
-    if is_in_project and CREDENTIAL_NAMES.isdisjoint(real.relative_to(home).parts):
-        return
     files = readable_files(clients)
+    if real != home and real.is_relative_to(home) and _is_of_scripts(real, home):
+        return
     if not next(iter(files.findings(str(folder), where="source_dir")), None):
         return
     roots = ", ".join(map(str, files.roots)) or "none is set"

@@ -12,6 +12,7 @@ from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.register_model import ModelVersion
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, with_judge
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
+from trainyard_airflow.tasks.own_script.register import evaluation_result
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard.specs.training_job import TrainingJobSpec
+
+
+_MOST_INPUTS, _MOST_METRICS = 15, 20
+"""Of a model version, which takes 50 properties."""
 
 
 def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
@@ -77,7 +82,9 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
 
 
 def _lineage(context: Context, state: RunState[Any], training: dict[str, Any]) -> dict[str, Any]:
-    evaluation = context["ti"].xcom_pull(task_ids=TaskId.EVALUATE) or {}
+    evaluation = evaluation_result(context) or {}
+    inputs = dict(list(state.conf.inputs.items())[:_MOST_INPUTS])
+    metrics = dict(list(training["final_metrics"].items())[:_MOST_METRICS])
     return {
         "dag_id": state.paths.dag_id,
         "run_id": state.paths.run_id,
@@ -88,8 +95,8 @@ def _lineage(context: Context, state: RunState[Any], training: dict[str, Any]) -
         "training_image": training["image_uri"],
         "training_attempts": training["attempt"],
         "evaluation_job": evaluation.get("job_name"),
-        **{f"input.{name}": _address(value) for name, value in state.conf.inputs.items()},
-        **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
+        **{f"input.{name}": _address(value) for name, value in inputs.items()},
+        **{f"metric.{name}": value for name, value in metrics.items()},
     }
 
 

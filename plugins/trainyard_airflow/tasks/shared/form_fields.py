@@ -110,7 +110,7 @@ LIMITS: Fields = {
     ),
     "image_uri": (
         "Training image",
-        "Empty: AWS's own PyTorch image for the region. Else registry/repository:tag.",
+        "Empty: AWS's own image for the framework and the region. Else registry/repository:tag.",
         named("image_uri", or_none=True),
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from trainyard_airflow.operators.sagemaker_job import FAILED_JOB_XCOM_KEY, JOB_X
 from trainyard_airflow.tasks.shared.task_notes import FAILURE_XCOM_KEY, STARTED_XCOM_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from airflow.sdk import Context
 
@@ -47,10 +48,12 @@ class TaskFacts:
 
     def job_records(self, *, artifact_sha256: str | None) -> Iterator[JobRecord]:
         """Yield the task's jobs, oldest attempt first."""
-        result = self.result or {}
+        result = (
+            self.result if isinstance(self.result, Mapping) else {}
+        )  # a user's task may return anything
         # The shard task returns a data set, and its job beside it where it needed one.
         last = result if "job_name" in result else result.get("job") or self.failed_job
-        if not last:
+        if not last or "kind" not in last:
             return
         earlier: Sequence[Mapping[str, Any]] = last.get("earlier_attempts", ())
         for number, snapshot in enumerate(earlier, 1):

@@ -1,0 +1,97 @@
+"""Folders whose scripts a run may send to its jobs: what a person with the form alone must not get out of a worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.source_archive import source_archive
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.jobs.job_code import source_folder
+from trainyard_airflow.tasks.own_script.script_folder import script_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CONNECTION = '{"conn_type": "aws", "extra": {"trainyard": {"source_roots": ["ROOT"]}}}'
+
+
+@pytest.fixture
+def findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Return what is found of a source folder: the project is `home`, `team` is one of the connection's roots."""
+    for folder in ("home/dags/mine", "home/logs/dag_id=a", "home/.git", "team/scripts", "other"):
+        place = tmp_path / folder
+        place.mkdir(parents=True)
+        (place / "train.py").write_text("import os\n")
+    root = str(tmp_path / "team")
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", CONNECTION.replace("ROOT", root))
+
+    def found(source_dir: str, entry_point: str = "train.py") -> list[str]:
+        clients = AwsClients(ConnectionArguments())
+        source_dir = source_dir.replace("ROOT", str(tmp_path))
+        project = tmp_path / "home"
+        return [
+            f"{each.where}: {each.what}"
+            for each in script_findings(
+                clients, source_dir, entry_points=[entry_point], project=project
+            )
+        ]
+
+    return found
+
+
+@pytest.mark.parametrize("source_dir", ["dags/mine", "ROOT/home/dags/mine", "ROOT/team/scripts"])
+def test_folders_of_scripts_may_be_sent(
+    findings: Callable[..., list[str]], source_dir: str
+) -> None:
+    assert findings(source_dir) == []
+
+
+@pytest.mark.parametrize(
+    "source_dir",
+    [
+        *(".", "..", "../other", "ROOT/other", "/etc", "logs/dag_id=a", ".git", "dags/../logs"),
+        *(
+            "git+https://git.example.com/a.git@" + "a" * 40,
+            "git+file:///etc",
+            "s3://bucket/code.zip",
+        ),
+    ],
+)
+def test_other_folders_may_not(findings: Callable[..., list[str]], source_dir: str) -> None:
+    assert findings(source_dir)
+
+
+def test_link_in_the_project_is_what_it_leads_to(
+    findings: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "home" / "dags" / "link").symlink_to(tmp_path / "other")
+
+    assert findings("dags/link") == ["source_dir: is no folder that runs may send to their jobs"]
+
+
+@pytest.mark.parametrize("entry_point", ["../other/train.py", "/etc/passwd"])
+def test_script_outside_of_its_folder_is_refused(
+    findings: Callable[..., list[str]], entry_point: str
+) -> None:
+    assert findings("dags/mine", entry_point) == ["entry_point: leads out of the source folder"]
+
+
+@pytest.mark.parametrize("source_dir", ["shipped:/etc", "shipped:../..", "shipped:trainer/../.."])
+def test_shipped_scripts_are_trainyards_own(source_dir: str) -> None:
+    with pytest.raises(SpecError, match="is none of Trainyard's own scripts"):
+        source_folder(source_dir, project=Path("/"))
+
+
+def test_archive_takes_nothing_along_that_a_link_leads_to(tmp_path: Path) -> None:
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("key")
+    (folder / "train.py").write_text("import os\n")
+    (folder / "data").symlink_to(tmp_path / "secret")
+
+    with pytest.raises(SpecError, match="has a link that leads out of it"):
+        source_archive(folder)
