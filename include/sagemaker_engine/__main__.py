@@ -13,8 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sagemaker_engine import IMAGES_FOLDER
 from sagemaker_engine.engine import STOP_MARGIN_S, Engine, WarmWhen
-from sagemaker_engine.images.image_file import FOLDER
 from sagemaker_engine.jobs.process import ENGINE_ABSENCE_S
 from sagemaker_engine.jobs.supervision import STOP_GRACE_S
 from sagemaker_engine.state.full_disk import is_disk_full
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             account=options.account,
             time_scale=options.time_scale,
             spot_discount=options.spot_discount,
-            image_files=Path(options.image_files).absolute(),
+            image_files=_image_files(options.image_files),
             builds_images=_builds_images(options.build_images),
         )
         with hold_root(settings.lock_path):
@@ -93,6 +93,20 @@ def _run(engine: Engine, host: str, port: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # A second one ends at once.
     engine.stop()
+
+
+def _image_files(word: str) -> Path:
+    """Return the folder of the files that describe engine images.
+
+    Raises:
+        ValueError: there is no such folder.
+    """
+    folder = Path(word).absolute()
+    if not folder.is_dir():
+        raise ValueError(
+            f"--image-files is {word!r}, which is no folder; leave it out for the engine's own"
+        )
+    return folder
 
 
 def _builds_images(word: str) -> bool:
@@ -154,8 +168,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--image-files",
-        default=FOLDER,
-        help="folder of the files that describe engine images (images)",
+        default=str(IMAGES_FOLDER),
+        help="folder of the files that describe engine images (those that come with the engine)",
     )
     parser.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"]

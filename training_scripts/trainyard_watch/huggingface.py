@@ -107,7 +107,7 @@ class WatchCallback(TrainerCallback):
         """Give a sign of life; agree on a stop."""
         run = self._watched()
         run.alive(state.global_step)
-        if run.agree_to_stop():
+        if run.should_stop():
             control.should_training_stop = control.should_save = control.should_log = True
             control.should_evaluate = False  # it would take the time that the checkpoint needs
         if control.should_save:  # as long as `on_save` has not come

@@ -208,7 +208,7 @@ class Run:
             RuntimeError: there is a checkpoint to go on from, and nobody has asked for it.
         """
         self._end_start()
-        mean_loss = self._agree(float(loss.detach() if isinstance(loss, Tensor) else loss))
+        mean_loss = self._sync(float(loss.detach() if isinstance(loss, Tensor) else loss))
         now = time.perf_counter()
         steps = 1 if number is None else number - self.num_steps
         self.num_steps += steps
@@ -232,7 +232,7 @@ class Run:
             step_seconds=seconds,
             data_wait_seconds=self._data_wait_s,
         )
-        self._say_step(observed, rate, epoch=epoch, seconds=seconds)
+        self._log_step(observed, rate, epoch=epoch, seconds=seconds)
         self._stepped_at, self._data_wait_s = now, 0.0
         self._gradient_norm = self._learning_rate = None
         self._number_next()
@@ -247,7 +247,7 @@ class Run:
             validation_loss=self._validation_loss,
             validation_accuracy=None if accuracy is None else float(accuracy),
         )
-        self._rest()
+        self._restart_clock()
 
     def begin_step(self, number: int) -> None:
         """Look at the step that begins, if it is not the next one after the last that was noted."""
@@ -262,9 +262,9 @@ class Run:
         """
         self._metrics.write_alive(self.num_steps if number is None else number)
 
-    def agree_to_stop(self) -> bool:
+    def should_stop(self) -> bool:
         """Return whether any rank was asked to stop, between two steps. On every rank."""
-        self._agree(0.0)
+        self._sync(0.0)
         return self.is_stopping
 
     def wait_for_all(self) -> None:
@@ -275,7 +275,7 @@ class Run:
         """Note a checkpoint that the script wrote by itself, whole: of which step, in which time, its bytes."""
         self._metrics.write("checkpoint", step=number, stall_seconds=seconds)
         self._metrics.write("durable", step=number, seconds=seconds, bytes=size)
-        self._rest()
+        self._restart_clock()
 
     def history(self) -> bytes:
         """Return all events so far as JSON lines, for a checkpoint that the script writes by itself; of rank 0."""
@@ -286,7 +286,7 @@ class Run:
         """Give signs of life during work outside of steps, `at_most_s` seconds; its time is no step's."""
         with self._metrics.kept_alive(self.num_steps, at_most_s=at_most_s):
             yield
-        self._rest()
+        self._restart_clock()
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
         """Copy the state and write it in the background, whole or not at all, with checksums; rank 0's is written.
@@ -319,7 +319,7 @@ class Run:
         self._metrics.write(
             "checkpoint", step=self.num_steps, stall_seconds=time.monotonic() - began
         )
-        self._rest()
+        self._restart_clock()
 
     @property
     def exit_code(self) -> int:
@@ -387,7 +387,7 @@ class Run:
             attempt_id=secrets.token_hex(4),
         )
         self._open_statistics()
-        self._said_at = -math.inf
+        self._logged_at = -math.inf
         self._starting = self._metrics.kept_alive(self.num_steps, at_most_s=START_TIMEOUT_S)
         self._starting.__enter__()
         self._has_started = False
@@ -468,7 +468,7 @@ class Run:
     def _number_next(self) -> None:
         self.begin_step(self.num_steps + 1)
 
-    def _agree(self, loss: float) -> float:
+    def _sync(self, loss: float) -> float:
         """Return the mean loss of all ranks; learn whether any of them was asked to stop."""
         mine = [loss, float(self._stop.received), float(self._emitter.is_degraded)]
         total, stops, degraded = self._ranks.sum(mine)
@@ -477,7 +477,7 @@ class Run:
             self._emitter.degrade()
         return total / self._ranks.world_size
 
-    def _say_step(
+    def _log_step(
         self,
         observed: Mapping[str, Any],
         rate: Mapping[str, float],
@@ -486,9 +486,9 @@ class Run:
         seconds: float,
     ) -> None:
         now = time.monotonic()
-        if now - self._said_at < LINE_EVERY_S and not self.is_stopping and not self._is_finished:
+        if now - self._logged_at < LINE_EVERY_S and not self.is_stopping and not self._is_finished:
             return
-        self._said_at = now
+        self._logged_at = now
         left = None if self._max_steps is None else self._max_steps - self.num_steps
         self._metrics.write(
             "step",
@@ -500,7 +500,7 @@ class Run:
             max_steps=self._max_steps,
         )
 
-    def _rest(self) -> None:
+    def _restart_clock(self) -> None:
         """Begin the next step's time here."""
         self._stepped_at = time.perf_counter()
 

@@ -48,13 +48,12 @@ def script_findings(
         yield from _archive_findings(clients, source_dir)
     if outside or source_dir.startswith("s3://"):
         return
-    if not source_dir.startswith((SHIPPED, SCHEME)):
-        folder = source_folder(source_dir, project=project)
-        refused = list(_refusals(clients, folder, project=project))
-        yield from refused
-        if refused:
-            return
     try:
+        if not source_dir.startswith((SHIPPED, SCHEME)):
+            folder = source_folder(source_dir, project=project)
+            if refused := list(_refusals(clients, folder, project=project)):
+                yield from refused
+                return
         with code_folder(clients, source_dir, project=project) as folder:
             for entry_point in entry_points:
                 yield from entry_point_findings(folder, entry_point)
