@@ -9,6 +9,7 @@ from dataclasses import fields
 from datetime import timedelta
 
 import pytest
+from airflow.sdk.exceptions import ParamValidationError
 
 from tests.dags.airflow_home import REPOSITORY
 from trainyard.specs.run_conf import RunConf
@@ -205,6 +206,28 @@ def test_params_are_the_fields_of_the_run_conf():
     params = run_params()
     assert set(params) == {each.name for each in fields(RunConf)}
     assert RunConf.from_params({name: param.value for name, param in params.items()}) == RunConf()
+
+
+@pytest.mark.parametrize("dag_id", ["train_end_to_end", "train_own_script"])
+def test_form_begins_with_what_most_runs_change(bag, dag_id):
+    params = bag.dags[dag_id].params
+    sections = [params.get_param(name).schema["section"] for name in params]
+
+    basics = [each for each in sections if each == "Basics"]
+    assert sections[: len(basics)] == basics
+    assert 5 <= len(basics) <= 8
+
+
+def test_an_own_script_needs_no_more_than_its_name_and_folder(bag):
+    params = bag.dags["train_own_script"].params
+    refused = set()
+    for name in params:
+        try:
+            params.get_param(name).resolve()
+        except ParamValidationError:
+            refused.add(name)
+
+    assert refused == {"entry_point", "source_dir"}
 
 
 def test_every_param_has_title_and_section_and_accepts_its_default():

@@ -25,6 +25,7 @@ from trainyard_airflow.tasks.shared.form_fields import (
     RANKS,
     RULES,
     SPOT,
+    WAITING,
     WATCHING,
 )
 from trainyard_airflow.tasks.shared.form_schema import (
@@ -65,12 +66,33 @@ _RANGES = {
 }
 
 SECTIONS: Sections = {
-    "Data": {
+    "Basics": {
         "source": (
             "Source",
             "`python-stdlib` (the standard library's source), a path all workers read, or `s3://`.",
             _TEXT,
         ),
+        "model": (
+            "Model",
+            "`gpt`: a decoder on tokens. `mlp`: a network on a table.",
+            {"type": "string", "enum": ["gpt", "mlp"]},
+        ),
+        "max_steps": ("Steps", "Optimizer steps.", COUNT),
+        "strategy": (
+            "Strategy",
+            "ddp: whole copies. fsdp: state and layers spread over ranks. auto: the planner's, with what else is open.",
+            {"type": "string", "enum": ["ddp", "fsdp", "auto"]},
+        ),
+        "instance_type": (
+            "Instance type",
+            "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge; or auto: the planner's, of all with GPUs.",
+            {"type": "string", "pattern": exactly(f"{INSTANCE_TYPE}|auto")},
+        ),
+        "instance_count": ("Instances", "0: the planner's.", COUNT_OR_OFF),
+        **SPOT,
+        **BUDGET,
+    },
+    "Data": {
         "data_format": (
             "Format",
             "`auto` goes by the files' names.",
@@ -118,11 +140,6 @@ SECTIONS: Sections = {
         ),
     },
     "Model": {
-        "model": (
-            "Model",
-            "`gpt`: a decoder on tokens. `mlp`: a network on a table.",
-            {"type": "string", "enum": ["gpt", "mlp"]},
-        ),
         "num_layers": ("Layers", "Transformer blocks, or hidden layers of the mlp.", COUNT),
         "num_heads": ("Attention heads", "Must divide the hidden size.", COUNT),
         "hidden_size": ("Hidden size", "A multiple of twice the attention heads.", COUNT),
@@ -135,7 +152,6 @@ SECTIONS: Sections = {
             COUNT,
         ),
         "micro_batch_size": ("Micro batch", "Samples of one forward pass on one rank.", COUNT),
-        "max_steps": ("Steps", "Optimizer steps.", COUNT),
         "learning_rate": (
             "Learning rate",
             "Of the optimizer, at the end of the warm-up.",
@@ -234,17 +250,6 @@ SECTIONS: Sections = {
         ),
     },
     "Instances": {
-        "strategy": (
-            "Strategy",
-            "ddp: whole copies. fsdp: state and layers spread over ranks. auto: the planner's, with what else is open.",
-            {"type": "string", "enum": ["ddp", "fsdp", "auto"]},
-        ),
-        "instance_type": (
-            "Instance type",
-            "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge; or auto: the planner's, of all with GPUs.",
-            {"type": "string", "pattern": exactly(f"{INSTANCE_TYPE}|auto")},
-        ),
-        "instance_count": ("Instances", "0: the planner's.", COUNT_OR_OFF),
         **RANKS,
         "evaluation_place": (
             "Evaluation by",
@@ -259,9 +264,8 @@ SECTIONS: Sections = {
         **EVALUATION,
         **LIMITS,
     },
-    "Spot and budget": {
-        **SPOT,
-        **BUDGET,
+    "Capacity": {
+        **WAITING,
         "deadline_h": (
             "Deadline",
             "Hours that the planner lets the training take, where it is asked; empty: the cheapest.",

@@ -18,6 +18,7 @@ from trainyard_airflow.tasks.shared.form_fields import (
     RANKS,
     RULES,
     SPOT,
+    WAITING,
     WATCHING,
 )
 from trainyard_airflow.tasks.shared.form_schema import (
@@ -74,6 +75,8 @@ SECTIONS: Sections = {
             named("instance_type"),
         ),
         "instance_count": ("Instances", "Of the training.", COUNT),
+        **SPOT,
+        **BUDGET,
     },
     "Script": {
         "distribution": ("Distribution", _DISTRIBUTION_HELP, {"type": ["null", "object"]}),
@@ -110,7 +113,7 @@ SECTIONS: Sections = {
             TEXT_OR_NONE,
         ),
     },
-    "Spot and budget": {**SPOT, **BUDGET},
+    "Capacity": WAITING,
     "Watching": {**RULES, **WATCHING},
     "Place and registry": PLACE,
 }

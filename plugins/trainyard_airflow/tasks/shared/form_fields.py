@@ -120,6 +120,8 @@ SPOT: Fields = {
         "Cheaper; may be interrupted, training then resumes from its last checkpoint.",
         {"type": "boolean"},
     ),
+}
+WAITING: Fields = {
     "max_wait_s": (
         "Longest wait with spot",
         "Seconds for waiting and training together; not below the longest training.",
