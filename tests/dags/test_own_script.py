@@ -337,6 +337,7 @@ def test_everything_wrong_is_said_at_once_before_anything_is_paid(
     assert after == before
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_good_enough_is_not_registered(
     own_dag: Any, aws_connection: RunningEngine, digits: dict[str, Any]
 ) -> None:

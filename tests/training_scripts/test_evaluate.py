@@ -174,6 +174,7 @@ def test_table_is_classified_and_measured(make_job, evaluation, tmp_path, table_
     assert read_report(base_dir)["num_rows"] == 100
 
 
+@pytest.mark.slow
 def test_table_regression_beats_the_mean(make_job, table_data):
     job = make_job(data=table_data)
 

@@ -72,8 +72,7 @@ def _install(requirements: list[str]) -> None:
     if _has_uv():
         config = _run(str(PYTHON), "-m", "pip", "config", "list", capture=True)
         environment = {**os.environ, **uv_settings(config, environment=dict(os.environ))}
-        # Compiled once here, as pip does: else each process of the stack compiles its imports anew.
-        uv = [str(VENV / "bin" / "uv"), "pip", "install", "--compile-bytecode"]
+        uv = [str(VENV / "bin" / "uv"), "pip", "install"]
         uv += ["--python", str(PYTHON), *files]
         if subprocess.run(uv, env=environment, check=False).returncode == 0:
             return
