@@ -256,3 +256,16 @@ def test_a_sampled_evaluation_says_of_how_many() -> None:
 
     assert "measured 41 of 2,388 samples" in page(evaluation={**of_split, "num_samples": 41}).text
     assert "of 2,388" not in page(evaluation={**of_split, "num_samples": 2388}).text
+
+
+def test_an_own_script_is_shown_by_its_own_figures() -> None:
+    skipped = {"task_id": "evaluate", "state": "skipped", "start": None, "end": None}
+    conf = {"entry_point": "train.py", "register_when": "bleu > 30"}
+
+    measured = page(conf=conf, evaluation={"metrics": {"bleu": 31.52, "chrf": 0.61}}).text
+    unmeasured = page(conf=conf, tasks=[*sample_tasks()[:3], skipped], evaluation=None).text
+
+    assert "bleu 31.52 chrf 0.61" in measured
+    assert "train.py" in measured
+    assert "loss (nats per token)" not in measured
+    assert "the run names no evaluation_entry_point" in unmeasured

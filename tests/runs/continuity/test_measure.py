@@ -206,7 +206,7 @@ def test_an_unknown_price_is_said_as_unknown() -> None:
     ("changes", "words"),
     [
         ({"started_at": None, "transitions": []}, "no job came to its instances"),
-        ({}, "hold no line of a start of training"),
+        ({}, "hold no line of a start with its samples"),
     ],
     ids=["never started", "no lines"],
 )

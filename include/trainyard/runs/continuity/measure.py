@@ -61,7 +61,7 @@ def measure_continuity(
 def _why_no_line(jobs: Sequence[JobRecord]) -> str:
     if all(job.started_at is None for job in jobs):
         return "no job came to its instances, so nothing was trained"
-    return "the jobs' logs hold no line of a start of training"
+    return "the jobs' logs hold no line of a start with its samples and seed, as the shipped scripts write it"
 
 
 def _attempts(lives: Sequence[Life]) -> list[Attempt]:

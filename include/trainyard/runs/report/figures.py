@@ -97,11 +97,12 @@ def _loss(record: RunRecord, *, is_tokens: bool) -> Figure | None:
     )
     levels = _baseline(record)
     marks = break_marks(record, train)
-    unit = "nats per token" if is_tokens else "training objective"
+    is_own = bool(record.conf.get("entry_point"))  # nobody here knows the unit of its loss
+    unit = "" if is_own else f" ({'nats per token' if is_tokens else 'training objective'})"
     svg = line_chart(
         series,
         x_label="optimizer step",
-        y_label=f"loss ({unit})",
+        y_label=f"loss{unit}",
         frame=WIDE,
         levels=levels if (raw or evals) else (),
         marks=marks,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.report.figures import points_of
 from trainyard.units import format_count, format_duration, format_usd
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trainyard.runs.record import RunRecord
 
 
@@ -65,7 +67,7 @@ def _validation_tile(record: RunRecord) -> Tile | None:
 def _test_tile(record: RunRecord) -> Tile | None:
     metrics = record.evaluation.get("metrics", {})
     if metrics.get("test_loss") is None:
-        return None
+        return _own_metric_tile(metrics)
     notes = []
     if metrics.get("test_perplexity") is not None:
         notes.append(f"perplexity {metrics['test_perplexity']:.2f}")
@@ -74,6 +76,16 @@ def _test_tile(record: RunRecord) -> Tile | None:
     if metrics.get("unigram_loss"):
         notes.append(f"unigram {metrics['unigram_loss']:.3f}")
     return Tile(name="Test loss", value=f"{metrics['test_loss']:.3f}", note=", ".join(notes))
+
+
+def _own_metric_tile(metrics: Mapping[str, Any]) -> Tile | None:
+    """Return the first figure of an own evaluation, with the next ones beside it."""
+    found = [(name, value) for name, value in metrics.items() if value is not None]
+    if not found:
+        return None
+    (name, value), *others = found
+    note = ", ".join(f"{other} {figure:.4g}" for other, figure in others[:2])
+    return Tile(name=name, value=f"{value:.4g}", note=note)
 
 
 def _cost_tile(record: RunRecord) -> Tile | None:
