@@ -269,3 +269,9 @@ def test_an_own_script_is_shown_by_its_own_figures() -> None:
     assert "train.py" in measured
     assert "loss (nats per token)" not in measured
     assert "the run names no evaluation_entry_point" in unmeasured
+
+
+def test_a_script_that_writes_nothing_for_the_rules_is_no_green_verdict() -> None:
+    text = page(conf={"entry_point": "train.py"}, rules=None).text
+
+    assert "Rules nothing to evaluate: the script does not use trainyard_watch" in text

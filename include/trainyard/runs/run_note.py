@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import shortened
 from trainyard.runs.record import STOPPED_BY_RULE, SUCCEEDED
 from trainyard.units import format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from trainyard.runs.record import RunRecord
 
@@ -31,8 +31,20 @@ def _verdict(record: RunRecord) -> str:
         )
     if record.failure:
         at = record.failure.get("task_id")
-        return f"Failed{f' in {at}' if at else ''}: {record.failure.get('what', 'see its log')}"
+        return f"Failed{f' in {at}' if at else ''}: {_cause(record.failure)}"
     return record.status.capitalize()
+
+
+def _cause(failure: Mapping[str, Any]) -> str:
+    """Return what went wrong: of several problems the first, with their number."""
+    findings = failure.get("findings") or ()
+    if not findings:
+        return str(failure.get("what", "see its log"))
+    first = findings[0]
+    parts = [first.get("where"), first.get("what")]
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    got = f", got {first['got']}" if first.get("got") else ""
+    return ": ".join(str(each) for each in parts if each) + got + more
 
 
 def _result(record: RunRecord) -> Iterator[str]:

@@ -109,7 +109,12 @@ def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
 
 def channel_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[Finding]:
     """Yield that there is nothing below the S3 address of a channel."""
-    missing = Finding(where=where, what="there is no object with bytes below it", got=uri)
+    missing = Finding(
+        where=where,
+        what="there is no object with bytes below it, or no such bucket",
+        got=uri,
+        next_step="put the data there, or correct the address",
+    )
     yield from _unless_there(partial(_has_bytes, clients, uri), missing=missing, absent=_NO_BUCKET)
 
 

@@ -21,7 +21,16 @@ def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
     """
     script = source_dir / entry_point
     if not source_dir.is_dir():
-        return [Finding(where="source_dir", what="is no folder", got=str(source_dir))]
+        near = ", ".join(sorted(each.name for each in source_dir.parent.glob("*/")))
+        return [
+            Finding(
+                where="source_dir",
+                what="is no folder",
+                got=str(source_dir),
+                allowed=f"beside it are {near}" if near else None,
+                next_step="correct source_dir",
+            )
+        ]
     if not script.is_file():
         there = ", ".join(sorted(path.name for path in source_dir.glob("*.py"))) or "no scripts"
         return [

@@ -31,9 +31,9 @@ class RulesView:
 
 
 def rules_view(record: RunRecord) -> RulesView | None:
-    """Return the section; None if nothing was judged."""
+    """Return the section; None if nothing was judged, and nothing asked for."""
     if record.rules is None or not record.rules["verdicts"]:
-        return None
+        return _nothing_to_evaluate() if record.conf.get("entry_point") else None
     rows = verdict_rows(record.rules["verdicts"])
     return RulesView(
         sentence=summary_sentence(record.rules["verdicts"]) + _judged_by(record.rules),
@@ -41,6 +41,17 @@ def rules_view(record: RunRecord) -> RulesView | None:
         judged=tuple(row for row in rows if row.tone),
         not_judged=tuple(row for row in rows if not row.tone),
         again=f"make rules RUN={record.run_id}",
+    )
+
+
+def _nothing_to_evaluate() -> RulesView:
+    """Return the section of an own script that wrote nothing for the rules."""
+    return RulesView(
+        sentence="nothing to evaluate: the script does not use trainyard_watch (docs/own_scripts.md)",
+        tone="warn",
+        judged=(),
+        not_judged=(),
+        again="",
     )
 
 

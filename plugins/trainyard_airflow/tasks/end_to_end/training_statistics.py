@@ -79,8 +79,8 @@ def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: s
     size = sum(each.num_bytes for each in lines)
     if not lines:
         why = (
-            f"no statistics below {source}: switched off (hyperparameter statistics), or the training ended before "
-            "its first step"
+            f"no statistics below {source}: switched off (hyperparameter statistics), an own script without "
+            "trainyard_watch (docs/own_scripts.md), or the training ended before its first step"
         )
         return Fetched(traces=traces, why_none=why)
     if size > MOST_BYTES:
