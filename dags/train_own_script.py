@@ -1,4 +1,4 @@
-"""A script of one's own from its data to a registered model: started by hand, by REST or with `make run DAG=...`."""
+"""A script of one's own from its data to a registered model: started by hand or by REST."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Checkpoints on disk that survive a kill at any moment, and are checked before they are used.
 
-A checkpoint is a folder `step-00000080`; trainyard_watch/checkpoint_files.py says what is in it. Rank 0
+A checkpoint is a folder `step-00000080`; trainyard_watch/checkpoint_files.py describes its files. Rank 0
 writes it whole, also the random states of all ranks, so that a job needs one writer whatever its
 hosts. Its manifest, written last, makes it whole; a folder without one is never resumed from, and
 swept away at the next start. Files never change once they are written.

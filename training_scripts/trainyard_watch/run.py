@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 
 KEPT_CHECKPOINTS = 2
 UNREAD = (
-    "there is a checkpoint to go on from, and the script has not asked for it: call run.resume() and load what it "
-    "returns, or keep this training's checkpoints apart"
+    "a checkpoint was found, and the script has not loaded it: call run.resume() and load the state that it returns, "
+    "or give this training a checkpoint folder of its own"
 )
 NO_GROUP = (
     "this is one of several ranks, and they have no process group: call torch.distributed.init_process_group before "
@@ -205,15 +205,15 @@ class Run:
             number: of the step, if it is not the next one.
 
         Raises:
-            RuntimeError: there is a checkpoint to go on from, and nobody has asked for it.
+            RuntimeError: a checkpoint was found, and the script has not called `resume`.
         """
+        if self._state is not None:
+            raise RuntimeError(UNREAD)
         self._end_start()
         mean_loss = self._sync(float(loss.detach() if isinstance(loss, Tensor) else loss))
         now = time.perf_counter()
         steps = 1 if number is None else number - self.num_steps
         self.num_steps += steps
-        if self._state is not None:
-            raise RuntimeError(UNREAD)
         seconds = max(1e-9, (now - self._stepped_at) / max(1, steps))
         norm = self._gradient_norm if gradient_norm is None else float(gradient_norm)
         rate_now = self._current_rate() if lr is None else float(lr)
@@ -235,7 +235,7 @@ class Run:
         self._log_step(observed, rate, epoch=epoch, seconds=seconds)
         self._stepped_at, self._data_wait_s = now, 0.0
         self._gradient_norm = self._learning_rate = None
-        self._number_next()
+        self.begin_step(self.num_steps + 1)
         return self.is_stopping
 
     def evaluated(self, *, loss: float, accuracy: float | None = None) -> None:
@@ -392,7 +392,7 @@ class Run:
         self._starting.__enter__()
         self._has_started = False
         self._stepped_at, self._data_wait_s = time.perf_counter(), 0.0
-        self._number_next()
+        self.begin_step(self.num_steps + 1)
 
     def _open_statistics(self) -> None:
         measured = None if self._model is None or is_sharded(self._model) else self._model
@@ -464,9 +464,6 @@ class Run:
 
     def _after_update(self, *_: object) -> None:
         self._emitter.after_update()
-
-    def _number_next(self) -> None:
-        self.begin_step(self.num_steps + 1)
 
     def _sync(self, loss: float) -> float:
         """Return the mean loss of all ranks; learn whether any of them was asked to stop."""

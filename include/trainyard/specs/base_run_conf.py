@@ -38,7 +38,7 @@ class BaseRunConf:
         watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
             rule names nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
         rules_poll_interval_s: between two looks of theirs; None = as the connection says, or 15.
-        notifications: the SNS topic that is told of spot, rules, failure and budget; None = nobody is.
+        notifications: the SNS topic for messages about spot, rules, failure and budget; None = no messages.
         monitoring: alarms and a dashboard in CloudWatch while it trains; None = neither.
     """
 

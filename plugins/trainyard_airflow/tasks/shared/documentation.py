@@ -51,7 +51,7 @@ Your training script, unchanged, from its data in S3 to a registered model with 
 |---|---|---|
 | `preflight` | checks conf, scripts, data, bucket, role, quotas and the account's limits; reports everything that is wrong at once; nothing is paid before | the run's state: conf, addresses, plan, cost ceiling |
 | `train` | one SageMaker training job, followed while deferred; resumes from `/opt/ml/checkpoints` after a spot interruption | the job's snapshot: metrics, times, artifact |
-| `watch_rules` | beside `train`: judges what the script tells of its steps | what was found, what stopped the training |
+| `watch_rules` | beside `train`: evaluates the metrics that the script writes at each step | what was found, what stopped the training |
 | `evaluate` | with `evaluation_entry_point`: your script measures the model in a processing job; else skipped | the job's snapshot, `metrics` |
 | `register` | a model package, if the model meets `register_when` | its ARN |
 | `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |

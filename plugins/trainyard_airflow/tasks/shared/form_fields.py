@@ -39,8 +39,8 @@ _DEBUGGER_HELP = (
     "account has it; else our evaluator does, and train's log says why."
 )
 _NOTIFICATIONS_HELP = (
-    'An SNS topic that is told what happens: {"topic_arn": "arn:aws:sns:...", "on": ["spot", "rule", "failure", '
-    '"budget"]}. Empty: nobody is.'
+    'The SNS topic for messages about the run: {"topic_arn": "arn:aws:sns:...", "on": ["spot", "rule", "failure", '
+    '"budget"]}. Empty: no messages.'
 )
 _NOTIFICATIONS = {
     "type": ["null", "object"],
