@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from trainyard.planning.run_plan import RunPlan
     from trainyard.planning.script_plan import ScriptPlan
     from trainyard.specs.base_run_conf import BaseRunConf
-    from trainyard.specs.run_conf import RunConf
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 T = TypeVar("T")
@@ -264,10 +263,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return {task for task, is_asked in asked.items() if not is_asked}
 
     def _state(
-        self, context: Context, plan: RunPlan, place: Mapping[str, str], region: str
-    ) -> RunState[RunConf]:
+        self, context: Context, plan: Any, place: Mapping[str, str], region: str
+    ) -> RunState[Any]:
         self.tell_cost(plan, budget_usd=plan.conf.budget_usd)
-        self.log.info("The test split is measured on %s", plan.evaluation.reason)
+        self.log_evaluation(plan)
         return run_state(
             context,
             plan.conf,
@@ -276,6 +275,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             region=region,
             deployment=self.clients.deployment,
         )
+
+    def log_evaluation(self, plan: Any) -> None:
+        """Log the type that measures the model, and why."""
+        self.log.info("The test split is measured on %s", plan.evaluation.reason)
 
     def tell_cost(
         self, plan: RunPlan | ComparisonPlan | ScriptPlan, *, budget_usd: float | None

@@ -16,7 +16,7 @@ from trainyard_airflow.tasks.end_to_end.lint import (
     UNSET_ROLE,
     training_findings,
 )
-from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator, run_state
+from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
 from trainyard_airflow.tasks.own_script.params import script_params
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
@@ -25,13 +25,12 @@ from trainyard_airflow.tasks.shared.run_paths import RunPaths
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from airflow.sdk import Context, Param
+    from airflow.sdk import Param
 
     from trainyard.planning.auto_plan import AutoChoice
     from trainyard.planning.script_plan import ScriptPlan
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard.specs.training_job import TrainingJobSpec
-    from trainyard_airflow.tasks.shared.run_state import RunState
 
 
 class ScriptPreflightOperator(PreflightOperator):
@@ -164,20 +163,10 @@ class ScriptPreflightOperator(PreflightOperator):
         is_measured = self.has_own_evaluation or conf["evaluation_entry_point"]
         return idle if is_measured else {*idle, TaskId.EVALUATE}
 
-    def _state(
-        self, context: Context, plan: Any, place: Mapping[str, str], region: str
-    ) -> RunState[Any]:
-        self.tell_cost(plan, budget_usd=plan.conf.budget_usd)
+    def log_evaluation(self, plan: Any) -> None:
+        """Log the type that measures the model, and why, or that nothing does."""
         how = plan.evaluation.reason if plan.evaluation else "nothing: no evaluation_entry_point"
         self.log.info("The model is measured on %s", how)
-        return run_state(
-            context,
-            plan.conf,
-            plan=plan.to_dict(),
-            place=place,
-            region=region,
-            deployment=self.clients.deployment,
-        )
 
 
 def _readable(params: Mapping[str, Any]) -> ScriptConf | None:
