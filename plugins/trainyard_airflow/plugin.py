@@ -1,11 +1,23 @@
-"""Registers with Airflow: Trainyard's extra links, which the API server shows, and the notes of its runs."""
+"""Trainyard's registration with Airflow: links of jobs, notes of runs, and the pages in the UI."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from airflow.plugins_manager import AirflowPlugin
 
 from trainyard_airflow import run_notes
 from trainyard_airflow.links import JOB_LINKS
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+
+async def pages(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve the pages, an ASGI app; only the API server loads what they need."""
+    from trainyard_airflow.pages.app import app
+
+    await app(scope, receive, send)
 
 
 class TrainyardPlugin(AirflowPlugin):
@@ -14,3 +26,25 @@ class TrainyardPlugin(AirflowPlugin):
     name = "trainyard"
     operator_extra_links = list(JOB_LINKS)  # noqa: RUF012  # as Airflow declares it
     listeners = [run_notes]  # noqa: RUF012  # likewise
+    fastapi_apps = [  # noqa: RUF012  # likewise
+        {"app": pages, "url_prefix": "/trainyard", "name": "Trainyard"}
+    ]
+    external_views = [  # noqa: RUF012  # likewise
+        {
+            "name": "Training",
+            "href": "trainyard/run?dag_id={DAG_ID}&run_id={RUN_ID}",
+            "destination": "dag_run",
+            "url_route": "trainyard_training",
+            "icon": "trainyard/icon.svg",
+            "icon_dark_mode": "trainyard/icon-dark.svg",
+        },
+        {
+            "name": "Training fleet",
+            "href": "trainyard/fleet",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "trainyard_fleet",
+            "icon": "trainyard/icon.svg",
+            "icon_dark_mode": "trainyard/icon-dark.svg",
+        },
+    ]

@@ -162,7 +162,7 @@ def test_neither_document_nor_tag_keeps_a_job_from_its_stop() -> None:
     assert told is not None
     assert told["watched"]["stopped_by"]["step"] == 3
     assert {"Key": "trainyard:stopped-by-rule", "Value": "NonFinite@3"} in services.tags
-    (document,) = services.documents.values()
+    document = services.documents["out/job/rule-output/rules.json"]
     assert document["stopped_by"]["step"] == 3
 
 
@@ -228,7 +228,7 @@ def test_issue_of_the_services_own_rule_stops_the_job_and_ours_leaves_it_alone()
 
     assert told is not None
     assert (told["watched"]["num_issues"], told["watched"]["stopped_by"]["step"]) == (1, 3)
-    (document,) = services.documents.values()
+    document = services.documents["out/job/rule-output/rules.json"]
     (verdict,) = document["verdicts"]
     assert (verdict["status"], verdict["num_issues"], verdict["not_evaluated"]) == (
         "IssuesFound",
@@ -270,7 +270,7 @@ def test_a_rule_that_the_service_gave_up_is_judged_by_us_from_the_first_step(
     assert told is not None
     names = [each["name"] for each in told["watched"]["issues"]]
     assert names == [*found_before, "NonFinite"], "nothing is told twice"
-    (document,) = services.documents.values()
+    document = services.documents["out/job/rule-output/rules.json"]
     verdict = next(each for each in document["verdicts"] if each["name"] == "NonFinite")
     assert (verdict["status"], verdict["num_issues"]) == ("IssuesFound", 1)
     (warning,) = [each for each in caplog.messages if "Debugger's evaluator" in each]
@@ -289,7 +289,7 @@ def test_a_status_that_nobody_knows_keeps_no_job_from_its_stop(
 
     assert told is not None
     assert told["watched"]["stopped_by"]["name"] == "ours"
-    (document,) = services.documents.values()
+    document = services.documents["out/job/rule-output/rules.json"]
     statuses = {each["name"]: each["status"] for each in document["verdicts"]}
     assert statuses == {"NonFinite": "InProgress", "ours": "IssuesFound"}
     assert sum(f"has the status {unknown!r}" in each for each in caplog.messages) == 1
@@ -352,3 +352,27 @@ def test_a_service_that_is_away_is_asked_for_ever() -> None:
     waits = [answers.delay_s(OSError("away")) for _ in range(9)]
 
     assert waits[-3:] == pytest.approx([30.0] * 3, rel=0.2)
+
+
+def test_findings_that_stop_nothing_are_written_while_the_job_trains_and_once_each() -> None:
+    warns = WatchPlan(rules=({"rule": "NonFinite", "action": "warn"},))
+    services = Services(files=statistics())
+    look = looking(services, warns)
+    looks(look, count=3)
+    (key,) = services.documents
+    assert key == "out/job/rule-output/rules-so-far.json"
+    assert services.documents[key]["worst"] == "error"
+    assert services.asked.count("put_object") == 1
+    services.status = "Completed"
+    looks(look, count=1)
+    assert set(services.documents) == {key, "out/job/rule-output/rules.json"}
+
+
+def test_findings_that_cannot_be_written_yet_are_written_later() -> None:
+    warns = WatchPlan(rules=({"rule": "NonFinite", "action": "warn"},))
+    services = Services(files=statistics(), fails={"put_object"})
+    look = looking(services, warns)
+    looks(look, count=2)
+    services.fails.clear()
+    looks(look, count=1)
+    assert list(services.documents) == ["out/job/rule-output/rules-so-far.json"]

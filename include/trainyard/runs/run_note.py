@@ -1,4 +1,4 @@
-"""The end of a run in one line, for lists of runs such as Airflow's."""
+"""The end of a run in one line and a few figures, for lists of runs such as Airflow's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import shortened
 from trainyard.runs.record import STOPPED_BY_RULE, SUCCEEDED
+from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 
 if TYPE_CHECKING:
@@ -15,12 +16,21 @@ if TYPE_CHECKING:
 
 _LONGEST = 500
 _MOST_METRICS = 3
+_MOST_FIGURES = 6
 
 
 def run_note(record: RunRecord) -> str:
     """Return a run's end as one line of at most 500 characters: its verdict, the reason or the result, its cost."""
     parts = [_verdict(record), *_result(record), _cost(record)]
     return shortened("; ".join(part for part in parts if part), limit=_LONGEST)
+
+
+def run_figures(record: RunRecord) -> dict[str, float]:
+    """Return the first figures of a run's evaluation, or of its training if nothing was evaluated."""
+    job = record.job_of(TaskId.TRAIN)
+    measured = record.evaluation.get("metrics") or (job.final_metrics if job else {})
+    known = {name: value for name, value in measured.items() if isinstance(value, (int, float))}
+    return dict(list(known.items())[:_MOST_FIGURES])
 
 
 def _verdict(record: RunRecord) -> str:

@@ -24,19 +24,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DOCUMENT_NAME = "rule-output/rules.json"
+LIVE_NAME = "rule-output/rules-so-far.json"
+"""The verdicts while the job trains, for its page: they must not pass for those of the whole training."""
 MOST_TOLD = 50
 """Issues in the task's log and in its result; the document has the first twenty of each rule."""
 _MOST_TEXT = 300
 
 
-def document_uri(snapshot: JobSnapshot) -> str:
+def document_uri(snapshot: JobSnapshot, *, name: str = DOCUMENT_NAME) -> str:
     """Return where the verdicts on a training job lie: beside its output."""
-    return document_below(str(snapshot.output_path), snapshot.name)
+    return document_below(str(snapshot.output_path), snapshot.name, name=name)
 
 
-def document_below(output_path: str, job_name: str) -> str:
+def document_below(output_path: str, job_name: str, *, name: str = DOCUMENT_NAME) -> str:
     """Return the same by a training job's output path and name."""
-    return f"{output_path.rstrip('/')}/{job_name}/{DOCUMENT_NAME}"
+    return f"{output_path.rstrip('/')}/{job_name}/{name}"
 
 
 @dataclass(slots=True)

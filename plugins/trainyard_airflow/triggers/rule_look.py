@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from trainyard_airflow.hooks.notifications import notify_from_trigger
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.triggers.answers import FAULTS, Answers
 from trainyard_airflow.triggers.renewed_clients import RenewedClients
-from trainyard_airflow.triggers.rule_findings import RuleFindings
+from trainyard_airflow.triggers.rule_findings import LIVE_NAME, RuleFindings
 from trainyard_airflow.triggers.rule_stopping import RuleStopping, write_document
 from trainyard_airflow.triggers.synced_statistics import SyncedStatistics
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from trainyard.rules.watch_plan import WatchPlan
     from trainyard.runs.notifier import Notifier
     from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+
+log = logging.getLogger(__name__)
 
 
 async def watch_job(
@@ -86,6 +89,7 @@ class RuleLook:
     _statistics: SyncedStatistics = field(default_factory=lambda: SyncedStatistics(None))
     _elsewhere: frozenset[str] = frozenset()
     _noted: frozenset[tuple[object, ...]] = frozenset()
+    _num_written: int = 0
     _reactions: Reactions = field(init=False)
     _stopping: RuleStopping = field(init=False)
 
@@ -111,6 +115,7 @@ class RuleLook:
                 await self._react(snapshot)  # to what was judged before the failure
                 raise
             await self._react(snapshot)
+            await self._write_news(snapshot)
             await self._notify()
         if not snapshot.is_terminal:
             return None
@@ -177,6 +182,21 @@ class RuleLook:
     async def _react(self, snapshot: JobSnapshot) -> None:
         sagemaker, s3 = self.clients["sagemaker"], self.clients["s3"]
         await self._stopping.react(sagemaker, s3, snapshot, self._live)
+
+    async def _write_news(self, snapshot: JobSnapshot) -> None:
+        """Write the verdicts so far if there are new findings, for the run's page; the job's watch goes on without."""
+        num_found = len(self.findings.found)
+        is_written_anyway = snapshot.is_terminal or self.findings.stop is not None
+        if num_found == self._num_written or is_written_anyway:
+            return
+        try:
+            await write_document(
+                self.clients["s3"], snapshot, self._live, stopped_by=None, name=LIVE_NAME
+            )
+        except FAULTS as error:
+            log.warning("The findings so far of %s are not written: %s", snapshot.name, error)
+        else:
+            self._num_written = num_found
 
     async def _notify(self) -> None:
         """Tell whom the run tells; no one waits for a stop because of it."""

@@ -14,7 +14,7 @@ from trainyard.sagemaker_api.rule_stop import RuleStop
 from trainyard_airflow.hooks.objects import S3Address
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.triggers.answers import FAULTS
-from trainyard_airflow.triggers.rule_findings import document, document_uri
+from trainyard_airflow.triggers.rule_findings import DOCUMENT_NAME, document, document_uri
 
 if TYPE_CHECKING:
     from trainyard.rules.live_evaluation import LiveEvaluation
@@ -91,7 +91,12 @@ class RuleStopping:
 
 
 async def write_document(
-    s3: Any, snapshot: JobSnapshot, live: LiveEvaluation | None, *, stopped_by: Reaction | None
+    s3: Any,
+    snapshot: JobSnapshot,
+    live: LiveEvaluation | None,
+    *,
+    stopped_by: Reaction | None,
+    name: str = DOCUMENT_NAME,
 ) -> None:
     """Write the verdicts as they stand, with what stops or stopped the job; nothing of a job that never trained.
 
@@ -100,6 +105,6 @@ async def write_document(
     """
     if live is None:
         return
-    at = S3Address.parse(document_uri(snapshot))
+    at = S3Address.parse(document_uri(snapshot, name=name))
     body = await asyncio.to_thread(document, live, snapshot, stopped_by)
     await s3.put_object(Bucket=at.bucket, Key=at.key, Body=body, ContentType="application/json")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import build_run_record
 from trainyard.runs.evaluation_metrics import metrics_of
-from trainyard.runs.run_note import run_note
+from trainyard.runs.run_note import run_figures, run_note
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
 from trainyard_airflow.tasks.end_to_end.search_account import (
@@ -60,8 +60,8 @@ class ReportOperator(ClosingReportOperator):
 
     It then waits until everything in the run's ledger has ended, for three minutes at most.
 
-    Returns `report_html`, `report_json`, the run's `status`, its `note` for Airflow's lists, its `ledger`, and what of
-    it is `unsettled`.
+    Returns `report_html`, `report_json`, the run's `status`, its `note` for Airflow's lists, `cost_usd` and `figures`
+    for the fleet page, its `ledger`, and what of it is `unsettled`.
     """
 
     def __init__(self, *, trial_tasks: Sequence[str] = (), **kwargs: Any) -> None:
@@ -104,6 +104,8 @@ class ReportOperator(ClosingReportOperator):
             "report_json": data,
             "status": record.status,
             "note": run_note(record),
+            "cost_usd": record.cost.get("total_usd"),
+            "figures": run_figures(record),
             "ledger": paths.ledger,
             "unsettled": unsettled_names(ledger),
         }

@@ -1,0 +1,107 @@
+"""`fleet_page`: all runs of the deployment, and their money, as JSON-safe data."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.instances import catalogue
+from trainyard.task_ids import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trainyard.runs.live.facts import RunRow
+
+_WAITS_FOR_A_PERSON = frozenset({"awaiting_input"})
+_MODEL_KEYS = ("model", "entry_point", "base_model")
+
+
+def fleet_page(
+    runs: Sequence[RunRow], *, costs: Mapping[tuple[str, str], float], now: float
+) -> dict[str, Any]:
+    """Return a row for each run, and what they cost today, this month and in all.
+
+    Args:
+        runs: newest first, with the results of preflight and report.
+        costs: of running runs so far, in USD, by DAG and run.
+        now: epoch seconds; days and months are UTC's.
+    """
+    rows = [_row(each, so_far_usd=costs.get((each.dag_id, each.run_id)), now=now) for each in runs]
+    today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return {
+        "runs": rows,
+        "now": now,
+        "spend": {
+            "today_usd": _spent(rows, since=today.timestamp()),
+            "month_usd": _spent(rows, since=today.replace(day=1).timestamp()),
+            "by_dag_usd": _by_dag(rows, since=today.replace(day=1).timestamp()),
+        },
+        "running": sum(not row["is_over"] for row in rows),
+        "accelerators_in_use": sum(row["accelerators"] for row in rows if row["is_training"]),
+    }
+
+
+def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]:
+    state, report = run.result(TaskId.PREFLIGHT), run.result(TaskId.REPORT)
+    conf = state.get("conf") or run.conf
+    return {
+        "dag_id": run.dag_id,
+        "run_id": run.run_id,
+        "state": run.state,
+        "verdict": report.get("status") or run.state,
+        "note": run.note or report.get("note"),
+        "start": run.start,
+        "end": run.end,
+        "duration_s": None if run.start is None else (run.end or now) - run.start,
+        "is_over": run.is_over,
+        "model": next((conf[key] for key in _MODEL_KEYS if conf.get(key)), None),
+        "instances": _instances(conf),
+        "accelerators": _accelerators(conf),
+        "is_training": _is_active(run, TaskId.TRAIN),
+        "stage": _stage(run),
+        "waits_for_person": any(each.state in _WAITS_FOR_A_PERSON for each in run.tasks),
+        "cost_usd": report.get("cost_usd", so_far_usd),
+        "ceiling_usd": (state.get("plan") or {}).get("ceiling_usd"),
+        "figures": report.get("figures") or {},
+        "settings": conf,
+        "has_report": bool(report.get("report_html")),
+    }
+
+
+def _instances(conf: Mapping[str, Any]) -> str | None:
+    kind = conf.get("instance_type")
+    return f"{conf.get('instance_count') or 1} x {kind}" if kind else None
+
+
+def _accelerators(conf: Mapping[str, Any]) -> int:
+    """Return the accelerators of a run's cluster; 0 for a type without any, or one that nobody knows."""
+    known = catalogue().types.get(str(conf.get("instance_type")))
+    return known.num_accelerators * int(conf.get("instance_count") or 1) if known else 0
+
+
+def _is_active(run: RunRow, task_id: str) -> bool:
+    task = run.task(task_id)
+    return task is not None and task.state in {"running", "deferred"}
+
+
+def _stage(run: RunRow) -> str | None:
+    """Return the task that a run is at; None once it is over."""
+    if run.is_over:
+        return None
+    at = [each for each in run.tasks if each.state in {"running", "deferred", "up_for_retry"}]
+    at.sort(key=lambda each: (each.task_id == TaskId.WATCH_RULES, each.start or 0.0))
+    return at[0].task_id if at else None
+
+
+def _spent(rows: Iterable[Mapping[str, Any]], *, since: float) -> float:
+    return sum(row["cost_usd"] or 0.0 for row in rows if (row["end"] or since) >= since)
+
+
+def _by_dag(rows: Sequence[Mapping[str, Any]], *, since: float) -> dict[str, float]:
+    names = dict.fromkeys(row["dag_id"] for row in rows)
+    spent = {
+        name: _spent([each for each in rows if each["dag_id"] == name], since=since)
+        for name in names
+    }
+    return {name: amount for name, amount in spent.items() if amount}

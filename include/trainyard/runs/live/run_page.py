@@ -1,0 +1,198 @@
+"""`run_page`: the training page of one run as JSON-safe data."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from trainyard.runs.builder import job_record
+from trainyard.runs.live.accrual import accrued_usd
+from trainyard.runs.report.timeline import job_phases
+from trainyard.specs.run_conf import RunConf
+from trainyard.specs.script_conf import ScriptConf
+from trainyard.task_ids import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from trainyard.runs.live.facts import RunRow
+    from trainyard.runs.live.training_events import TrainingEvents
+
+_MOST_CHECKPOINTS = 50
+_JOB_MEMBERS = (
+    "task_id",
+    "name",
+    "kind",
+    "status",
+    "secondary_status",
+    "instance_type",
+    "instance_count",
+    "is_spot",
+    "interruptions",
+    "created_at",
+    "started_at",
+    "ended_at",
+    "failure_reason",
+    "rung_reason",
+    "final_metrics",
+)
+
+
+def run_page(
+    run: RunRow,
+    *,
+    jobs: Mapping[str, Sequence[Mapping[str, Any]]],
+    events: TrainingEvents | None,
+    rules: Sequence[Mapping[str, Any]],
+    now: float,
+) -> dict[str, Any]:
+    """Return everything that a run's page shows but its curve and its log.
+
+    Args:
+        run: what Airflow knows.
+        jobs: snapshots of each task's jobs (`JobSnapshot.to_dict`), by task id, oldest first.
+        events: of the training so far; None if none has begun.
+        rules: documents of the rules (`rules.json`) of the training's jobs, oldest first.
+        now: epoch seconds.
+    """
+    shown = [row for task_id, each in jobs.items() for row in _jobs(task_id, each, run, now=now)]
+    return {
+        "run": _head(run),
+        "tasks": [asdict(each) for each in run.tasks],
+        "jobs": shown,
+        "active_job": _active(shown),
+        "progress": _progress(events, now=now) if events else None,
+        "cost": _cost(run, shown),
+        "rules": _rules(rules),
+        "checkpoints": _checkpoints(events),
+        "starts": events.starts if events else [],
+        "settings": list(_settings(run)),
+        "now": now,
+    }
+
+
+def _head(run: RunRow) -> dict[str, Any]:
+    report = run.result(TaskId.REPORT)
+    return {
+        "dag_id": run.dag_id,
+        "run_id": run.run_id,
+        "state": run.state,
+        "run_type": run.run_type,
+        "verdict": report.get("status") or run.state,
+        "note": run.note or report.get("note"),
+        "queued_at": run.queued_at,
+        "start": run.start,
+        "end": run.end,
+        "is_over": run.is_over,
+        "is_paused": run.is_paused,
+        "has_report": bool(report.get("report_html")),
+        "model": run.result(TaskId.REGISTER).get("model_package_arn"),
+    }
+
+
+def _jobs(
+    task_id: str, snapshots: Sequence[Mapping[str, Any]], run: RunRow, *, now: float
+) -> Iterator[dict[str, Any]]:
+    for number, snapshot in enumerate(snapshots, 1):
+        job = job_record(task_id, snapshot, attempts=number)
+        yield {
+            **{name: getattr(job, name) for name in _JOB_MEMBERS},
+            "attempt": number,
+            "cost_usd": accrued_usd(snapshot, now=now),
+            "saved_usd": job.cost.get("saved_usd"),
+            "links": dict(run.links.get(task_id, {})) if number == len(snapshots) else {},
+            "phases": [asdict(each) for each in job_phases(job, job.ended_at or now)],
+        }
+
+
+def _active(jobs: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the name of the job that runs now, the training before others; None if none does."""
+    running = [each for each in jobs if each["ended_at"] is None and each["status"] == "InProgress"]
+    running.sort(key=lambda each: each["task_id"] != TaskId.TRAIN)
+    return str(running[0]["name"]) if running else None
+
+
+def _progress(events: TrainingEvents, *, now: float) -> dict[str, Any]:
+    left = None
+    if events.eta_s is not None and not events.is_done:
+        left = max(0.0, events.eta_s - (now - (events.eta_at or now)))
+    return {
+        "step": events.last_step,
+        "max_steps": events.max_steps,
+        "left_s": left,
+        "attempt": events.attempt,
+        "first_line_at": events.first_line_at,
+        "last_line_at": events.last_line_at,
+        "is_done": events.is_done,
+    }
+
+
+def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    amounts = [each["cost_usd"] for each in jobs]
+    saved = [each["saved_usd"] for each in jobs if each["saved_usd"] is not None]
+    state = run.result(TaskId.PREFLIGHT)
+    return {
+        "so_far_usd": sum(each for each in amounts if each is not None),
+        "is_complete": None not in amounts,
+        "ceiling_usd": (state.get("plan") or {}).get("ceiling_usd"),
+        "budget_usd": (state.get("conf") or run.conf).get("budget_usd"),
+        "saved_usd": sum(saved) if saved else None,
+    }
+
+
+def _rules(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    verdicts = [each for document in documents for each in document.get("verdicts", ())]
+    found = [
+        {
+            "name": verdict["name"],
+            "severity": issue["severity"],
+            "step": issue["step"],
+            "text": issue["text"],
+        }
+        for verdict in verdicts
+        for issue in verdict.get("issues", ())
+    ]
+    stopped = next((each["stopped_by"] for each in documents if each.get("stopped_by")), None)
+    return {
+        "num_rules": len({each["name"] for each in verdicts}),
+        "num_records": sum(int(each.get("num_records", 0)) for each in documents),
+        "issues": found,
+        "stopped_by": stopped,
+    }
+
+
+def _checkpoints(events: TrainingEvents | None) -> list[dict[str, Any]]:
+    if events is None:
+        return []
+    newest = sorted(events.checkpoints.values(), key=lambda each: -int(each["step"]))
+    return newest[:_MOST_CHECKPOINTS]
+
+
+def _settings(run: RunRow) -> Iterator[dict[str, Any]]:
+    """Yield the run's settings in the order of their declaration, those that differ from the defaults marked."""
+    state = run.result(TaskId.PREFLIGHT)
+    conf = state.get("conf") or run.conf
+    kind = ScriptConf if state.get("conf_type") == ScriptConf.__name__ else RunConf
+    defaults = {each.name: _default(each) for each in fields(kind)}
+    for name in (*(each for each in defaults if each in conf), *_others(conf, defaults)):
+        value, default = conf[name], defaults.get(name)
+        is_empty = value in (None, "", [], {}, ()) and default in (None, "", [], {}, ())
+        yield {
+            "name": name,
+            "value": value,
+            "differs": not is_empty and _plain(value) != _plain(default),
+        }
+
+
+def _others(conf: Mapping[str, Any], known: Mapping[str, Any]) -> Iterable[str]:
+    return (name for name in conf if name not in known)
+
+
+def _default(each: Field[Any]) -> Any:
+    if each.default is not MISSING:
+        return each.default
+    return each.default_factory() if each.default_factory is not MISSING else None
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,171 @@
+"""`TrainingEvents`: curve, progress and checkpoints of a training so far, from the lines of its log."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainyard.runs.builder import finite
+from trainyard.runs.continuity.log_lines import PREFIX, LogLine, parse_event, without_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.runs.continuity.log_lines import Event
+
+MOST_POINTS = 20_000
+MOST_LOG_LINES = 200
+MOST_CHECKPOINTS = 500
+_NO_METRICS = frozenset({"step", "epoch", "max_steps", "eta_seconds", "samples", "digest"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """Metrics of one step line or one validation.
+
+    Attributes:
+        index: number of the line among all of the training, from 0: a reader asks for what comes after the last it has.
+        attempt: number of the start of the processes, from 1.
+        time: epoch seconds.
+    """
+
+    index: int
+    step: int
+    attempt: int
+    time: float
+    is_validation: bool
+    values: Mapping[str, float]
+
+    def to_row(self) -> list[Any]:
+        """Return `[index, step, attempt, time, values]`; a value that JSON cannot hold is None."""
+        return [self.index, self.step, self.attempt, round(self.time, 3), finite(self.values)]
+
+
+@dataclass(slots=True)
+class TrainingEvents:
+    """Reads a training's log line by line, all jobs and starts of it in their order; bounded in memory.
+
+    Every reader of the same log numbers its points alike, whichever server it asks.
+
+    Attributes:
+        stride: of how many points one is kept: 1 up to 20,000 points, then 2, 4, ...
+        attempt: the number of starts so far.
+    """
+
+    stride: int = 1
+    attempt: int = 0
+    max_steps: int | None = None
+    eta_s: float | None = None
+    eta_at: float | None = None
+    last_step: int | None = None
+    first_line_at: float | None = None
+    last_line_at: float | None = None
+    is_done: bool = False
+    starts: list[dict[str, Any]] = field(default_factory=list)
+    checkpoints: dict[int, dict[str, Any]] = field(default_factory=dict)
+    log_tail: deque[LogLine] = field(default_factory=lambda: deque(maxlen=MOST_LOG_LINES))
+    _points: list[CurvePoint] = field(default_factory=list)
+    _num_points: int = 0
+
+    def read(self, line: LogLine) -> None:
+        """Take one line of the log; only lines for Trainyard say something beyond the log's tail."""
+        self.log_tail.append(line)
+        text = without_rank(line.text)
+        if not text.startswith(PREFIX):
+            return
+        event = parse_event(
+            LogLine(job=line.job, stream=line.stream, time_ms=line.time_ms, text=text)
+        )
+        self.first_line_at = event.time if self.first_line_at is None else self.first_line_at
+        self.last_line_at = event.time
+        match event.kind:
+            case "start":
+                self._start(event, job=line.job)
+            case "step" | "eval":
+                self._measure(event)
+            case "checkpoint" | "durable":
+                self._checkpoint(event)
+            case "done":
+                self.is_done, self.eta_s = True, 0.0
+            case _:
+                pass
+
+    def rows(self, *, after: int = -1, stride: int = 1) -> tuple[bool, list[list[Any]]]:
+        """Return whether the reader must drop what it has, and the points that it lacks.
+
+        Args:
+            after: index of the last point that the reader has; -1 for none.
+            stride: at which it was read.
+        """
+        is_reset = stride != self.stride
+        first = -1 if is_reset else after
+        # New points are at the end: nearly every question is about a few of them.
+        rows = []
+        for point in reversed(self._points):
+            if point.index <= first:
+                break
+            rows.append(point.to_row())
+        return is_reset, rows[::-1]
+
+    def _start(self, event: Event, *, job: str) -> None:
+        self.attempt += 1
+        self.is_done = False
+        self.max_steps = event.integer("max_steps") or self.max_steps
+        self.starts.append(
+            {
+                "attempt": self.attempt,
+                "step": event.step or 0,
+                "time": event.time,
+                "job": job,
+                "world_size": event.integer("world_size"),
+            }
+        )
+
+    def _measure(self, event: Event) -> None:
+        if event.step is None:
+            return
+        values = {
+            name: number
+            for name in event.values
+            if name not in _NO_METRICS and (number := event.number(name)) is not None
+        }
+        if event.kind == "step":
+            self.last_step = event.step
+            self.max_steps = event.integer("max_steps") or self.max_steps
+            if (eta_s := event.number("eta_seconds")) is not None:
+                self.eta_s, self.eta_at = eta_s, event.time
+        if values:
+            self._keep(event, values)
+
+    def _keep(self, event: Event, values: Mapping[str, float]) -> None:
+        index = self._num_points
+        self._num_points += 1
+        is_validation = event.kind == "eval"
+        if index % self.stride and not is_validation:
+            return
+        point = CurvePoint(
+            index=index,
+            step=event.step or 0,
+            attempt=max(self.attempt, 1),
+            time=event.time,
+            is_validation=is_validation,
+            values=values,
+        )
+        self._points.append(point)
+        if len(self._points) > MOST_POINTS:
+            self.stride *= 2
+            self._points = [
+                each for each in self._points if each.is_validation or each.index % self.stride == 0
+            ]
+
+    def _checkpoint(self, event: Event) -> None:
+        if event.step is None:
+            return
+        known = self.checkpoints.setdefault(event.step, {"step": event.step})
+        if event.kind == "checkpoint":
+            known["written_at"] = event.time
+        else:
+            known |= {"durable_at": event.time, "bytes": event.integer("bytes")}
+        if len(self.checkpoints) > MOST_CHECKPOINTS:
+            del self.checkpoints[min(self.checkpoints)]

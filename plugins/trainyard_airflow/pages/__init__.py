@@ -1,0 +1,7 @@
+"""Pages in Airflow's UI: the training tab of a run and the fleet page. Runs in the API server, which has the database.
+
+airflow_runs    runs, tasks and results from Airflow's database
+training_feed   jobs and log of a running training, from AWS
+app             the FastAPI app: who may see what, and the addresses
+static          the built page; its sources are in `frontend/` (docs/pages.md)
+"""

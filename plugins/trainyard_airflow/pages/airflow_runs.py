@@ -1,0 +1,171 @@
+"""Runs of Trainyard's DAGs with their tasks and results, read from Airflow's database."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from trainyard.runs.live.facts import RunRow, TaskRow
+from trainyard.task_ids import TaskId
+from trainyard_airflow.links import LINKS_XCOM_KEY
+from trainyard_airflow.operators.sagemaker_job import FAILED_JOB_XCOM_KEY, JOB_XCOM_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy.orm import Session
+
+log = logging.getLogger(__name__)
+
+TAG = "trainyard"
+RESULT_KEY = "return_value"
+_LIST_TASKS = (TaskId.PREFLIGHT, TaskId.REPORT)
+
+
+def read_run(session: Session, *, dag_id: str, run_id: str) -> RunRow | None:
+    """Return a run with the results of all its tasks; None if there is no such run."""
+    from airflow.models.dagrun import DagRun  # noqa: TID251  # the API server has the database
+
+    run = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
+    if run is None:
+        return None
+    return next(iter(_rows(session, [run], result_tasks=None)))
+
+
+def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list[RunRow]:
+    """Return the newest runs of the DAGs tagged `trainyard` among `dag_ids`, newest first.
+
+    Of results they have preflight's and the report's.
+    """
+    from airflow.models.dag import DagTag  # noqa: TID251  # as above
+    from airflow.models.dagrun import DagRun  # noqa: TID251
+
+    tagged = select(DagTag.dag_id).where(DagTag.name == TAG)
+    query = (
+        select(DagRun)
+        .where(DagRun.dag_id.in_(tagged), DagRun.dag_id.in_(dag_ids))
+        .order_by(DagRun.id.desc())
+        .limit(limit)
+    )
+    return _rows(session, list(session.scalars(query)), result_tasks=_LIST_TASKS)
+
+
+def _rows(
+    session: Session, runs: Sequence[Any], *, result_tasks: Sequence[str] | None
+) -> list[RunRow]:
+    ids = [each.id for each in runs]
+    tasks = _tasks(session, runs)
+    notes = _notes(session, ids)
+    paused = _paused(session, {each.dag_id for each in runs})
+    left = _left(session, ids, result_tasks)
+    return [
+        RunRow(
+            dag_id=run.dag_id,
+            run_id=run.run_id,
+            state=_plain(run.state),
+            run_type=_plain(run.run_type),
+            queued_at=_epoch(run.queued_at),
+            start=_epoch(run.start_date),
+            end=_epoch(run.end_date),
+            note=notes.get(run.id),
+            is_paused=run.dag_id in paused,
+            conf=run.conf or {},
+            tasks=tuple(tasks[run.dag_id, run.run_id]),
+            returned=left[run.id][RESULT_KEY],
+            jobs=left[run.id][JOB_XCOM_KEY],
+            failed_jobs=left[run.id][FAILED_JOB_XCOM_KEY],
+            links=left[run.id][LINKS_XCOM_KEY],
+        )
+        for run in runs
+    ]
+
+
+def _tasks(session: Session, runs: Sequence[Any]) -> Mapping[tuple[str, str], list[TaskRow]]:
+    from airflow.models.taskinstance import TaskInstance  # noqa: TID251  # as above
+
+    found: dict[tuple[str, str], list[TaskRow]] = defaultdict(list)
+    columns = (
+        TaskInstance.dag_id,
+        TaskInstance.run_id,
+        TaskInstance.task_id,
+        TaskInstance.map_index,
+        TaskInstance.state,
+        TaskInstance.try_number,
+        TaskInstance.start_date,
+        TaskInstance.end_date,
+    )
+    query = select(*columns).where(
+        TaskInstance.dag_id.in_({each.dag_id for each in runs}),
+        TaskInstance.run_id.in_({each.run_id for each in runs}),
+    )
+    for dag_id, run_id, task_id, map_index, state, try_number, start, end in session.execute(query):
+        row = TaskRow(
+            task_id=task_id,
+            map_index=map_index,
+            state=_plain(state) if state else None,
+            try_number=try_number,
+            start=_epoch(start),
+            end=_epoch(end),
+        )
+        found[dag_id, run_id].append(row)
+    return found
+
+
+def _notes(session: Session, ids: Iterable[int]) -> dict[int, str]:
+    from airflow.models.dagrun import DagRunNote  # noqa: TID251  # as above
+
+    query = select(DagRunNote.dag_run_id, DagRunNote.content).where(DagRunNote.dag_run_id.in_(ids))
+    return {run: content for run, content in session.execute(query) if content}
+
+
+def _paused(session: Session, dag_ids: Collection[str]) -> set[str]:
+    from airflow.models.dag import DagModel  # noqa: TID251  # as above
+
+    query = select(DagModel.dag_id).where(DagModel.dag_id.in_(dag_ids), DagModel.is_paused)
+    return set(session.scalars(query))
+
+
+def _left(
+    session: Session, ids: Iterable[int], result_tasks: Sequence[str] | None
+) -> Mapping[int, Mapping[str, dict[str, Any]]]:
+    """Return what tasks left, by run, key and task: results as mappings, names and links of jobs.
+
+    Mapped tasks are left out.
+    """
+    from airflow.models.xcom import XComModel  # noqa: TID251  # as above
+
+    found: dict[int, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
+    keys = (RESULT_KEY, JOB_XCOM_KEY, FAILED_JOB_XCOM_KEY, LINKS_XCOM_KEY)
+    query = select(XComModel.dag_run_id, XComModel.key, XComModel.task_id, XComModel.value).where(
+        XComModel.dag_run_id.in_(ids), XComModel.key.in_(keys), XComModel.map_index == -1
+    )
+    if result_tasks is not None:
+        query = query.where((XComModel.key != RESULT_KEY) | XComModel.task_id.in_([*result_tasks]))
+    for row in session.execute(query):
+        value = _value(row)
+        if isinstance(value, str if row.key == JOB_XCOM_KEY else dict):
+            found[row.dag_run_id][row.key][row.task_id] = value
+    return found
+
+
+def _value(row: Any) -> Any:
+    """Return what an XCom holds; None if it cannot be read, such as one of a class that is gone."""
+    from airflow.models.xcom import XComModel  # noqa: TID251  # as above
+
+    try:
+        return XComModel.deserialize_value(row)
+    except Exception as error:  # noqa: BLE001  # any task of the user may have written it
+        log.warning("The result %s of task %s cannot be read: %s", row.key, row.task_id, error)
+        return None
+
+
+def _epoch(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+def _plain(value: Any) -> str:
+    return str(getattr(value, "value", value))

@@ -1,0 +1,56 @@
+// Asks again and again while the page is visible; slower once nothing changes any more.
+
+import { useEffect, useState } from "preact/hooks";
+
+import { Refusal } from "./api";
+
+const WAIT_MS = 1500;
+const IDLE_MS = 15000;
+const MOST_MS = 30000;
+
+export interface Polled {
+  error: string | null;
+  isFirst: boolean;
+}
+
+// `ask` returns whether something may still change.
+export function usePolling(ask: () => Promise<boolean>, key: string): Polled {
+  const [error, setError] = useState<string | null>(null);
+  const [isFirst, setFirst] = useState(true);
+  useEffect(() => {
+    let timer: number | undefined;
+    let isLeft = false;
+    let failures = 0;
+    const next = async () => {
+      let pause = IDLE_MS;
+      if (!document.hidden) {
+        try {
+          pause = (await ask()) ? WAIT_MS : IDLE_MS;
+          failures = 0;
+          setError(null);
+        } catch (refusal) {
+          failures += 1;
+          pause = Math.min(MOST_MS, WAIT_MS * 2 ** failures);
+          setError(refusal instanceof Error ? refusal.message : String(refusal));
+          if (refusal instanceof Refusal && [403, 404].includes(refusal.status)) return;
+        } finally {
+          setFirst(false);
+        }
+      }
+      if (!isLeft) timer = window.setTimeout(next, pause);
+    };
+    const wake = () => {
+      if (document.hidden) return;
+      window.clearTimeout(timer);
+      void next();
+    };
+    void next();
+    document.addEventListener("visibilitychange", wake);
+    return () => {
+      isLeft = true;
+      window.clearTimeout(timer);
+      document.removeEventListener("visibilitychange", wake);
+    };
+  }, [key]);
+  return { error, isFirst };
+}
