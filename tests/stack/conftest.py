@@ -18,6 +18,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.limits import EVENT_LIMIT_S
+from tests.stack.browser import new_browser
 from trainyard.stack import leftovers
 from trainyard.stack.airflow_api import AirflowApi
 from trainyard.stack.home import Home
@@ -25,7 +26,9 @@ from trainyard.stack.identity import load_or_create
 from trainyard.stack.stack import read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from selenium.webdriver.chrome.webdriver import WebDriver
 
 DAGS = Path(__file__).with_name("dags")
 POLL_S = 0.5
@@ -93,6 +96,14 @@ def launcher(home: Home, *arguments: str, **options: Any) -> subprocess.Complete
         check=False,
         **options,
     )
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[WebDriver]:
+    """A browser of the test's own."""
+    driver = new_browser(tmp_path)
+    yield driver
+    driver.quit()
 
 
 _up: list[LiveStack] = []

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from selenium import webdriver
 from selenium.common.exceptions import (
     ElementClickInterceptedException,
     ElementNotInteractableException,
@@ -20,50 +17,19 @@ from selenium.webdriver.support import expected_conditions as condition
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.limits import EVENT_LIMIT_S
+from tests.stack.browser import needs_browser, open_page
 from tests.stack.small_run import SMALL_RUN
 from trainyard.errors import RejectedRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from selenium.webdriver.chrome.webdriver import WebDriver
     from selenium.webdriver.remote.webelement import WebElement
 
     from tests.stack.conftest import LiveStack
 
 DAG_ID = "train_end_to_end"
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-OPTIONS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1400,1400",
-)
 
-pytestmark = [
-    pytest.mark.skipif(
-        not (BROWSER and DRIVER), reason="chromium and chromium-driver are not installed"
-    ),
-]
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[WebDriver]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(BROWSER)
-    for option in (*OPTIONS, f"--user-data-dir={tmp_path}"):
-        options.add_argument(option)
-    service = webdriver.ChromeService(str(DRIVER), log_output=os.devnull)
-    driver = webdriver.Chrome(options=options, service=service)
-    driver.set_page_load_timeout(EVENT_LIMIT_S)
-    yield driver
-    driver.quit()
+pytestmark = needs_browser
 
 
 class TriggerForm:
@@ -71,10 +37,7 @@ class TriggerForm:
 
     def __init__(self, browser: WebDriver, stack: LiveStack) -> None:
         self._browser = browser
-        browser.get(f"{stack.url}/dags/{DAG_ID}")
-        self._await(By.NAME, "username").send_keys("admin")
-        self._await(By.NAME, "password").send_keys(stack.password)
-        self._click(By.CSS_SELECTOR, "button[type=submit]")
+        open_page(browser, stack, f"/dags/{DAG_ID}")
         self._click(By.CSS_SELECTOR, "[data-testid=trigger-dag-button]")
 
     def fill(self, values: dict[str, object]) -> None:

@@ -19,7 +19,7 @@ from airflow.api_fastapi.core_api.security import (
 )
 from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse, Response
-from starlette.staticfiles import StaticFiles
+from fastapi.staticfiles import StaticFiles
 
 from trainyard.errors import TrainingRunError
 from trainyard.runs.live.facts import RunRow

@@ -1,0 +1,82 @@
+"""All runs of a deployment and their money, as data."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from trainyard.runs.live.facts import RunRow, TaskRow
+from trainyard.runs.live.fleet import fleet_page
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
+HOUR, DAY = 3600.0, 86400.0
+
+
+def run(run_id: str, *, ended: float | None = None, **values: Any) -> RunRow:
+    members: dict[str, Any] = {
+        "dag_id": "train_end_to_end",
+        "run_id": run_id,
+        "state": "running" if ended is None else "success",
+        "run_type": "manual",
+        "queued_at": None,
+        "start": NOW - DAY * 40,
+        "end": ended,
+        "note": None,
+    }
+    return RunRow(**{**members, **values})
+
+
+def paid(usd: float) -> dict[str, Any]:
+    return {"report": {"cost_usd": usd, "status": "succeeded"}}
+
+
+def page(*runs: RunRow, **costs: float) -> dict[str, Any]:
+    known = {("train_end_to_end", run_id): usd for run_id, usd in costs.items()}
+    shown = fleet_page(runs, costs=known, now=NOW)
+    return dict(json.loads(json.dumps(shown, allow_nan=False)))
+
+
+def task(task_id: str, state: str) -> TaskRow:
+    return TaskRow(task_id=task_id, map_index=-1, state=state, try_number=1, start=NOW, end=None)
+
+
+def test_money_counts_for_the_day_and_month_in_which_a_run_ended_and_running_ones_for_both() -> (
+    None
+):
+    spend = page(
+        run("today", ended=NOW - HOUR, returned=paid(1.0)),
+        run("this month", ended=NOW - 5 * DAY, returned=paid(10.0)),
+        run("last month", ended=NOW - 30 * DAY, returned=paid(100.0)),
+        run("now"),
+        now=0.5,
+    )["spend"]
+    assert spend["today_usd"] == pytest.approx(1.5)
+    assert spend["month_usd"] == pytest.approx(11.5)
+    assert spend["by_dag_usd"] == {"train_end_to_end": pytest.approx(11.5)}
+
+
+def test_accelerators_are_those_of_trainings_under_way() -> None:
+    state = {"preflight": {"conf": {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}}}
+    shown = page(
+        run("trains", returned=state, tasks=(task("train", "deferred"),)),
+        run("waits", returned=state, tasks=(task("train", "queued"),)),
+        run("done", ended=NOW, returned=state, tasks=(task("train", "success"),)),
+    )
+    assert shown["accelerators_in_use"] == 16
+    assert shown["running"] == 2
+
+
+def test_a_row_says_what_the_run_is_at_and_whether_a_person_must_answer() -> None:
+    (row,) = page(
+        run("r", tasks=(task("watch_rules", "deferred"), task("train", "awaiting_input")))
+    )["runs"]
+    assert row["waits_for_person"]
+    assert row["stage"] == "watch_rules"
+
+
+def test_a_type_that_nobody_knows_and_a_conf_that_is_none_give_a_row_all_the_same() -> None:
+    (row,) = page(run("r", conf={"instance_type": "ml.new.huge"}))["runs"]
+    assert (row["accelerators"], row["instances"], row["model"]) == (0, "1 x ml.new.huge", None)
