@@ -1,4 +1,4 @@
-"""Buttons on a job's task: its page in the AWS console, its logs, its output in S3.
+"""Buttons on a job's task: its page in the AWS console, its logs, its output in S3; and on a report's task: the report.
 
 The operator works the addresses out when it knows its job; Airflow stores each when the try or the
 deferral ends. A link whose address is not known is empty, which the UI shows as a disabled button.
@@ -52,6 +52,23 @@ class JobOutputLink(_JobLink):
 
 
 JOB_LINKS = (JobConsoleLink(), JobLogsLink(), JobOutputLink())
+
+PAGES = "trainyard"
+"""First part of the path of Trainyard's pages on Airflow's API server."""
+
+
+class ReportLink(BaseOperatorLink):
+    """The run's report, as the pages in Airflow's UI serve it from S3."""
+
+    name = "Report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        """Return the address on Airflow's API server."""
+        from airflow.sdk.configuration import conf
+
+        base = conf.get("api", "base_url", fallback="").rstrip("/")
+        dag_id, run_id = quote(ti_key.dag_id, safe=""), quote(ti_key.run_id, safe="")
+        return f"{base}/{PAGES}/reports/{dag_id}/{run_id}/report.html"
 
 
 def job_links(

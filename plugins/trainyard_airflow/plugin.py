@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow.plugins_manager import AirflowPlugin
 
 from trainyard_airflow import run_notes
-from trainyard_airflow.links import JOB_LINKS
+from trainyard_airflow.links import JOB_LINKS, PAGES, ReportLink
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -24,27 +24,27 @@ class TrainyardPlugin(AirflowPlugin):
     """Trainyard as an Airflow plugin."""
 
     name = "trainyard"
-    operator_extra_links = list(JOB_LINKS)  # noqa: RUF012  # as Airflow declares it
+    operator_extra_links = [*JOB_LINKS, ReportLink()]  # noqa: RUF012  # as Airflow declares it
     listeners = [run_notes]  # noqa: RUF012  # likewise
     fastapi_apps = [  # noqa: RUF012  # likewise
-        {"app": pages, "url_prefix": "/trainyard", "name": "Trainyard"}
+        {"app": pages, "url_prefix": f"/{PAGES}", "name": "Trainyard"}
     ]
     external_views = [  # noqa: RUF012  # likewise
         {
             "name": "Training",
-            "href": "trainyard/run?dag_id={DAG_ID}&run_id={RUN_ID}",
+            "href": PAGES + "/run?dag_id={DAG_ID}&run_id={RUN_ID}",
             "destination": "dag_run",
             "url_route": "trainyard_training",
-            "icon": "trainyard/icon.svg",
-            "icon_dark_mode": "trainyard/icon-dark.svg",
+            "icon": PAGES + "/icon.svg",
+            "icon_dark_mode": PAGES + "/icon-dark.svg",
         },
         {
             "name": "Training fleet",
-            "href": "trainyard/fleet",
+            "href": PAGES + "/fleet",
             "destination": "nav",
             "category": "browse",
             "url_route": "trainyard_fleet",
-            "icon": "trainyard/icon.svg",
-            "icon_dark_mode": "trainyard/icon-dark.svg",
+            "icon": PAGES + "/icon.svg",
+            "icon_dark_mode": PAGES + "/icon-dark.svg",
         },
     ]

@@ -7,11 +7,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import requests
 
-from tests.deployment.airflow_cell import AirflowCell, resolved
+from tests.deployment.airflow_cell import PASSWORD, AirflowCell, resolved
 from tests.deployment.installing import build_wheels
+from tests.limits import EVENT_LIMIT_S
 from tests.stack.small_run import SMALL_RUN, SUCCEEDED
 from trainyard.stack import leftovers
+from trainyard.stack.identity import USER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +84,20 @@ def run(cell: AirflowCell, dag_id: str, conf: dict[str, Any]) -> dict[str, dict[
     return {task["task_id"]: task for task in cell.api.tasks(dag_id, run_id)}
 
 
+def page_of(cell: AirflowCell, dag_id: str, run_id: str) -> dict[str, Any]:
+    """Return the data of a run's training tab."""
+    url, login = cell.addresses.ui, {"username": USER, "password": PASSWORD}
+    token = requests.post(f"{url}/auth/token", json=login, timeout=EVENT_LIMIT_S).json()
+    answer = requests.get(
+        f"{url}/trainyard/api/run",
+        params={"dag_id": dag_id, "run_id": run_id},
+        headers={"Authorization": f"Bearer {token['access_token']}"},
+        timeout=EVENT_LIMIT_S,
+    )
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
 def states(tasks: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {task_id: task["state"] for task_id, task in tasks.items()}
 
@@ -119,6 +136,9 @@ def test_a_shipped_dag_is_green(cell: AirflowCell) -> None:
 
     assert states(tasks) == SUCCEEDED, cell.log()
     assert tasks["train"]["pool_slots"] == 2, "the cluster policy is asked"
+    page = page_of(cell, "train_end_to_end", tasks["train"]["dag_run_id"])
+    assert page["run"]["verdict"] == "succeeded"
+    assert page["progress"]["step"] == SMALL_RUN["max_steps"]
 
 
 @pytest.mark.slow

@@ -86,9 +86,9 @@ def test_the_tab_shows_a_run_from_its_first_steps_to_its_report(
     report = (By.LINK_TEXT, "Report")
     link = page.until(condition.presence_of_element_located(report), "no link to the report")
 
-    text = browser.find_element(By.TAG_NAME, "body").text
-    assert "succeeded" in text
-    assert "step 20 of 20" in text
+    body = (By.TAG_NAME, "body")
+    page.until(condition.text_to_be_present_in_element(body, "succeeded"), "the run did not end")
+    assert "step 20 of 20" in browser.find_element(*body).text
     shown = requests.get(
         str(link.get_attribute("href")),
         headers={"Authorization": f"Bearer {token(stack)}"},
@@ -99,6 +99,18 @@ def test_the_tab_shows_a_run_from_its_first_steps_to_its_report(
     assert not [
         each for each in browser.get_log("browser") if "trainyard/app.js" in each["message"]
     ]
+
+
+def test_the_report_task_has_a_button_to_the_report(stack: LiveStack, run_id: str) -> None:
+    stack.end_of(DAG_ID, run_id)
+    links = requests.get(
+        f"{stack.url}/api/v2/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/report/links",
+        headers={"Authorization": f"Bearer {token(stack)}"},
+        timeout=EVENT_LIMIT_S,
+    )
+    address = links.json()["extra_links"]["Report"]
+    answer = ask(stack, address.partition("/trainyard/")[2], run_id, token=token(stack))
+    assert answer.status_code == 200
 
 
 @needs_browser

@@ -157,10 +157,21 @@ def _value(row: Any) -> Any:
     from airflow.models.xcom import XComModel  # noqa: TID251  # as above
 
     try:
-        return XComModel.deserialize_value(row)
+        return _unwrapped(XComModel.deserialize_value(row))
     except Exception as error:  # noqa: BLE001  # any task of the user may have written it
         log.warning("The result %s of task %s cannot be read: %s", row.key, row.task_id, error)
         return None
+
+
+def _unwrapped(value: Any) -> Any:
+    """Return a value without Airflow's wrapping of tuples and objects, `{"__classname__": ...}`; loads no class."""
+    if isinstance(value, list):
+        return [_unwrapped(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "__classname__" in value:
+        return _unwrapped(value.get("__data__"))
+    return {key: _unwrapped(each) for key, each in value.items()}
 
 
 def _epoch(moment: datetime | None) -> float | None:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 MOST_POINTS = 20_000
 MOST_LOG_LINES = 200
 MOST_CHECKPOINTS = 500
-_NO_METRICS = frozenset({"step", "epoch", "max_steps", "eta_seconds", "samples", "digest"})
+_NO_METRICS = frozenset(
+    {"step", "epoch", "max_steps", "eta_seconds", "samples", "digest", "validation_tokens"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

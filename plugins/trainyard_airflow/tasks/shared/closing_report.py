@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
+from trainyard_airflow.links import ReportLink
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.tasks.shared.closing_ledger import closed_ledger
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
@@ -22,6 +23,7 @@ class ClosingReportOperator(ConnectedOperator):
     """Writes what happened, however far the run came."""
 
     ui_color = "#f0f0f0"
+    operator_extra_links = (ReportLink(),)
 
     def _paths(self, context: Context, state: Mapping[str, Any] | None) -> RunPaths:
         """Return the run's addresses: as preflight's `state` fixed them, or as they would have been.

@@ -125,6 +125,7 @@ function drawMarks(made: uPlot, marks: Props["marks"]): void {
   ctx.strokeStyle = color("interrupted");
   ctx.fillStyle = color("muted");
   ctx.setLineDash([4, 4]);
+  ctx.textAlign = "left";
   ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
   for (const { at, label } of marks) {
     const x = made.valToPos(at, "x", true);

@@ -52,7 +52,7 @@ export function RunPage({ runKey }: { runKey: RunKey }) {
       <Card title="Timeline">
         <Timeline page={page} />
       </Card>
-      <Jobs jobs={page.jobs} />
+      <Jobs jobs={page.jobs} now={page.now} />
       <div class="halves">
         <Rules page={page} />
         <Checkpoints page={page} />
@@ -337,7 +337,7 @@ const LINKS: [string, string][] = [
   ["JobOutputLink", "output"],
 ];
 
-function Jobs({ jobs }: { jobs: Job[] }) {
+function Jobs({ jobs, now }: { jobs: Job[]; now: number }) {
   if (jobs.length === 0) return null;
   return (
     <Card title="Jobs">
@@ -358,7 +358,7 @@ function Jobs({ jobs }: { jobs: Job[] }) {
           </thead>
           <tbody>
             {jobs.map((job) => (
-              <JobRow key={job.name} job={job} />
+              <JobRow key={job.name} job={job} now={now} />
             ))}
           </tbody>
         </table>
@@ -367,8 +367,8 @@ function Jobs({ jobs }: { jobs: Job[] }) {
   );
 }
 
-function JobRow({ job }: { job: Job }) {
-  const until = job.ended_at ?? Date.now() / 1000;
+function JobRow({ job, now }: { job: Job; now: number }) {
+  const until = job.ended_at ?? now;
   return (
     <>
       <tr>
