@@ -20,7 +20,7 @@ SOURCES := include plugins dags images tools training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine wheels mwaa test test-quick test-engine test-all test-resilience check format bench images lock clean
+.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine pages wheels mwaa test test-quick test-engine test-all test-resilience check format bench images lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ down: ## stop what 'make up' started
 
 engine: $(RUN_READY) ## run the engine alone, for any SageMaker client
 	@$(TRAINYARD) engine
+
+pages: ## test and build the pages in Airflow's UI (needs Node.js)
+	cd plugins/trainyard_airflow/pages/frontend && npm ci --no-audit --no-fund && npm test && npm run build
 
 wheels: $(DEV_READY) ## build the wheels of trainyard and sagemaker-engine into dist/
 	@rm -f dist/*.whl

@@ -82,9 +82,11 @@ function Head({ page }: { page: Page }) {
               <a class="button" href={reportUrl(run)} target="_blank">
                 Report
               </a>
-              <a class="button" href={reportUrl(run, "profile.html")} target="_blank">
-                Profile
-              </a>
+              {progress?.step ? (
+                <a class="button" href={reportUrl(run, "profile.html")} target="_blank">
+                  Profile
+                </a>
+              ) : null}
             </>
           ) : null}
           {run.is_over ? null : <StopButton runKey={run} />}
@@ -203,7 +205,9 @@ function Curves({ page, curve, version, runKey }: { page: Page; curve: Curve; ve
         <p class="hint">
           {page.jobs.some((job) => job.task_id === "train" && job.started_at)
             ? "No metrics yet. A script writes them with trainyard_watch, or as lines “trainyard step=1 loss=2.3”."
-            : "The training has not started yet."}
+            : page.run.is_over
+              ? "No training ran."
+              : "The training has not started yet."}
         </p>
       </Card>
     );

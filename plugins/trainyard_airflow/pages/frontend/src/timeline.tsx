@@ -13,7 +13,9 @@ const PHASES: [string, string][] = [
 ];
 
 export function Timeline({ page }: { page: RunPage }) {
-  const tasks = page.tasks.filter((task) => task.start !== null && task.state !== "skipped").sort((a, b) => a.start! - b.start!);
+  const tasks = page.tasks
+    .filter((task) => task.start !== null && !["skipped", "upstream_failed"].includes(task.state ?? ""))
+    .sort((a, b) => a.start! - b.start!);
   if (tasks.length === 0) return <p class="hint">No task has started yet.</p>;
   const begin = Math.min(page.run.start ?? Infinity, ...tasks.map((task) => task.start!));
   const end = Math.max(
