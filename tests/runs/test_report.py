@@ -21,7 +21,7 @@ from trainyard.runs.builder import build_run_record, job_record
 from trainyard.runs.report import render_report_html
 from trainyard.runs.report.axes import TIMES
 
-SECTIONS = {"learning", "timeline", "jobs", "data", "model", "links", "configuration"}
+SECTIONS = {"learning", "goodput", "timeline", "jobs", "data", "model", "links", "configuration"}
 FAILURE = {
     "task_id": "train",
     "error": "ScriptError",
@@ -75,6 +75,16 @@ def page(**changes: Any) -> Page:
 
 def test_a_whole_run_has_every_part() -> None:
     assert set(page().sections) == SECTIONS
+
+
+def test_the_wall_time_is_accounted_for_by_cause() -> None:
+    record = sample_record()
+    assert record.goodput is not None
+    assert sum(record.goodput["seconds"].values()) == pytest.approx(record.wall_seconds)
+    text = page().text
+    assert f"{record.goodput['share']:.0%} of 5 min 18 s went into steps that survived" in text
+    for cause in record.goodput["seconds"]:
+        assert cause in text
 
 
 def test_the_page_loads_nothing() -> None:

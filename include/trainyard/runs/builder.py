@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, total_usd
+from trainyard.runs.goodput import Start, goodput
 from trainyard.runs.record import (
     STOPPED_BY_RULE,
     SUCCEEDED,
@@ -18,7 +20,7 @@ from trainyard.runs.record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MOST_EVENTS = 2000
 _FAILED_STATES = frozenset({"failed", "upstream_failed"})
@@ -92,6 +94,9 @@ def build_run_record(
         rules=None if rules is None else dict(rules),
         profile=None if profile is None else dict(profile),
         tuning=None if tuning is None else dict(tuning),
+        goodput=_goodput(
+            started_at, ended_at, task_records, job_records, continuity or {}, profile or {}
+        ),
         ledger=None if ledger is None else dict(ledger),
         verdict=None if verdict is None else dict(verdict),
         failure=None if failure is None else dict(failure),
@@ -186,6 +191,42 @@ def _task(each: Mapping[str, Any]) -> TaskRecord:
         try_number=each.get("try_number") or 0,
         map_index=-1 if each.get("map_index") is None else each["map_index"],
     )
+
+
+def _goodput(
+    started_at: float | None,
+    ended_at: float | None,
+    tasks: Sequence[TaskRecord],
+    jobs: Sequence[JobRecord],
+    continuity: Mapping[str, Any],
+    profile: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    if started_at is None or ended_at is None:
+        return None
+    step_time = profile.get("step_time") or {}
+    return goodput(
+        begun_at=started_at,
+        ended_at=ended_at,
+        tasks=[asdict(each) for each in tasks],
+        jobs=[asdict(each) for each in jobs],
+        starts=list(_starts(continuity)),
+        stall_seconds=continuity.get("stall_seconds") or 0.0,
+        data_wait_share=(step_time.get("shares") or {}).get("data_wait", 0.0),
+    ).to_dict()
+
+
+def _starts(continuity: Mapping[str, Any]) -> Iterator[Start]:
+    for each in continuity.get("attempts", ()):
+        if each["started_at"] is None:
+            continue
+        ended_at, lost = each["ended_at"], each["lost_work_seconds"]
+        is_lost = bool(ended_at and lost)
+        yield Start(
+            job=each["job"],
+            at=each["started_at"],
+            lost_from=ended_at - lost if is_lost else None,
+            lost_until=ended_at if is_lost else None,
+        )
 
 
 def _status(

@@ -129,6 +129,7 @@ class RunRecord:
         rules: the content of rules.json, what the rules found in the training; None if it was not judged.
         profile: where the training's time went, the summary of profile.json; None if nobody looked.
         tuning: the content of tuning.json, the search before the training; None if there was none.
+        goodput: `Goodput.to_dict()`: the run's wall time by cause; None if it has not begun.
         ledger: `Ledger.to_dict()`: what the run created that costs money; None if nobody kept one.
         verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
             where none did.
@@ -160,6 +161,7 @@ class RunRecord:
     rules: Mapping[str, Any] | None = None
     profile: Mapping[str, Any] | None = None
     tuning: Mapping[str, Any] | None = None
+    goodput: Mapping[str, Any] | None = None
     ledger: Mapping[str, Any] | None = None
     verdict: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None

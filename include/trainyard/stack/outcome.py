@@ -93,6 +93,7 @@ def summary(view: RunView, report: Report) -> list[str]:
     facts += _facts(report.content())
     facts += _continuity(report.content().get("continuity"), view.run_id)
     facts += _rules(report.content().get("rules"), view.run_id)
+    facts += _goodput(report.content().get("goodput"))
     took = (f"{task.task_id} {seconds(task.duration_s)}" for task in view.tasks if task.duration_s)
     facts.append(("tasks", "  ".join(took) or "none ran"))
     facts += [("report", str(path)) for path in (report.html, report.json_file) if path]
@@ -153,6 +154,18 @@ def _continuity(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str,
     samples = f"{wrong} samples repeated or missed" if wrong else "no sample repeated or missed"
     text = f"{broken} interruptions, {redone} steps redone, {samples}"
     yield "continuity", f"{text}; make verify RUN={run_id} recounts it"
+
+
+def _goodput(told: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Yield the share of the wall time that went into steps that survived, and the three largest other causes."""
+    if not told or not told["seconds"].get("stepping"):
+        return
+    others = sorted(
+        ((name, value) for name, value in told["seconds"].items() if name != "stepping"),
+        key=lambda each: -each[1],
+    )
+    rest = ", ".join(f"{name} {seconds(value)}" for name, value in others[:3])
+    yield "goodput", f"{told['share']:.0%} of the wall time in steps that survived; {rest}"
 
 
 def _rules(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:

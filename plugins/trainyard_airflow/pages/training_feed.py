@@ -200,6 +200,8 @@ class TrainingFeed:
             if snapshot is None:
                 break
             found.append(snapshot)
+            if snapshot["succeeded"] or not snapshot["is_terminal"]:  # no other attempt follows it
+                break
         return found
 
     def _described(self, service: SageMakerJobs, name: str) -> Mapping[str, Any] | None:

@@ -162,3 +162,32 @@ def test_a_run_that_has_not_begun_has_a_page() -> None:
     shown = page(run(state="queued", start=None, tasks=tasks, is_paused=True))
     assert shown["progress"] is None
     assert shown["run"]["is_paused"]
+
+
+def test_the_wall_time_so_far_has_causes_and_lost_steps_are_among_them() -> None:
+    events = TrainingEvents()
+    lines = [
+        (120, "start step=0 max_steps=99"),
+        (150, "step=10 loss=1.0"),
+        (200, "step=20 loss=1.0"),
+        (320, "start step=10 max_steps=99"),
+    ]
+    for at, text in lines:
+        line = LogLine(job="job", stream="s", time_ms=at * 1000, text=f"trainyard {text}")
+        events.read(line)
+    job = snapshot(
+        transitions=(
+            Transition(status="Training", start=110.0, end=210.0),
+            Transition(status="Interrupted", start=210.0, end=300.0),
+            Transition(status="Training", start=300.0),
+        )
+    )
+    shown = page(run(start=100.0), job, events=events, now=400.0)["goodput"]
+    assert shown["seconds"] == {
+        "stepping": (150 - 120) + (400 - 320),
+        "steps redone later": 210 - 150,
+        "waiting for capacity": 300 - 210,
+        "starting": 10 + 20,
+        "in Airflow": 10,
+    }
+    assert shown["wall_seconds"] == 300

@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import job_record
+from trainyard.runs.goodput import Start, goodput
 from trainyard.runs.live.accrual import accrued_usd
 from trainyard.runs.report.timeline import job_phases
 from trainyard.specs.run_conf import RunConf
@@ -63,6 +64,7 @@ def run_page(
         "active_job": _active(shown),
         "progress": _progress(events, now=now) if events else None,
         "cost": _cost(run, shown),
+        "goodput": _goodput(run, shown, events, now=now),
         "rules": _rules(rules),
         "checkpoints": _checkpoints(events),
         "starts": events.starts if events else [],
@@ -100,6 +102,7 @@ def _jobs(
             "attempt": number,
             "cost_usd": accrued_usd(snapshot, now=now),
             "saved_usd": job.cost.get("saved_usd"),
+            "transitions": list(job.transitions),
             "links": dict(run.links.get(task_id, {})) if number == len(snapshots) else {},
             "phases": [asdict(each) for each in job_phases(job, job.ended_at or now)],
         }
@@ -138,6 +141,38 @@ def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "budget_usd": (state.get("conf") or run.conf).get("budget_usd"),
         "saved_usd": sum(saved) if saved else None,
     }
+
+
+def _goodput(
+    run: RunRow, jobs: Sequence[Mapping[str, Any]], events: TrainingEvents | None, *, now: float
+) -> dict[str, Any] | None:
+    """Return the wall time by cause so far; the report's figure is finer, it has the ranks' statistics."""
+    if run.start is None:
+        return None
+    working = [
+        (phase["start"], phase["end"])
+        for job in jobs
+        if job["task_id"] == TaskId.TRAIN
+        for phase in job["phases"]
+        if phase["css"] == "working"
+    ]
+    return goodput(
+        begun_at=run.start,
+        ended_at=run.end or now,
+        tasks=[asdict(each) for each in run.tasks],
+        jobs=jobs,
+        starts=[_start(each, working) for each in (events.starts if events else ())],
+        stall_seconds=events.stall_seconds if events else 0.0,
+    ).to_dict()
+
+
+def _start(start: Mapping[str, Any], working: Sequence[tuple[float, float]]) -> Start:
+    """Return a start of the processes; what it lost ends with the instances' work."""
+    lost_from = start.get("lost_from")
+    ends = (end for begin, end in working if lost_from is not None and begin <= lost_from <= end)
+    return Start(
+        job=start["job"], at=start["time"], lost_from=lost_from, lost_until=next(ends, None)
+    )
 
 
 def _rules(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

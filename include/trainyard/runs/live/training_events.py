@@ -53,6 +53,9 @@ class TrainingEvents:
     Attributes:
         stride: of how many points one is kept: 1 up to 20,000 points, then 2, 4, ...
         attempt: the number of starts so far.
+        starts: each with its step, time, job and ranks; once another one followed also `lost_from`, the end of its last
+            step that survived.
+        stall_seconds: for which the training stood still while it took checkpoints.
     """
 
     stride: int = 1
@@ -64,6 +67,7 @@ class TrainingEvents:
     first_line_at: float | None = None
     last_line_at: float | None = None
     is_done: bool = False
+    stall_seconds: float = 0.0
     starts: list[dict[str, Any]] = field(default_factory=list)
     checkpoints: dict[int, dict[str, Any]] = field(default_factory=dict)
     log_tail: deque[LogLine] = field(default_factory=lambda: deque(maxlen=MOST_LOG_LINES))
@@ -111,6 +115,8 @@ class TrainingEvents:
         return is_reset, rows[::-1]
 
     def _start(self, event: Event, *, job: str) -> None:
+        if self.starts:
+            self.starts[-1]["lost_from"] = self._end_of_step(event.step or 0)
         self.attempt += 1
         self.is_done = False
         self.max_steps = event.integer("max_steps") or self.max_steps
@@ -123,6 +129,12 @@ class TrainingEvents:
                 "world_size": event.integer("world_size"),
             }
         )
+
+    def _end_of_step(self, step: int) -> float:
+        """Return when the newest start had done a step, by its lines; its own time if it logged none so early."""
+        own = (each for each in reversed(self._points) if each.attempt == self.attempt)
+        done = next((each.time for each in own if each.step <= step), None)
+        return float(self.starts[-1]["time"]) if done is None else done
 
     def _measure(self, event: Event) -> None:
         if event.step is None:
@@ -167,6 +179,7 @@ class TrainingEvents:
         known = self.checkpoints.setdefault(event.step, {"step": event.step})
         if event.kind == "checkpoint":
             known["written_at"] = event.time
+            self.stall_seconds += event.number("stall_seconds") or 0.0
         else:
             known |= {"durable_at": event.time, "bytes": event.integer("bytes")}
         if len(self.checkpoints) > MOST_CHECKPOINTS:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trainyard.runs.report import views
 from trainyard.runs.report.continuity_view import continuity_view
 from trainyard.runs.report.figures import learning_figures, resource_figures
+from trainyard.runs.report.goodput_view import goodput_view
 from trainyard.runs.report.ledger_view import ledger_rows
 from trainyard.runs.report.page_template import assets, page_template
 from trainyard.runs.report.profile_page import profile_section
@@ -44,6 +45,7 @@ def render_report_html(record: RunRecord) -> str:
         profile=profile_section(record.profile, run_id=record.run_id),
         tuning=tuning_view(record),
         ledger=ledger_rows(record),
+        goodput=goodput_view(record),
         timeline=timeline(record),
         tasks_not_run=views.tasks_not_run(record),
         timeline_legend=timeline_legend(record),

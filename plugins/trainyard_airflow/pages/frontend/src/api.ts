@@ -76,6 +76,7 @@ export interface RunPage {
     budget_usd: number | null;
     saved_usd: number | null;
   };
+  goodput: { wall_seconds: number; share: number; seconds: Record<string, number> } | null;
   rules: {
     num_rules: number;
     num_records: number;

@@ -17,6 +17,7 @@ import {
 import { Chart, type Line } from "./chart";
 import { Curve, LOSSES, smoothed } from "./curve";
 import { bytes, clock, duration, number, setting, usd, words } from "./format";
+import { Goodput } from "./goodput";
 import { Card, Fault, Pill, Tile } from "./parts";
 import { usePolling } from "./polling";
 import { Timeline } from "./timeline";
@@ -52,6 +53,7 @@ export function RunPage({ runKey }: { runKey: RunKey }) {
       <Card title="Timeline">
         <Timeline page={page} />
       </Card>
+      <Goodput page={page} />
       <Jobs jobs={page.jobs} now={page.now} />
       <div class="halves">
         <Rules page={page} />
