@@ -264,6 +264,8 @@ class Feeds:
             except FAULTS as error:
                 log.warning("What run %s costs is not known: %s", run.run_id, error)
                 continue
+            if reading.fault:
+                continue
             amounts = [accrued_usd(job, now=now) for jobs in reading.jobs.values() for job in jobs]
             found[run.dag_id, run.run_id] = sum(each for each in amounts if each is not None)
         return found
