@@ -14,6 +14,7 @@ import requests
 from sagemaker_engine.images.image_file import read_image_files
 from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.dags.airflow_home import REPOSITORY
+from tests.dags.engine_faults import put_faults
 from tests.dags.test_train_end_to_end import result
 from tests.plugins.conftest import IMAGE, connection_json
 from tests.sagemaker_engine.images.built import need_built
@@ -65,12 +66,6 @@ def digits(engine: RunningEngine, s3: Any) -> dict[str, Any]:
         "inputs": {"train": f"{place}/train/"},
         "evaluation_inputs": {"test": f"{place}/test/"},
     }
-
-
-def put_faults(engine: RunningEngine, *faults: dict[str, Any]) -> None:
-    """Put faults in the place of those that hold."""
-    url = f"{engine.endpoint_url}/_engine/faults"
-    requests.put(url, json=list(faults), timeout=10).raise_for_status()
 
 
 def put_quotas(engine: RunningEngine, *names: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.dags.engine_faults import put_faults
 from tests.plugins.conftest import IMAGE
 from trainyard.stack.aws import AwsEndpoint
 from verify.__main__ import main as verify
@@ -91,6 +92,9 @@ def test_run_shards_by_a_job_trains_evaluates_registers_and_reports(
     told = result(dag_run, "report")
     record = json.loads(stored(s3, told["report_json"]))
     assert record["status"] == "succeeded"
+    causes = record["goodput"]["seconds"]
+    assert sum(causes.values()) == pytest.approx(record["ended_at"] - record["started_at"])
+    assert {"stepping", "evaluating", "preparing data"} <= causes.keys()
     assert [each["task_id"] for each in record["tasks"]] == [
         "preflight",
         "shard",
@@ -247,6 +251,35 @@ def test_a_training_measures_at_its_end_if_no_job_shall(database, aws_connection
     )
     package = sagemaker.describe_model_package(ModelPackageName=record["model_package_arn"])
     assert package["CustomerMetadataProperties"]["evaluation_job"] == training["name"]
+
+
+@pytest.mark.slow
+def test_each_injected_delay_is_at_its_cause(database, aws_connection, s3):
+    no_capacity_s, before_step = 8.0, 12
+    put_faults(
+        aws_connection,
+        {"what": "no_capacity", "job": "*-train-*", "duration_s": no_capacity_s},
+        {"what": "interrupt", "job": "*-train-*", "at": {"step": before_step}},
+    )
+    try:
+        dag_run, states = run(
+            database, use_spot_instances=True, max_steps=20, checkpoint_interval=5
+        )
+    finally:
+        put_faults(aws_connection)
+
+    assert states["train"] == "success"
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    told, continuity = record["goodput"], record["continuity"]
+    assert continuity["interruptions"] == 1
+    assert sum(told["seconds"].values()) == pytest.approx(told["wall_seconds"], rel=0.01)
+    assert told["seconds"]["waiting for capacity"] >= no_capacity_s
+    assert told["seconds"]["steps redone later"] == pytest.approx(
+        continuity["lost_work_seconds"], abs=0.5
+    )
+    assert told["seconds"]["starting"] >= continuity["startup_seconds"] * 0.9
+    training = next(each for each in record["tasks"] if each["task_id"] == "evaluate")
+    assert told["seconds"]["evaluating"] <= training["end"] - training["start"]
 
 
 @pytest.mark.slow
