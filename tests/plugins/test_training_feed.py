@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from trainyard_airflow.pages import training_feed
 from trainyard_airflow.pages.training_feed import Feeds, TrainingFeed, _LogReader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.plugins.conftest import TaskSurroundings
 
 pytestmark = pytest.mark.engine
@@ -24,6 +27,15 @@ print("trainyard start step=0 world_size=1 max_steps=2")
 print("trainyard step=1 loss=2.0")
 print("trainyard step=2 loss=1.0")
 """
+
+
+@contextmanager
+def calls(clients: AwsClients, service: str) -> Iterator[list[str]]:
+    """Yield the operations of a service that are asked for meanwhile."""
+    asked: list[str] = []
+    client = clients.client(service)
+    client.meta.events.register("before-call", lambda model, **_: asked.append(model.name))
+    yield asked
 
 
 def row(task: TaskSurroundings, **values: Any) -> RunRow:
@@ -116,7 +128,9 @@ def test_a_page_has_the_jobs_and_the_curve_of_a_run(
     assert reading.fault is None
     assert reading.events is not None
     assert [each[4] for each in reading.events.rows()[1]] == [{"loss": 2.0}, {"loss": 1.0}]
-    assert feed.read(row(task), clients) is reading, "asked again within a second"
+    with calls(clients, "sagemaker") as asked:
+        feed.read(row(task), clients)
+    assert asked == [], "an ended job is read once"
 
 
 def test_a_service_that_refuses_leaves_a_page_that_says_so(

@@ -1,4 +1,4 @@
-"""`TrainingFeed`: jobs and log of one run's tasks, read from AWS at most every second, however many people watch."""
+"""`TrainingFeed`: jobs and log of one run's tasks, read from AWS seldom, however many people watch."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SHORTEST_S = 1.0
-"""Between two readings of one run, whoever asks."""
-_LIST_EVERY_S = 10.0
+LOG_EVERY_S = 0.5
+"""Between two readings of one run's log, however many people look: GetLogEvents allows 25 calls a second."""
+_JOBS_EVERY_S = 3.0
+_LISTED_JOBS_EVERY_S = 10.0
 _MOST_LISTED = 20
 _STREAMS_EVERY_S = 10.0
 _RULES_EVERY_S = 5.0
@@ -138,12 +139,11 @@ class TrainingFeed:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._read_at = 0.0
+        self._read_at: dict[str, float] = {}
         self._ended: dict[str, dict[str, Any]] = {}
         self._logs: dict[str, _LogReader] = {}
         self._events = TrainingEvents()
         self._rules: dict[str, Mapping[str, Any]] = {}
-        self._rules_read_at = 0.0
         self._last = Reading(jobs={}, events=None, rules=())
 
     def read(self, run: RunRow, clients: AwsClients, *, jobs_only: bool = False) -> Reading:
@@ -158,22 +158,20 @@ class TrainingFeed:
         """
         with self._lock:
             now = time.time()
-            if now - self._read_at < (_LIST_EVERY_S if jobs_only else SHORTEST_S):
-                return self._last
-            fault, jobs = None, {**self._last.jobs}
+            fault, jobs = self._last.fault, {**self._last.jobs}
             try:
-                for task_id in run.jobs:
-                    jobs[task_id] = self._jobs(run, task_id, clients)
+                if self._is_due("jobs", _LISTED_JOBS_EVERY_S if jobs_only else _JOBS_EVERY_S, now):
+                    fault = None
+                    for task_id in run.jobs:
+                        jobs[task_id] = self._jobs(run, task_id, clients)
                 training = jobs.get(TaskId.TRAIN, ())
-                if not jobs_only:
+                if not jobs_only and self._is_due("log", LOG_EVERY_S, now):
                     self._read_log(training, clients, now=now)
-                if not jobs_only and now - self._rules_read_at >= _RULES_EVERY_S:
+                if not jobs_only and self._is_due("rules", _RULES_EVERY_S, now):
                     self._read_rules(run, training, clients)
-                    self._rules_read_at = now
             except FAULTS as error:
                 log.warning("The page of run %s is incomplete: %s", run.run_id, error)
                 fault = str(error)
-            self._read_at = now
             self._last = Reading(
                 jobs=jobs,
                 events=self._events if self._logs else None,
@@ -181,6 +179,13 @@ class TrainingFeed:
                 fault=fault,
             )
             return self._last
+
+    def _is_due(self, what: str, every_s: float, now: float) -> bool:
+        """Return whether something was not read for so long, and note that it is read now."""
+        if now - self._read_at.get(what, 0.0) < every_s:
+            return False
+        self._read_at[what] = now
+        return True
 
     def _jobs(self, run: RunRow, task_id: str, clients: AwsClients) -> list[Mapping[str, Any]]:
         kind = _KINDS.get(TaskId(task_id)) if task_id in set(TaskId) else None

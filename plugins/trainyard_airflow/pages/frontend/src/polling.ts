@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { Refusal } from "./api";
 
-const WAIT_MS = 1500;
+const WAIT_MS = 1000;
 const IDLE_MS = 15000;
 const MOST_MS = 30000;
 
