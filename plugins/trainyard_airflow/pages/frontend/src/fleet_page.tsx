@@ -6,6 +6,7 @@ import { airflowUrl, fetchFleet, reportUrl, runUrl, type FleetPage as Page, type
 import { duration, moment, number, setting, usd, words } from "./format";
 import { Card, Fault, Pill, Tile } from "./parts";
 import { usePolling } from "./polling";
+import { StopButton } from "./stop_button";
 import { compared, filtered, sorted, type Column } from "./table";
 
 const MOST_COMPARED = 10;
@@ -172,6 +173,7 @@ function Run({ row, isChosen, onChoose }: { row: FleetRow; isChosen: boolean; on
             </a>
           </>
         ) : null}
+        {row.is_over ? null : <StopButton runKey={row} />}
         {row.is_over && row.verdict !== "succeeded" && row.note ? <p class="why">{row.note}</p> : null}
       </td>
     </tr>

@@ -8,7 +8,6 @@ import {
   fetchLog,
   fetchRun,
   reportUrl,
-  stopRun,
   type FleetRow,
   type Job,
   type RunKey,
@@ -20,6 +19,7 @@ import { bytes, clock, duration, number, setting, usd, words } from "./format";
 import { Goodput } from "./goodput";
 import { Card, Fault, Pill, Tile } from "./parts";
 import { usePolling } from "./polling";
+import { StopButton } from "./stop_button";
 import { Timeline } from "./timeline";
 
 const COLORS: Record<string, string> = {
@@ -108,36 +108,6 @@ function Head({ page }: { page: Page }) {
       ) : null}
       {run.note ? <p class="note">{run.note}</p> : null}
     </div>
-  );
-}
-
-function StopButton({ runKey }: { runKey: RunKey }) {
-  const [state, setState] = useState<"idle" | "asked" | "sent" | string>("idle");
-  if (state === "sent") return <span class="hint">stopping…</span>;
-  if (state === "asked") {
-    return (
-      <span class="confirm">
-        Mark the run failed and stop its jobs?
-        <button
-          class="danger"
-          onClick={() =>
-            stopRun(runKey).then(
-              () => setState("sent"),
-              (error: Error) => setState(`not stopped: ${error.message}`),
-            )
-          }
-        >
-          Stop it
-        </button>
-        <button onClick={() => setState("idle")}>Go on</button>
-      </span>
-    );
-  }
-  return (
-    <>
-      {state === "idle" ? null : <span class="fault">{state}</span>}
-      <button onClick={() => setState("asked")}>Stop run</button>
-    </>
   );
 }
 
