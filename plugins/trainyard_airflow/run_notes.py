@@ -1,6 +1,8 @@
-"""Airflow's listener that puts a run's note beside it: how it ended and what it cost, in every list of runs.
+"""Airflow's listener at the end of a run: its note, and the state of one that was marked failed.
 
-A run that a rule stopped succeeds, as far as Airflow knows: without the note it looks like any other.
+A run that a rule stopped succeeds, as far as Airflow knows: without the note it looks like any other in a list of runs.
+A run that somebody marks failed while none of its tasks runs becomes a success: Airflow 3.3 skips the tasks that have
+not run, leaves the report to run as the teardown that it is, and finds no failed task afterwards.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
+from airflow.utils.state import DagRunState
 from sqlalchemy.orm import object_session
 
+from trainyard.runs.record import FAILED
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
@@ -23,8 +27,9 @@ log = logging.getLogger(__name__)
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Airflow's hook names them
-    """Note how the run ended."""
+    """Note how the run ended, and that it failed if its report says so."""
     note_end(dag_run)
+    fail_if_reported(dag_run)
 
 
 @hookimpl
@@ -48,6 +53,17 @@ def note_end(dag_run: Any) -> None:
             dag_run.note = note
     except Exception:
         log.exception("Run %s has no note", dag_run.run_id)
+
+
+def fail_if_reported(dag_run: Any) -> None:
+    """Mark a run failed whose report has the status `failed`; as `note_end` in the scheduler, and no error leaves it."""
+    try:
+        session = object_session(dag_run)
+        if session and _returned(session, dag_run).get("status") == FAILED:
+            log.warning("Run %s failed, as its report says", dag_run.run_id)
+            dag_run.set_state(DagRunState.FAILED)
+    except Exception:
+        log.exception("Run %s may be no success", dag_run.run_id)
 
 
 def _returned(session: Session, dag_run: Any) -> dict[str, Any]:

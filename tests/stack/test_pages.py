@@ -129,3 +129,20 @@ def test_the_fleet_page_lists_the_run_and_what_it_cost(
     assert "succeeded" in row.text
     assert "$" in row.text
     assert "test loss" in row.text
+
+
+@needs_browser
+def test_the_stop_button_ends_a_run_after_a_second_press(
+    stack: LiveStack, browser: WebDriver
+) -> None:
+    stack.api.set_paused(DAG_ID, paused=False)
+    run_id = stack.api.trigger(DAG_ID, conf=SMALL_RUN)
+    page = WebDriverWait(browser, EVENT_LIMIT_S)
+    open_page(browser, stack, f"/dags/{DAG_ID}/runs/{run_id}/plugin/trainyard_training")
+    page.until(condition.frame_to_be_available_and_switch_to_it((By.CSS_SELECTOR, "iframe")))
+
+    for label in ("Stop run", "Stop it"):
+        button = (By.XPATH, f"//button[text()='{label}']")
+        page.until(condition.element_to_be_clickable(button), f"no button {label}").click()
+
+    stack.wait(lambda: stack.api.run(DAG_ID, run_id)["state"] == "failed", "the run's end")

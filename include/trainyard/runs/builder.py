@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, total_usd
 from trainyard.runs.goodput import Start, goodput
 from trainyard.runs.record import (
+    FAILED,
     STOPPED_BY_RULE,
     SUCCEEDED,
     DatasetRecord,
@@ -235,7 +236,7 @@ def _status(
     verdict: Mapping[str, Any] | None,
 ) -> str:
     if failure is not None or any(task.state in _FAILED_STATES for task in tasks):
-        return "failed"
+        return FAILED
     if verdict is not None:
         return STOPPED_BY_RULE
     is_over = all(task.state in {"success", "skipped", "removed"} for task in tasks)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 FORMAT = "trainyard-run"
 STOPPED_BY_RULE = "stopped by a rule"
 SUCCEEDED = "succeeded"
+FAILED = "failed"
 VERSION = 1
 
 

@@ -41,6 +41,7 @@ _TASKS = (
     TaskId.EVALUATE,
     TaskId.REGISTER,
 )
+MARKED_FAILED = "the run was marked failed before all of its tasks had run"
 _METRICS_FILE = "metrics.jsonl"
 _MODEL_FILE = "model.tar.gz"
 _OUTPUT_FILE = "output.tar.gz"
@@ -176,7 +177,8 @@ class ReportOperator(ClosingReportOperator):
             tuning=search.document,
             ledger=None if ledger is None else ledger.to_dict(),
             verdict=training.get("verdict"),
-            failure=first_failure(list(facts.values())),
+            failure=first_failure(list(facts.values()))
+            or ({"what": MARKED_FAILED} if _was_marked_failed(context, facts) else None),
         )
 
     def _search(
@@ -279,6 +281,18 @@ class ReportOperator(ClosingReportOperator):
         for block in self.objects.blocks(uri):
             digest.update(block)
         return digest.hexdigest()
+
+
+def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool:
+    """Return whether somebody ended the run while none of its tasks ran: then the last task is skipped before this one.
+
+    So it is after a rule that ended the training, which is no failure of the run.
+    """
+    if not context["dag"].has_task(TaskId.OUTCOME):
+        return False
+    (outcome,) = gather(context, [TaskId.OUTCOME])
+    ended_by_rule = (facts[TaskId.TRAIN].result or {}).get("verdict")
+    return outcome.state == "skipped" and not ended_by_rule
 
 
 def _is_of_ours(result: Mapping[str, Any]) -> bool:

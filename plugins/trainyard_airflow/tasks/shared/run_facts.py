@@ -117,7 +117,9 @@ def first_failure(facts: Sequence[TaskFacts]) -> dict[str, Any] | None:
     """Return the failure that ended the run: the first failed task's error; None when none failed."""
     for each in facts:
         if each.state == "failed":
-            told = each.failure or {"what": "the task failed without leaving an error; see its log"}
+            told = each.failure or {
+                "what": "the task was marked failed, or its worker died; its log says which"
+            }
             log_tail = (each.failed_job or {}).get("log_tail")
             return {"task_id": each.task_id, **told, **({"log_tail": log_tail} if log_tail else {})}
     return None
