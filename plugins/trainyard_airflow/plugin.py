@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from airflow.plugins_manager import AirflowPlugin
@@ -15,9 +17,8 @@ if TYPE_CHECKING:
 
 async def pages(scope: Scope, receive: Receive, send: Send) -> None:
     """Serve the pages, an ASGI app; only the API server loads what they need."""
-    from trainyard_airflow.pages.app import app
-
-    await app(scope, receive, send)
+    module = await asyncio.to_thread(import_module, "trainyard_airflow.pages.app")
+    await module.app(scope, receive, send)
 
 
 class TrainyardPlugin(AirflowPlugin):

@@ -56,7 +56,7 @@ def note_end(dag_run: Any) -> None:
 
 
 def fail_if_reported(dag_run: Any) -> None:
-    """Mark a run failed whose report has the status `failed`; as `note_end` in the scheduler, and no error leaves it."""
+    """Mark a run failed whose report has the status `failed`; as with `note_end`, no error leaves it."""
     try:
         session = object_session(dag_run)
         if session and _returned(session, dag_run).get("status") == FAILED:

@@ -30,9 +30,7 @@ BEGUN = 1_795_000_000.0
 def run_row(number: int = 0, *, is_over: bool = False) -> RunRow:
     """Return a run whose tasks are at its training, or all done."""
     conf = {"model": "gpt", "max_steps": 10_000 + number, "instance_type": "ml.p4d.24xlarge"}
-    results: dict[str, Any] = {
-        "preflight": {"conf": {**conf, "instance_count": 2}, "plan": {"ceiling_usd": 120.0}}
-    }
+    results: dict[str, Any] = {"preflight": {"plan": {"ceiling_usd": 120.0}}}
     if is_over:
         report = {
             "status": "succeeded" if number % 5 else "stopped by a rule",
@@ -69,6 +67,7 @@ def run_row(number: int = 0, *, is_over: bool = False) -> RunRow:
         end=BEGUN + 4000 + number if is_over else None,
         note=None,
         tasks=tasks,
+        settings={**conf, "instance_count": 2},
         returned=results,
     )
 

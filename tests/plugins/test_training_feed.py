@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from trainyard.runs.live.facts import RunRow
-from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.pages import training_feed
-from trainyard_airflow.pages.training_feed import Feeds, TrainingFeed, _LogReader
+from trainyard_airflow.pages.training_feed import Clients, Feeds, LogReader, TrainingFeed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +31,10 @@ print("trainyard step=2 loss=1.0")
 
 
 @contextmanager
-def calls(clients: AwsClients, service: str) -> Iterator[list[str]]:
+def calls(clients: Clients, run: RunRow, service: str) -> Iterator[list[str]]:
     """Yield the operations of a service that are asked for meanwhile."""
     asked: list[str] = []
-    client = clients.client(service)
+    client = clients.of(run, "train").client(service)
     client.meta.events.register("before-call", lambda model, **_: asked.append(model.name))
     yield asked
 
@@ -48,14 +49,14 @@ def row(task: TaskSurroundings, **values: Any) -> RunRow:
         "start": time.time(),
         "end": None,
         "note": None,
-        "jobs": {"train": "named by the task"},
+        "jobs": {"train": "another-job"},
     }
     return RunRow(**{**members, **values})
 
 
 @pytest.fixture
-def clients(aws_connection: Any) -> AwsClients:
-    return AwsClients(ConnectionArguments())
+def clients(aws_connection: Any) -> Clients:
+    return Clients()
 
 
 @dataclass
@@ -65,10 +66,14 @@ class Logs:
     streams: dict[str, list[str]] = field(default_factory=dict)
     listings: int = 0
 
-    def describe_log_streams(self, *, logStreamNamePrefix: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+    def get_paginator(self, _: str) -> Logs:
+        return self
+
+    def paginate(self, *, logStreamNamePrefix: str, **_: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
         self.listings += 1
         names = [each for each in self.streams if each.startswith(logStreamNamePrefix)]
-        return {"logStreams": [{"logStreamName": each} for each in reversed(names)]}
+        for each in reversed(names):
+            yield {"logStreams": [{"logStreamName": each}]}
 
     def get_log_events(
         self,
@@ -86,20 +91,23 @@ class Logs:
 
 def test_each_line_of_all_starts_is_read_once_and_in_order() -> None:
     logs = Logs()
-    reader = _LogReader("job")
+    reader = LogReader("job")
 
-    def texts(now: float, *, is_over: bool = False) -> list[str]:
-        return [line.text for line in reader.new_lines(logs, now=now, is_over=is_over)]
+    def texts(now: float, *, ended_at: float | None = None) -> list[str]:
+        lines = reader.new_lines(logs, now=now, ended_at=ended_at)
+        return [line.text for line in lines]
 
     assert texts(0.0) == []
     logs.streams = {"job/algo-1-1700000001": ["1", "2", "3"], "job/algo-2-1700000001": ["other"]}
-    assert texts(1.0) == ["1", "2", "3"]
+    assert texts(11.0) == ["1", "2", "3"]
     logs.streams["job/algo-1-1700000001"].append("4")
     logs.streams["job/algo-1-1700000099"] = ["after the restart"]
-    assert texts(2.0) == ["4"], "streams are listed every ten seconds"
-    assert texts(20.0, is_over=True) == ["after the restart"]
+    assert texts(12.0) == ["4"], "streams are listed every ten seconds"
+    assert texts(13.0, ended_at=12.5) == ["after the restart"]
+    logs.streams["job/algo-1-1700000099"].append("late")
+    assert texts(99.0, ended_at=12.5) == ["late"]
     listed = logs.listings
-    assert texts(99.0, is_over=True) == []
+    assert texts(200.0, ended_at=12.5) == []
     assert logs.listings == listed, "the log of an ended job is whole"
 
 
@@ -108,13 +116,13 @@ def test_a_long_log_is_read_in_several_pages_and_no_later_stream_before_it(
 ) -> None:
     monkeypatch.setattr(training_feed, "_MOST_PAGES", 2)
     logs = Logs(streams={"job/algo-1-1": [str(each) for each in range(7)], "job/algo-1-2": ["b"]})
-    reader = _LogReader("job")
-    seen = [[line.text for line in reader.new_lines(logs, now=0.0, is_over=True)] for _ in range(3)]
+    reader = LogReader("job")
+    seen = [[line.text for line in reader.new_lines(logs, now=0.0)] for _ in range(3)]
     assert seen == [["0", "1", "2", "3"], ["4", "5", "6"], ["b"]]
 
 
 def test_a_page_has_the_jobs_and_the_curve_of_a_run(
-    clients: AwsClients, task: TaskSurroundings, script: Any
+    clients: Clients, task: TaskSurroundings, script: Any
 ) -> None:
     operator = TrainingJobOperator(task_id="train", spec=script(LINES), deferrable=False)
     operator.execute(task.context)
@@ -128,25 +136,64 @@ def test_a_page_has_the_jobs_and_the_curve_of_a_run(
     assert reading.fault is None
     assert reading.events is not None
     assert [each[4] for each in reading.events.rows()[1]] == [{"loss": 2.0}, {"loss": 1.0}]
-    with calls(clients, "sagemaker") as asked:
+    with calls(clients, row(task), "sagemaker") as asked:
         feed.read(row(task), clients)
     assert asked == [], "an ended job is read once"
 
 
-def test_a_service_that_refuses_leaves_a_page_that_says_so(
-    clients: AwsClients, task: TaskSurroundings, monkeypatch: pytest.MonkeyPatch
+def test_the_log_shows_no_secret_of_the_job(
+    clients: Clients, task: TaskSurroundings, script: Any
 ) -> None:
-    monkeypatch.setattr(training_feed, "job_name", lambda **_: "no/such name")
-    reading = TrainingFeed().read(row(task), clients)
-    assert reading.jobs == {}
-    assert reading.fault is not None
-    assert "no/such name" in reading.fault
+    spec = script(
+        "import os; print('it is', os.environ['SM_HPS'])",
+        hyperparameters={"db_password": "hunter22"},
+    )
+    operator = TrainingJobOperator(task_id="train", spec=spec, deferrable=False)
+    type(operator).execute.__wrapped__(operator, task.context)
+    events = TrainingFeed().read(row(task), clients).events
+    assert events is not None
+    texts = "\n".join(line.text for line in events.log_tail)
+    assert "it is" in texts
+    assert "hunter22" not in texts
 
 
-def test_a_wrong_connection_costs_the_list_no_row(
+def test_what_is_refused_is_said_and_hides_nothing_else(
     aws_connection: Any, task: TaskSurroundings
 ) -> None:
-    wrong = {"preflight": {"connection": {"aws_conn_id": "no_such_connection"}}}
-    assert (
-        Feeds().costs([row(task, returned=wrong), row(task, run_id="over", state="success")]) == {}
+    unknown = {"aws_conn_id": "no_such_connection"}
+    asked = row(
+        task,
+        jobs={"shard": "a", "train": "b"},
+        connections={"shard": unknown, "train": {"aws_conn_id": "aws_default"}},
     )
+    reading = TrainingFeed().read(asked, Clients())
+    assert reading.fault is not None
+    assert "no_such_connection" in reading.fault
+    assert reading.jobs == {"train": []}
+
+
+def test_the_cost_of_a_run_whose_jobs_are_hidden_is_not_known(
+    aws_connection: Any, task: TaskSurroundings
+) -> None:
+    hidden = {"train": {"aws_conn_id": "no_such_connection"}}
+    runs = [row(task, connections=hidden), row(task, run_id="over", state="success")]
+    assert Feeds().costs(runs) == {(task.dag_id, task.run_id): None}
+
+
+def test_findings_so_far_give_way_to_the_final_ones(
+    clients: Clients, task: TaskSurroundings
+) -> None:
+    s3 = clients.of(row(task), "train").client("s3")
+    bucket = clients.of(row(task), "train").bucket()
+    job = {
+        "name": task.run_id,
+        "started_at": 1.0,
+        "is_terminal": True,
+        "output_path": f"s3://{bucket}/out",
+    }
+    feed = TrainingFeed()
+    for name, worst in (("rules-so-far", "warning"), ("rules", "error")):
+        key = f"out/{task.run_id}/rule-output/{name}.json"
+        s3.put_object(Bucket=bucket, Key=key, Body=json.dumps({"worst": worst}).encode())
+        feed._read_rules([job], S3Objects(s3))
+        assert [each["worst"] for each in feed._rules.values()] == [worst]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from trainyard.runs.goodput import Cause, Goodput, Start, goodput
+from trainyard.runs.goodput import Cause, Goodput, TrainingSpan, goodput
 
 
 def task(task_id: str, start: float, end: float | None) -> dict[str, Any]:
@@ -40,7 +40,10 @@ TRAINING = job(
     ("Uploading", 300, 310),
     ended_at=310,
 )
-STARTS = (Start(job="train", at=65, lost_from=140, lost_until=160), Start(job="train", at=215))
+STARTS = (
+    TrainingSpan(job="train", at=65, lost_from=140, lost_until=160),
+    TrainingSpan(job="train", at=215),
+)
 TASKS = (
     task("preflight", 0, 10),
     task("shard", 12, 28),
@@ -98,6 +101,18 @@ def test_a_run_without_a_task_was_in_airflow() -> None:
     assert found.to_dict() == {"wall_seconds": 4, "share": 0.0, "seconds": {"in Airflow": 4}}
 
 
+def test_a_search_is_searching_all_the_time() -> None:
+    search = {"task_id": "tune", "name": "s", "kind": "tuning", "created_at": 5, "ended_at": 90}
+    found = goodput(begun_at=0, ended_at=100, tasks=[task("tune", 2, 95)], jobs=[search], starts=())
+    assert known(found) == {"searching": 93, "in Airflow": 7}
+
+
+def test_a_start_that_the_hosts_clock_puts_before_the_status_is_its_start() -> None:
+    early = (TrainingSpan(job="train", at=59.9), TrainingSpan(job="train", at=204.9))
+    found = goodput(begun_at=0, ended_at=310, tasks=(), jobs=(TRAINING,), starts=early)
+    assert known(found)["stepping"] == 100 + 95
+
+
 MOMENT = st.floats(0, 1000)
 STATUS = st.sampled_from(
     ["Starting", "Downloading", "Training", "Interrupted", "Uploading", "Stopping"]
@@ -127,7 +142,7 @@ def test_the_causes_add_up_to_the_wall_time(
         ended_at=100.0 + end,
         tasks=[task(*each) for each in tasks],
         jobs=[job("train", *statuses)],
-        starts=[Start(job="train", at=a, lost_from=b, lost_until=c) for a, b, c in starts],
+        starts=[TrainingSpan(job="train", at=a, lost_from=b, lost_until=c) for a, b, c in starts],
         stall_seconds=stall,
         data_wait_share=share,
     )

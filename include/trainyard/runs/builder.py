@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, total_usd
-from trainyard.runs.goodput import Start, goodput
+from trainyard.runs.goodput import TrainingSpan, goodput
 from trainyard.runs.record import (
     FAILED,
     STOPPED_BY_RULE,
@@ -216,13 +216,13 @@ def _goodput(
     ).to_dict()
 
 
-def _starts(continuity: Mapping[str, Any]) -> Iterator[Start]:
+def _starts(continuity: Mapping[str, Any]) -> Iterator[TrainingSpan]:
     for each in continuity.get("attempts", ()):
         if each["started_at"] is None:
             continue
         ended_at, lost = each["ended_at"], each["lost_work_seconds"]
         is_lost = bool(ended_at and lost)
-        yield Start(
+        yield TrainingSpan(
             job=each["job"],
             at=each["started_at"],
             lost_from=ended_at - lost if is_lost else None,

@@ -1,7 +1,7 @@
 """Goodput of a run: its wall time by cause, and the share in which the model learned.
 
-Every moment between the run's start and its end has one cause, so the causes add up to the wall time. Where several
-things happened at once, such as rules beside the training, the training comes first.
+Every moment between the run's start and its end has one cause, so the causes add up to the wall time. If several things
+happened at once, such as rules beside the training, the training comes first.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """One start of the training processes.
+class TrainingSpan:
+    """One start of the training processes, to its end.
 
     Attributes:
         job: the training job.
@@ -79,7 +79,7 @@ def goodput(
     ended_at: float,
     tasks: Iterable[Mapping[str, Any]],
     jobs: Iterable[Mapping[str, Any]],
-    starts: Sequence[Start],
+    starts: Sequence[TrainingSpan],
     stall_seconds: float = 0.0,
     data_wait_share: float = 0.0,
 ) -> Goodput:
@@ -123,7 +123,9 @@ class _Span:
 
 _OF_TASKS = {
     TaskId.SHARD: Cause.DATA,
+    TaskId.PREPARE: Cause.DATA,
     TaskId.TUNE: Cause.SEARCHING,
+    TaskId.SEARCH: Cause.SEARCHING,
     TaskId.EVALUATE: Cause.EVALUATING,
 }
 _TASK, _JOB, _TRAINING, _LOST = range(4)
@@ -137,10 +139,13 @@ def _task_spans(task: Mapping[str, Any], now: float) -> Iterator[_Span]:
         yield _Span(task["start"], task["end"] or now, cause, _TASK)
 
 
-def _job_spans(job: Mapping[str, Any], starts: Sequence[Start], now: float) -> Iterator[_Span]:
+def _job_spans(
+    job: Mapping[str, Any], starts: Sequence[TrainingSpan], now: float
+) -> Iterator[_Span]:
     until = job.get("ended_at") or now
     is_training = job["task_id"] == TaskId.TRAIN
     own = sorted(each.at for each in starts if each.job == job["name"])
+    known_until = 0.0
     for status, begin, end in _statuses(job, until):
         if status in WAITING_STATUSES:
             yield _Span(begin, end, Cause.CAPACITY, _JOB)
@@ -151,25 +156,32 @@ def _job_spans(job: Mapping[str, Any], starts: Sequence[Start], now: float) -> I
         elif status in _FINISHING:
             yield _Span(begin, end, Cause.FINISHING, _JOB)
         else:
-            began = next((each for each in own if begin <= each <= end), end if own else begin)
-            yield _Span(begin, began, Cause.STARTING, _JOB)
-            yield _Span(began, end, Cause.STEPPING, _TRAINING)
+            # The host's clock, which a start is told by, may be a little before the service's.
+            began = next(
+                (each for each in own if known_until <= each <= end), end if own else begin
+            )
+            yield _Span(begin, max(begin, began), Cause.STARTING, _JOB)
+            yield _Span(max(begin, began), end, Cause.STEPPING, _TRAINING)
+        known_until = begin if status in _STARTING else end
 
 
 def _statuses(job: Mapping[str, Any], until: float) -> Iterator[tuple[str, float, float]]:
-    """Yield a job's statuses with their begin and end; of a processing job, which has none, waiting and work."""
+    """Yield a job's statuses with their begin and end; of a processing job, which has none, waiting and work.
+
+    A search has neither: its task accounts for it.
+    """
     if job.get("transitions"):
         for each in job["transitions"]:
             yield str(each["status"]), each["start"], each["end"] or until
         return
     created, started = job.get("created_at"), job.get("started_at")
-    if created is not None:
+    if created is not None and job.get("kind") not in {"tuning", "automl"}:
         yield "Starting", created, started or until
     if started is not None:
         yield "Processing", started, until
 
 
-def _lost_spans(start: Start) -> Iterator[_Span]:
+def _lost_spans(start: TrainingSpan) -> Iterator[_Span]:
     if start.lost_from is not None and start.lost_until is not None:
         yield _Span(start.lost_from, start.lost_until, Cause.REDONE, _LOST)
 

@@ -35,18 +35,34 @@ class SageMakerJobs:
         self._client = clients.client("sagemaker")
         self._api = JOB_APIS[kind]
 
+    @property
+    def longest_name(self) -> int:
+        """Characters that a job's name may have."""
+        return self._api.longest_name
+
     def describe(self, name: str) -> JobSnapshot | None:
         """Return the job as it is now; None when there is no such job.
 
         Raises:
             TrainingRunError: the service refused (access, throttling, ...).
         """
+        answer = self.description(name)
+        return None if answer is None else masked_snapshot(answer)
+
+    def description(self, name: str) -> Mapping[str, Any] | None:
+        """Return Describe's answer about the job, secrets included; None when there is no such job.
+
+        Raises:
+            TrainingRunError: as `describe`.
+        """
         call = partial(
             getattr(self._client, f"describe_{self._api.method}{self._api.version}"),
             **{self._api.name_key: name},
         )
-        answer = answer_or_none(call, where=f"job {name}", is_absent=is_unknown_job)
-        return None if answer is None else masked_snapshot(answer)
+        found: Mapping[str, Any] | None = answer_or_none(
+            call, where=f"job {name}", is_absent=is_unknown_job
+        )
+        return found
 
     def create(self, request: Mapping[str, Any]) -> str:
         """Create the job and return its ARN.

@@ -28,7 +28,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def redacted(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request as it may be logged: no environment value, no value under a secret-like name."""
+    """Return a request or a conf as it may be shown: no environment value, no value under a secret-like name."""
     return {key: _redacted(key, value) for key, value in request.items()}
 
 
@@ -114,7 +114,7 @@ def _without_json(text: str) -> str:
 
 
 def _redacted(key: str, value: Any) -> Any:
-    if key == "Environment" and isinstance(value, Mapping):
+    if key.lower() == "environment" and isinstance(value, Mapping):
         return dict.fromkeys(value, MASK)
     if isinstance(value, Mapping):
         return {name: _redacted(str(name), each) for name, each in value.items()}

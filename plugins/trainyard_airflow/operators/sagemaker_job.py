@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from trainyard_airflow.triggers.follow import Followed
 
 JOB_XCOM_KEY = "job_name"
+JOB_CONNECTION_XCOM_KEY = "job_connection"
 FAILED_JOB_XCOM_KEY = "failed_job"
 
 _SHORTEST_DEFERRAL_S = 2.0
@@ -407,8 +408,11 @@ class _AirflowTask:
         self._jobs = jobs
 
     def name_job(self, job_name: str) -> None:
-        """Push the job's name."""
+        """Push the job's name, and its connection for the pages in Airflow's UI."""
         self._ti.xcom_push(key=JOB_XCOM_KEY, value=job_name)
+        connection = self._operator.connection
+        value = {"aws_conn_id": connection.aws_conn_id, "region_name": connection.region_name}
+        self._ti.xcom_push(key=JOB_CONNECTION_XCOM_KEY, value=value)
 
     def link_job(self, job_name: str, *, output: str | None) -> None:
         """Push the addresses of the job's pages."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import logging
+import json
 from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
-from trainyard.runs.live.facts import RunRow, TaskRow
+from trainyard.runs.live.facts import RunRow, TaskRow, mapping
 from trainyard.task_ids import TaskId
+from trainyard_airflow.hooks.redaction import redacted
 from trainyard_airflow.links import LINKS_XCOM_KEY
-from trainyard_airflow.operators.sagemaker_job import FAILED_JOB_XCOM_KEY, JOB_XCOM_KEY
+from trainyard_airflow.operators.sagemaker_job import JOB_CONNECTION_XCOM_KEY, JOB_XCOM_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,37 +21,42 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-log = logging.getLogger(__name__)
-
-TAG = "trainyard"
+TAG, NO_TRAINING_TAGS = "trainyard", ("clean-up", "planning")
 RESULT_KEY = "return_value"
+_JSON_BEGINS = frozenset('{["')
 _LIST_TASKS = (TaskId.PREFLIGHT, TaskId.REPORT)
 
 
 def read_run(session: Session, *, dag_id: str, run_id: str) -> RunRow | None:
-    """Return a run with the results of all its tasks; None if there is no such run."""
-    from airflow.models.dagrun import DagRun  # noqa: TID251  # the API server has the database
+    """Return a run of a DAG tagged `trainyard` with the results of its tasks; None if there is no such run."""
+    from airflow.models.dag import DagTag  # noqa: TID251  # the API server has the database
+    from airflow.models.dagrun import DagRun  # noqa: TID251
 
-    run = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
+    tagged = select(DagTag.dag_id).where(DagTag.name == TAG)
+    run = session.scalar(
+        select(DagRun).where(
+            DagRun.dag_id == dag_id, DagRun.run_id == run_id, DagRun.dag_id.in_(tagged)
+        )
+    )
     if run is None:
         return None
     return next(iter(_rows(session, [run], result_tasks=None)))
 
 
 def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list[RunRow]:
-    """Return the newest runs of the DAGs tagged `trainyard` among `dag_ids`, newest first.
+    """Return the newest runs of the training DAGs among `dag_ids`, newest first.
 
-    Of results they have preflight's and the report's.
+    These are tagged `trainyard`, and neither `clean-up` nor `planning`. Of results they have preflight's and the
+    report's.
     """
     from airflow.models.dag import DagTag  # noqa: TID251  # as above
     from airflow.models.dagrun import DagRun  # noqa: TID251
 
     tagged = select(DagTag.dag_id).where(DagTag.name == TAG)
+    others = select(DagTag.dag_id).where(DagTag.name.in_(NO_TRAINING_TAGS))
+    readable = set(session.scalars(tagged.where(DagTag.dag_id.not_in(others)))) & set(dag_ids)
     query = (
-        select(DagRun)
-        .where(DagRun.dag_id.in_(tagged), DagRun.dag_id.in_(dag_ids))
-        .order_by(DagRun.id.desc())
-        .limit(limit)
+        select(DagRun).where(DagRun.dag_id.in_(readable)).order_by(DagRun.id.desc()).limit(limit)
     )
     return _rows(session, list(session.scalars(query)), result_tasks=_LIST_TASKS)
 
@@ -73,11 +80,14 @@ def _rows(
             end=_epoch(run.end_date),
             note=notes.get(run.id),
             is_paused=run.dag_id in paused,
-            conf=run.conf or {},
+            settings=redacted(
+                mapping(left[run.id][RESULT_KEY].get(TaskId.PREFLIGHT, {}).get("conf"))
+                or mapping(run.conf)
+            ),
             tasks=tuple(tasks[run.dag_id, run.run_id]),
             returned=left[run.id][RESULT_KEY],
             jobs=left[run.id][JOB_XCOM_KEY],
-            failed_jobs=left[run.id][FAILED_JOB_XCOM_KEY],
+            connections=left[run.id][JOB_CONNECTION_XCOM_KEY],
             links=left[run.id][LINKS_XCOM_KEY],
         )
         for run in runs
@@ -139,28 +149,25 @@ def _left(
     from airflow.models.xcom import XComModel  # noqa: TID251  # as above
 
     found: dict[int, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
-    keys = (RESULT_KEY, JOB_XCOM_KEY, FAILED_JOB_XCOM_KEY, LINKS_XCOM_KEY)
+    keys = (RESULT_KEY, JOB_XCOM_KEY, JOB_CONNECTION_XCOM_KEY, LINKS_XCOM_KEY)
     query = select(XComModel.dag_run_id, XComModel.key, XComModel.task_id, XComModel.value).where(
         XComModel.dag_run_id.in_(ids), XComModel.key.in_(keys), XComModel.map_index == -1
     )
     if result_tasks is not None:
         query = query.where((XComModel.key != RESULT_KEY) | XComModel.task_id.in_([*result_tasks]))
     for row in session.execute(query):
-        value = _value(row)
+        value = _unwrapped(_decoded(row.value))
         if isinstance(value, str if row.key == JOB_XCOM_KEY else dict):
             found[row.dag_run_id][row.key][row.task_id] = value
     return found
 
 
-def _value(row: Any) -> Any:
-    """Return what an XCom holds; None if it cannot be read, such as one of a class that is gone."""
-    from airflow.models.xcom import XComModel  # noqa: TID251  # as above
-
-    try:
-        return _unwrapped(XComModel.deserialize_value(row))
-    except Exception as error:  # noqa: BLE001  # any task of the user may have written it
-        log.warning("The result %s of task %s cannot be read: %s", row.key, row.task_id, error)
-        return None
+def _decoded(value: Any) -> Any:
+    """Return a stored value; some ways to push one store the text of its JSON."""
+    if isinstance(value, str) and value[:1] in _JSON_BEGINS:
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
 
 
 def _unwrapped(value: Any) -> Any:

@@ -12,23 +12,23 @@ from typing import Annotated, Any
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.common.db.common import SessionDep  # noqa: TC002  # FastAPI reads it
 from airflow.api_fastapi.core_api.security import (
-    GetUserDep,  # as above
+    GetUserDep,  # FastAPI reads it
     requires_access_dag,
 )
+from airflow.utils.session import create_session
 from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from trainyard.errors import TrainingRunError
-from trainyard.runs.live.facts import RunRow
+from trainyard.runs.live.facts import RunRow, mapping
 from trainyard.runs.live.fleet import fleet_page
 from trainyard.runs.live.run_page import run_page
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.pages.airflow_runs import list_runs, read_run
-from trainyard_airflow.pages.training_feed import FAULTS, Feeds, Reading
+from trainyard_airflow.pages.training_feed import FAULTS, Feeds
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 MOST_RUNS = 500
 _STATIC = Path(__file__).with_name("static")
@@ -43,15 +43,16 @@ _may_read_run = Depends(requires_access_dag(method="GET", access_entity=DagAcces
 _may_read_logs = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.TASK_LOGS))
 
 
-def _run(dag_id: str, run_id: str, session: SessionDep) -> RunRow:
-    """Return the run that a request asks for.
+def _run(dag_id: str, run_id: str) -> RunRow:
+    """Return the run that a request asks for; no database connection is held while AWS is asked afterwards.
 
     Raises:
-        HTTPException: 404, there is no such run.
+        HTTPException: 404, there is no such run of a DAG tagged `trainyard`.
     """
-    run = read_run(session, dag_id=dag_id, run_id=run_id)
+    with create_session() as session:
+        run = read_run(session, dag_id=dag_id, run_id=run_id)
     if run is None:
-        raise HTTPException(404, f"DAG {dag_id} has no run {run_id}")
+        raise HTTPException(404, f"DAG {dag_id} has no run {run_id}, or not the tag trainyard")
     return run
 
 
@@ -72,44 +73,30 @@ def run_data(
     stride: Annotated[int, Query(ge=1)] = 1,
 ) -> dict[str, Any]:
     """Return a run's page as data, with the points of its curve that come after the index `after`."""
-    reading = _reading(run)
-    is_reset, rows = (
-        reading.events.rows(after=after, stride=stride) if reading.events else (after >= 0, [])
-    )
-    return {
-        **run_page(
-            run,
-            jobs=reading.jobs,
-            events=reading.events,
-            rules=reading.rules,
-            now=time.time(),
-        ),
-        "curve": {
-            "is_reset": is_reset,
-            "stride": reading.events.stride if reading.events else 1,
-            "rows": rows,
-        },
-        "fault": reading.fault,
-    }
+    reading = _feeds.read(run)
+    events = reading.events
+    is_reset, rows = events.rows(after=after, stride=stride) if events else (False, [])
+    data = run_page(run, jobs=reading.jobs, events=events, rules=reading.rules, now=time.time())
+    curve = {"is_reset": is_reset, "stride": events.stride if events else stride, "rows": rows}
+    return {**data, "curve": curve, "fault": reading.fault}
 
 
 @app.get("/api/log", dependencies=[_may_read_logs])
 def run_log(run: RunDep) -> dict[str, Any]:
-    """Return the last lines that the first host of a run's training printed."""
-    events = _reading(run).events
+    """Return the last lines that the first host of a run's training printed, without the job's secrets."""
+    events = _feeds.read(run).events
     lines = [] if events is None else list(events.log_tail)
     return {"lines": [{"time": each.time_ms / 1000, "text": each.text} for each in lines]}
 
 
-@app.get("/api/fleet")
+@app.get("/api/fleet", dependencies=[_may_read_run])
 def fleet_data(
-    session: SessionDep,
-    user: GetUserDep,
-    limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = MOST_RUNS,
+    user: GetUserDep, limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = MOST_RUNS
 ) -> dict[str, Any]:
     """Return the newest runs of all DAGs that the user may see."""
     dag_ids = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-    runs = list_runs(session, dag_ids=dag_ids, limit=limit)
+    with create_session() as session:
+        runs = list_runs(session, dag_ids=dag_ids, limit=limit)
     return fleet_page(runs, costs=_feeds.costs(runs), now=time.time())
 
 
@@ -120,24 +107,34 @@ def report_file(run: RunDep, name: str) -> Response:
     Raises:
         HTTPException: 404, the run has no such file; 502, S3 refuses it or does not answer.
     """
-    report = run.result(TaskId.REPORT).get("report_html")
-    if not report or name not in _REPORT_FILES:
+    address = _report_address(run, name)
+    if address is None:
         raise HTTPException(404, f"run {run.run_id} has no {name}")
-    address = f"{str(report).rpartition('/')[0]}/{name}"
     try:
-        content = S3Objects(_feeds.clients(run).client("s3")).read(address)
+        objects = S3Objects(_feeds.clients.of(run, TaskId.TRAIN).client("s3"))
+        content = objects.read(address) if objects.exists(address) else None
     except FAULTS as error:
         raise HTTPException(502, f"{address} cannot be read: {error}") from error
+    if content is None:
+        raise HTTPException(404, f"there is no {address}")
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     return Response(content, media_type=kind, headers=_REPORT_HEADERS)
 
 
-def _reading(run: RunRow) -> Reading:
-    """Return the state of a run's jobs; only a fault if its connection is wrong."""
-    try:
-        return _feeds.read(run)
-    except TrainingRunError as error:
-        return Reading(jobs={}, events=None, rules=(), fault=str(error))
+def _report_address(run: RunRow, name: str) -> str | None:
+    """Return where a file of the run's report is: below the run's own folder, whatever a task returned."""
+    paths = mapping(run.result(TaskId.PREFLIGHT).get("paths"))
+    if name not in _REPORT_FILES or not {"bucket", "prefix"} <= paths.keys():
+        return None
+    deployment = paths.get("deployment")
+    own = RunPaths(
+        bucket=str(paths["bucket"]),
+        prefix=str(paths["prefix"]),
+        deployment=None if deployment is None else str(deployment),
+        dag_id=run.dag_id,
+        run_id=run.run_id,
+    )
+    return f"{own.report}/{name}"
 
 
 app.mount("/", StaticFiles(directory=_STATIC), name="static")

@@ -1,4 +1,4 @@
-"""`TrainingFeed`: jobs and log of one run's tasks, read from AWS seldom, however many people watch."""
+"""`TrainingFeed`: jobs and log of one run's tasks, read from AWS seldom, however many people look at its page."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import json
 import logging
 import time
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainyard.errors import TrainingRunError
+from trainyard.errors import Finding, SpecError, TrainingRunError
 from trainyard.runs.continuity.log_lines import LogLine
 from trainyard.runs.live.accrual import accrued_usd
 from trainyard.runs.live.training_events import TrainingEvents
@@ -23,28 +26,29 @@ from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.hooks.redaction import description_secrets, masked, masked_snapshot
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.triggers.rule_findings import DOCUMENT_NAME, LIVE_NAME, document_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from trainyard.runs.live.facts import RunRow
-    from trainyard.sagemaker_api.snapshot import JobSnapshot
 
 log = logging.getLogger(__name__)
 
-LOG_EVERY_S = 0.5
-"""Between two readings of one run's log, however many people look: GetLogEvents allows 25 calls a second."""
+_LOG_EVERY_S = 1.0
 _JOBS_EVERY_S = 3.0
 _LISTED_JOBS_EVERY_S = 10.0
-_MOST_LISTED = 20
-_STREAMS_EVERY_S = 10.0
 _RULES_EVERY_S = 5.0
+_STREAMS_EVERY_S = 10.0
 _MOST_PAGES = 20  # of a log in one reading: 10,000 lines each at most
 _MOST_ATTEMPTS = 50
-_MOST_FEEDS = 64
+_MOST_LISTED, _LISTED_WITHIN_S = 20, 3.0
+_MOST_FEEDS, _FEEDS_LIVE_S = 16, 600.0
 _CLIENTS_LIVE_S = 600.0
+_LATE_LINES_S = 60.0
+"""CloudWatch delivers the last lines of a job some time after its end."""
 _KINDS = {
     TaskId.SHARD: JobKind.PROCESSING,
     TaskId.TUNE: JobKind.TUNING,
@@ -52,23 +56,37 @@ _KINDS = {
     TaskId.EVALUATE: JobKind.PROCESSING,
     TaskId.SEARCH: JobKind.AUTOML,
 }
+# A page asks again by itself; a thread of the API server must not wait for long.
+_IMPATIENT = {
+    "connect_timeout": 3,
+    "read_timeout": 10,
+    "retries": {"mode": "standard", "total_max_attempts": 2},
+}
 FAULTS = (TrainingRunError, BotoCoreError, ClientError)
 
 
 @dataclass(slots=True)
-class _LogReader:
+class LogReader:
     """Reading positions in the log of one job's first host, which has the lines of rank 0.
 
-    Every start of a host opens another stream.
+    Every start of a host opens another stream; earlier ones get no more lines then.
     """
 
     job: str
     tokens: OrderedDict[str, str | None] = field(default_factory=OrderedDict)
-    listed_at: float = 0.0
+    listed_at: float | None = None
+    num_done: int = 0
     is_whole: bool = False
 
-    def new_lines(self, logs: Any, *, now: float, is_over: bool) -> Iterator[LogLine]:
+    def new_lines(
+        self, logs: Any, *, now: float, ended_at: float | None = None
+    ) -> Iterator[LogLine]:
         """Yield the lines that are new since the last call.
+
+        Args:
+            logs: a boto3 client of CloudWatch Logs.
+            now: epoch seconds.
+            ended_at: the job's end; None while it runs.
 
         Raises:
             ClientError: the service refuses.
@@ -76,49 +94,55 @@ class _LogReader:
         """
         if self.is_whole:
             return
-        if is_over or not self.tokens or now - self.listed_at >= _STREAMS_EVERY_S:
+        if self.listed_at is None or now - self.listed_at >= _STREAMS_EVERY_S or ended_at:
             self._list(logs)
             self.listed_at = now
         is_behind = False
-        for stream in self.tokens:
-            is_behind = False
-            for _ in range(_MOST_PAGES):
-                token = self.tokens[stream]
-                page = logs.get_log_events(
-                    logGroupName=JOB_APIS[JobKind.TRAINING].log_group,
-                    logStreamName=stream,
-                    startFromHead=True,
-                    **({"nextToken": token} if token else {}),
-                )
-                for event in page["events"]:
-                    text = str(event["message"]).rstrip("\r\n")
-                    yield LogLine(
-                        job=self.job, stream=stream, time_ms=int(event["timestamp"]), text=text
-                    )
-                self.tokens[stream] = page["nextForwardToken"]
-                is_behind = page["nextForwardToken"] != token
-                if not is_behind:
-                    break
+        for place, stream in list(enumerate(self.tokens))[self.num_done :]:
+            is_behind = yield from self._read(logs, stream)
             if is_behind:  # a later stream comes after this one
                 break
-        self.is_whole = is_over and not is_behind
+            self.num_done = min(place + 1, len(self.tokens) - 1)
+        is_settled = ended_at is not None and now - ended_at >= _LATE_LINES_S
+        self.is_whole = is_settled and not is_behind
+
+    def _read(self, logs: Any, stream: str) -> Generator[LogLine, None, bool]:
+        """Yield the new lines of a stream; return whether there are more of them."""
+        for _ in range(_MOST_PAGES):
+            token = self.tokens[stream]
+            page = logs.get_log_events(
+                logGroupName=JOB_APIS[JobKind.TRAINING].log_group,
+                logStreamName=stream,
+                startFromHead=True,
+                **({"nextToken": token} if token else {}),
+            )
+            self.tokens[stream] = page["nextForwardToken"]
+            for event in page["events"]:
+                text = str(event["message"]).rstrip("\r\n")
+                yield LogLine(
+                    job=self.job, stream=stream, time_ms=int(event["timestamp"]), text=text
+                )
+            if not page["events"] or page["nextForwardToken"] == token:
+                return False
+        return True
 
     def _list(self, logs: Any) -> None:
+        pages = logs.get_paginator("describe_log_streams").paginate(
+            logGroupName=JOB_APIS[JobKind.TRAINING].log_group,
+            logStreamNamePrefix=f"{self.job}/algo-1-",
+        )
         try:
-            streams = logs.describe_log_streams(
-                logGroupName=JOB_APIS[JobKind.TRAINING].log_group,
-                logStreamNamePrefix=f"{self.job}/algo-1-",
-            )["logStreams"]
+            found = [each["logStreamName"] for page in pages for each in page["logStreams"]]
         except ClientError as error:
             if code_and_message(error)[0] != "ResourceNotFoundException":  # no job has logged yet
                 raise
             return
-        for each in sorted(streams, key=lambda each: each["logStreamName"]):
-            self.tokens.setdefault(each["logStreamName"], None)
+        for each in sorted(found):
+            self.tokens.setdefault(each, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class RunReading:
     """State of a run's jobs at one moment.
 
     Attributes:
@@ -128,57 +152,89 @@ class Reading:
         fault: why something is missing; None if nothing is.
     """
 
-    jobs: Mapping[str, Sequence[Mapping[str, Any]]]
-    events: TrainingEvents | None
-    rules: tuple[Mapping[str, Any], ...]
+    jobs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    events: TrainingEvents | None = None
+    rules: tuple[Mapping[str, Any], ...] = ()
     fault: str | None = None
 
 
+@dataclass(slots=True)
+class _KnownJob:
+    """A job as it was described last, and the secrets that its log may show."""
+
+    snapshot: dict[str, Any]
+    secrets: tuple[str, ...]
+
+
 class TrainingFeed:
-    """Reads one run's jobs; what has ended is read once."""
+    """Reads one run's jobs; what has ended is read once. One thread reads at a time, the others get what it left."""
 
     def __init__(self) -> None:
+        self.used_at = time.monotonic()
         self._lock = Lock()
         self._read_at: dict[str, float] = {}
-        self._ended: dict[str, dict[str, Any]] = {}
-        self._logs: dict[str, _LogReader] = {}
+        self._known: dict[str, _KnownJob] = {}
+        self._logs: dict[str, LogReader] = {}
         self._events = TrainingEvents()
         self._rules: dict[str, Mapping[str, Any]] = {}
-        self._last = Reading(jobs={}, events=None, rules=())
+        self._final_rules: set[str] = set()
+        self._faults: dict[str, str] = {}
+        self._last = RunReading()
 
-    def read(self, run: RunRow, clients: AwsClients, *, jobs_only: bool = False) -> Reading:
-        """Return the run's jobs as they are now.
+    def read(self, run: RunRow, clients: Clients, *, jobs_only: bool = False) -> RunReading:
+        """Return the run's jobs as they are now, or as another thread that is reading them left them.
 
         What AWS refuses, or does not answer, is missing; `fault` says why.
 
         Args:
             run: what Airflow knows.
-            clients: of the run's connection.
+            clients: of the connections of the run's tasks.
             jobs_only: leave log and rules as they were; then a reading may be ten seconds old.
         """
-        with self._lock:
+        self.used_at = time.monotonic()
+        if not self._lock.acquire(blocking=False):
+            return self._last
+        try:
             now = time.time()
-            fault, jobs = self._last.fault, {**self._last.jobs}
-            try:
-                if self._is_due("jobs", _LISTED_JOBS_EVERY_S if jobs_only else _JOBS_EVERY_S, now):
-                    fault = None
-                    for task_id in run.jobs:
-                        jobs[task_id] = self._jobs(run, task_id, clients)
-                training = jobs.get(TaskId.TRAIN, ())
-                if not jobs_only and self._is_due("log", LOG_EVERY_S, now):
-                    self._read_log(training, clients, now=now)
-                if not jobs_only and self._is_due("rules", _RULES_EVERY_S, now):
-                    self._read_rules(run, training, clients)
-            except FAULTS as error:
-                log.warning("The page of run %s is incomplete: %s", run.run_id, error)
-                fault = str(error)
-            self._last = Reading(
+            jobs = {**self._last.jobs}
+            if self._is_due("jobs", _LISTED_JOBS_EVERY_S if jobs_only else _JOBS_EVERY_S, now):
+                for task_id in run.jobs:
+                    with self._noting(f"jobs of {task_id}"):
+                        jobs[task_id] = self._jobs(run, task_id, clients.of(run, task_id))
+            training = jobs.get(TaskId.TRAIN, ())
+            if training and not jobs_only:
+                self._read_training(run, training, clients, now=now)
+            self._last = RunReading(
                 jobs=jobs,
                 events=self._events if self._logs else None,
                 rules=tuple(self._rules.values()),
-                fault=fault,
+                fault="; ".join(self._faults.values()) or None,
             )
             return self._last
+        finally:
+            self._lock.release()
+
+    def _read_training(
+        self, run: RunRow, training: Sequence[Mapping[str, Any]], clients: Clients, *, now: float
+    ) -> None:
+        if self._is_due("log", _LOG_EVERY_S, now):
+            with self._noting("the log"):
+                self._read_log(training, clients.of(run, TaskId.TRAIN).client("logs"), now=now)
+        if self._is_due("rules", _RULES_EVERY_S, now):
+            with self._noting("the rules' findings"):
+                objects = S3Objects(clients.of(run, TaskId.TRAIN).client("s3"))
+                self._read_rules(training, objects)
+
+    @contextmanager
+    def _noting(self, part: str) -> Iterator[None]:
+        """Note why a part cannot be read, until it can."""
+        try:
+            yield
+        except (*FAULTS, ValueError) as error:
+            log.warning("A page lacks %s: %s", part, error)
+            self._faults[part] = f"{part}: {error}"
+        else:
+            self._faults.pop(part, None)
 
     def _is_due(self, what: str, every_s: float, now: float) -> bool:
         """Return whether something was not read for so long, and note that it is read now."""
@@ -188,91 +244,150 @@ class TrainingFeed:
         return True
 
     def _jobs(self, run: RunRow, task_id: str, clients: AwsClients) -> list[Mapping[str, Any]]:
+        """Return a task's jobs, by the names that they are given, or else by the name that the task left."""
         kind = _KINDS.get(TaskId(task_id)) if task_id in set(TaskId) else None
         if kind is None:
             return []
-        service, found = SageMakerJobs(clients, kind), []
+        service = SageMakerJobs(clients, kind)
+        found = list(self._attempts(run, task_id, service, clients))
+        left = str(run.jobs[task_id])
+        if all(each["name"] != left for each in found):
+            found += [each for each in (self._job(service, left),) if each]
+        return found
+
+    def _attempts(
+        self, run: RunRow, task_id: str, service: SageMakerJobs, clients: AwsClients
+    ) -> Iterator[Mapping[str, Any]]:
         for attempt in range(1, _MOST_ATTEMPTS + 1):
             name = job_name(
                 dag_id=run.dag_id,
                 run_id=run.run_id,
                 task_id=task_id,
                 attempt=attempt,
-                longest=JOB_APIS[kind].longest_name,
+                longest=service.longest_name,
                 deployment=clients.deployment,
             )
-            snapshot = self._ended.get(name) or self._described(service, name)
+            snapshot = self._job(service, name)
             if snapshot is None:
-                break
-            found.append(snapshot)
+                return
+            yield snapshot
             if snapshot["succeeded"] or not snapshot["is_terminal"]:  # no other attempt follows it
-                break
-        return found
+                return
 
-    def _described(self, service: SageMakerJobs, name: str) -> Mapping[str, Any] | None:
-        snapshot: JobSnapshot | None = service.describe(name)
-        if snapshot is None:
+    def _job(self, service: SageMakerJobs, name: str) -> Mapping[str, Any] | None:
+        known = self._known.get(name)
+        if known and known.snapshot["is_terminal"]:
+            return known.snapshot
+        answer = service.description(name)
+        if answer is None:
             return None
-        data = snapshot.to_dict()
-        if snapshot.is_terminal:
-            self._ended[name] = data
-        return data
+        snapshot = masked_snapshot(answer).to_dict()
+        self._known[name] = _KnownJob(snapshot=snapshot, secrets=description_secrets(answer))
+        return snapshot
 
-    def _read_log(
-        self, training: Sequence[Mapping[str, Any]], clients: AwsClients, *, now: float
-    ) -> None:
-        logs = clients.client("logs")
+    def _read_log(self, training: Sequence[Mapping[str, Any]], logs: Any, *, now: float) -> None:
         for job in training:
             if job["started_at"] is None:
                 continue
-            reader = self._logs.setdefault(job["name"], _LogReader(job["name"]))
-            for line in reader.new_lines(logs, now=now, is_over=job["is_terminal"]):
-                self._events.read(line)
+            name = job["name"]
+            reader = self._logs.setdefault(name, LogReader(name))
+            secrets = self._known[name].secrets
+            for line in reader.new_lines(logs, now=now, ended_at=job["ended_at"]):
+                text = masked(line.text, secrets)
+                self._events.read(
+                    LogLine(job=line.job, stream=line.stream, time_ms=line.time_ms, text=text)
+                )
 
-    def _read_rules(
-        self, run: RunRow, training: Sequence[Mapping[str, Any]], clients: AwsClients
-    ) -> None:
-        objects = S3Objects(clients.client("s3"))
+    def _read_rules(self, training: Sequence[Mapping[str, Any]], objects: S3Objects) -> None:
         for job in training:
-            if job["started_at"] is None or (run.is_over and job["name"] in self._rules):
+            if job["started_at"] is None or job["name"] in self._final_rules:
                 continue
             for name in (DOCUMENT_NAME, LIVE_NAME):
                 address = document_below(str(job["output_path"]), job["name"], name=name)
                 if objects.exists(address):
                     self._rules[job["name"]] = json.loads(objects.read(address))
+                    if name == DOCUMENT_NAME and job["is_terminal"]:
+                        self._final_rules.add(job["name"])
                     break
 
 
-class Feeds:
-    """The feeds of the runs that somebody watched last, and the connections that they read over."""
+class Clients:
+    """The AWS clients of the connections that runs name; each is read anew every ten minutes."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._feeds: OrderedDict[tuple[str, str], TrainingFeed] = OrderedDict()
-        self._clients: dict[str, tuple[float, AwsClients]] = {}
+        self._made: dict[tuple[str | None, str | None], tuple[float, AwsClients]] = {}
 
-    def read(self, run: RunRow) -> Reading:
-        """Return the state of a run's jobs.
+    def of(self, run: RunRow, task_id: str) -> AwsClients:
+        """Return the clients of a task's connection; `aws_default` for a task that has not left one.
 
         Raises:
-            TrainingRunError: the run's connection is wrong.
+            SpecError: the API server does not know the connection.
+            TrainingRunError: the connection is wrong.
         """
-        return self._feed(run).read(run, self.clients(run))
+        left = run.connections.get(task_id, {"aws_conn_id": "aws_default"})
+        key = _text(left.get("aws_conn_id")), _text(left.get("region_name"))
+        with self._lock:
+            made_at, clients = self._made.get(key, (0.0, None))
+            if clients is None or time.monotonic() - made_at > _CLIENTS_LIVE_S:
+                clients = _made(*key)
+                self._made[key] = time.monotonic(), clients
+            return clients
 
-    def costs(self, runs: Iterable[RunRow]) -> dict[tuple[str, str], float]:
-        """Return what the newest running runs have cost so far, in USD, by DAG and run."""
-        now = time.time()
-        found = {}
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _made(aws_conn_id: str | None, region_name: str | None) -> AwsClients:
+    try:
+        if aws_conn_id is not None:
+            BaseHook.get_connection(aws_conn_id)
+    except AirflowNotFoundException as error:
+        # The provider would take the API server's own identity in its place.
+        finding = Finding(
+            where=f"connection {aws_conn_id}",
+            what="is not known to the API server",
+            next_step="create it where all of Airflow finds it: in the database or a secrets backend",
+        )
+        raise SpecError([finding]) from error
+    clients = AwsClients(
+        ConnectionArguments(
+            aws_conn_id=aws_conn_id, region_name=region_name, botocore_config=_IMPATIENT
+        )
+    )
+    for service in ("sagemaker", "logs", "s3"):  # by one thread: a session makes one at a time
+        clients.client(service)
+    return clients
+
+
+class Feeds:
+    """The feeds of the runs that somebody looked at last."""
+
+    def __init__(self) -> None:
+        self.clients = Clients()
+        self._lock = Lock()
+        self._feeds: OrderedDict[tuple[str, str], TrainingFeed] = OrderedDict()
+
+    def read(self, run: RunRow) -> RunReading:
+        """Return the state of a run's jobs."""
+        return self._feed(run).read(run, self.clients)
+
+    def costs(self, runs: Iterable[RunRow]) -> dict[tuple[str, str], float | None]:
+        """Return what the newest running runs have cost so far, in USD, by DAG and run; None if that is not known.
+
+        After three seconds no further run is asked about.
+        """
+        until, now = time.monotonic() + _LISTED_WITHIN_S, time.time()
+        found: dict[tuple[str, str], float | None] = {}
         for run in islice((each for each in runs if not each.is_over), _MOST_LISTED):
-            try:
-                reading = self._feed(run).read(run, self.clients(run), jobs_only=True)
-            except FAULTS as error:
-                log.warning("What run %s costs is not known: %s", run.run_id, error)
-                continue
-            if reading.fault:
-                continue
+            if time.monotonic() > until:
+                break
+            reading = self._feed(run).read(run, self.clients, jobs_only=True)
             amounts = [accrued_usd(job, now=now) for jobs in reading.jobs.values() for job in jobs]
-            found[run.dag_id, run.run_id] = sum(each for each in amounts if each is not None)
+            known = [each for each in amounts if each is not None]
+            is_known = len(known) == len(amounts) and not reading.fault
+            found[run.dag_id, run.run_id] = sum(known) if is_known else None
         return found
 
     def _feed(self, run: RunRow) -> TrainingFeed:
@@ -280,19 +395,8 @@ class Feeds:
             key = run.dag_id, run.run_id
             feed = self._feeds.setdefault(key, TrainingFeed())
             self._feeds.move_to_end(key)
-            while len(self._feeds) > _MOST_FEEDS:
-                self._feeds.popitem(last=False)
+            oldest = time.monotonic() - _FEEDS_LIVE_S
+            for other, each in list(self._feeds.items()):
+                if other != key and (len(self._feeds) > _MOST_FEEDS or each.used_at < oldest):
+                    del self._feeds[other]
         return feed
-
-    def clients(self, run: RunRow) -> AwsClients:
-        """Return the clients of a run's connection; read anew every ten minutes, as a person may change it."""
-        connection = ConnectionArguments.from_dict(
-            run.result(TaskId.PREFLIGHT).get("connection") or {}
-        )
-        key = json.dumps(connection.to_dict(), sort_keys=True, default=repr)
-        with self._lock:
-            made_at, clients = self._clients.get(key, (0.0, None))
-            if clients is None or time.monotonic() - made_at > _CLIENTS_LIVE_S:
-                clients = AwsClients(connection)
-                self._clients[key] = time.monotonic(), clients
-            return clients

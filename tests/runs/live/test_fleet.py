@@ -53,17 +53,22 @@ def test_money_counts_for_the_day_and_month_in_which_a_run_ended_and_running_one
         run("now"),
         now=0.5,
     )["spend"]
-    assert spend["today_usd"] == pytest.approx(1.5)
-    assert spend["month_usd"] == pytest.approx(11.5)
-    assert spend["by_dag_usd"] == {"train_end_to_end": pytest.approx(11.5)}
+    assert spend["today"] == {"usd": pytest.approx(1.5), "is_complete": True}
+    assert spend["month"] == {"usd": pytest.approx(11.5), "is_complete": True}
+    assert spend["by_dag"] == {"train_end_to_end": spend["month"]}
+
+
+def test_a_sum_says_that_the_cost_of_some_run_is_not_known() -> None:
+    runs = (run("today", ended=NOW - HOUR, returned=paid(1.0)), run("now"))
+    assert page(*runs)["spend"]["today"] == {"usd": 1.0, "is_complete": False}
 
 
 def test_accelerators_are_those_of_trainings_under_way() -> None:
-    state = {"preflight": {"conf": {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}}}
+    conf = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
     shown = page(
-        run("trains", returned=state, tasks=(task("train", "deferred"),)),
-        run("waits", returned=state, tasks=(task("train", "queued"),)),
-        run("done", ended=NOW, returned=state, tasks=(task("train", "success"),)),
+        run("trains", settings=conf, tasks=(task("train", "deferred"),)),
+        run("waits", settings=conf, tasks=(task("train", "queued"),)),
+        run("done", ended=NOW, settings=conf, tasks=(task("train", "success"),)),
     )
     assert shown["accelerators_in_use"] == 16
     assert shown["running"] == 2
@@ -74,9 +79,23 @@ def test_a_row_says_what_the_run_is_at_and_whether_a_person_must_answer() -> Non
         run("r", tasks=(task("watch_rules", "deferred"), task("train", "awaiting_input")))
     )["runs"]
     assert row["waits_for_person"]
-    assert row["stage"] == "watch_rules"
+    assert row["stage"] == "train"
 
 
 def test_a_type_that_nobody_knows_and_a_conf_that_is_none_give_a_row_all_the_same() -> None:
-    (row,) = page(run("r", conf={"instance_type": "ml.new.huge"}))["runs"]
+    (row,) = page(run("r", settings={"instance_type": "ml.new.huge"}))["runs"]
     assert (row["accelerators"], row["instances"], row["model"]) == (0, "1 x ml.new.huge", None)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"settings": {"instance_type": "ml.g5.xlarge", "instance_count": "two"}},
+        {"returned": {"preflight": {"plan": "x"}, "report": {"cost_usd": "much", "figures": [1]}}},
+        {"returned": {"report": {"cost_usd": float("nan"), "status": None}}},
+    ],
+    ids=["count", "texts", "not a number"],
+)
+def test_an_odd_run_costs_the_others_nothing(values: dict[str, Any]) -> None:
+    shown = page(run("odd", **values), run("good", ended=NOW, returned=paid(2.0)))
+    assert [row["run_id"] for row in shown["runs"]] == ["odd", "good"]

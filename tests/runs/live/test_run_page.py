@@ -117,8 +117,8 @@ def test_time_left_goes_down_with_the_clock_and_not_below_zero() -> None:
 
 
 def test_settings_that_differ_from_the_defaults_are_marked() -> None:
-    state = {"conf": {"max_steps": 600, "seed": 0, "ranks": "other"}, "conf_type": "RunConf"}
-    settings = page(run(returned={"preflight": state}))["settings"]
+    conf = {"max_steps": 600, "seed": 0, "ranks": "other"}
+    settings = page(run(settings=conf))["settings"]
     assert {each["name"]: each["differs"] for each in settings} == {
         "max_steps": True,
         "seed": False,
@@ -191,3 +191,32 @@ def test_the_wall_time_so_far_has_causes_and_lost_steps_are_among_them() -> None
         "in Airflow": 10,
     }
     assert shown["wall_seconds"] == 300
+
+
+def test_a_start_of_the_processes_on_the_same_instances_ends_what_the_one_before_lost() -> None:
+    events = TrainingEvents()
+    for at, text in (
+        (110, "start step=0 max_steps=99"),
+        (130, "step=10 loss=1.0"),
+        (140, "step=20 loss=1.0"),
+        (150, "start step=10 max_steps=99"),
+        (900, "step=90 loss=1.0"),
+    ):
+        line = LogLine(job="job", stream="s", time_ms=at * 1000, text=f"trainyard {text}")
+        events.read(line)
+    told = page(run(start=110.0), snapshot(), events=events, now=910.0)["goodput"]
+    assert told["seconds"]["steps redone later"] == 150 - 130
+
+
+def test_a_search_has_no_known_cost_before_its_report() -> None:
+    search = snapshot(kind="tuning", transitions=(), started_at=None)
+    assert not page(run(), search)["cost"]["is_complete"]
+    over = run(state="success", end=500.0, returned={"report": {"cost_usd": 1.25}})
+    assert page(over, search)["cost"]["so_far_usd"] == 1.25
+    assert page(over, search)["cost"]["is_complete"]
+
+
+def test_links_that_are_no_web_addresses_are_left_out() -> None:
+    links = {"train": {"JobLogsLink": "javascript:alert(1)", "JobConsoleLink": "https://a.b/c"}}
+    (job,) = page(run(links=links), snapshot())["jobs"]
+    assert job["links"] == {"JobConsoleLink": "https://a.b/c"}

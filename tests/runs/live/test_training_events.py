@@ -104,3 +104,40 @@ def test_memory_is_bounded_and_every_validation_is_kept(monkeypatch: pytest.Monk
     _, rows = events.rows(stride=events.stride)
     assert 50 <= len(rows) <= 101
     assert any("validation_loss" in row[4] for row in rows)
+
+
+def test_ever_so_many_validations_leave_room_for_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_events, "MOST_POINTS", 100)
+    monkeypatch.setattr(training_events, "MOST_VALIDATIONS", 10)
+    texts = [
+        f"trainyard {'eval ' if step % 2 else ''}step={step} {'validation_' if step % 2 else ''}loss=1.0"
+        for step in range(1000)
+    ]
+    events = read(*texts)
+    assert events.stride <= 16
+    assert sum("loss" in row[4] for row in events.rows(stride=events.stride)[1]) >= 25
+
+
+def test_a_script_without_a_start_line_begins_again_with_each_stream() -> None:
+    events = TrainingEvents()
+    for stream, steps in (("job/algo-1-1", range(1, 11)), ("job/algo-1-2", range(4, 7))):
+        for step in steps:
+            text = f"trainyard step={step} loss=1.0"
+            events.read(LogLine(job="job", stream=stream, time_ms=1000 * step, text=text))
+    assert [(each["attempt"], each["step"]) for each in events.starts] == [(1, 0), (2, 3)]
+    assert {row[2] for row in events.rows()[1]} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"trainyard step={'9' * 5000}",
+        "trainyard step=1 eta_seconds=inf",
+        "trainyard checkpoint step=1 stall_seconds=nan",
+    ],
+    ids=["digits", "infinite", "not a number"],
+)
+def test_an_odd_line_is_in_the_tail_and_harms_nothing(text: str) -> None:
+    events = read(text)
+    assert len(events.log_tail) == 1
+    assert (events.eta_s, events.stall_seconds) == (None, 0.0)

@@ -10,9 +10,12 @@ from trainyard.sagemaker_api.snapshot import WAITING_STATUSES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_SEARCHES = frozenset({"tuning", "automl"})
+"""Kinds of jobs whose trials are billed, each by itself."""
+
 
 def accrued_usd(job: Mapping[str, Any], *, now: float) -> float | None:
-    """Return what a job has cost so far, at the on-demand price; None if its price is unknown.
+    """Return what a job has cost so far, at the on-demand price; None if that is not known, as of a search.
 
     A job that the service has not billed yet is counted from its transitions: time with instances, waiting left out.
 
@@ -21,6 +24,8 @@ def accrued_usd(job: Mapping[str, Any], *, now: float) -> float | None:
         now: epoch seconds.
     """
     billable = job.get("billable_seconds")
+    if billable is None and job.get("kind") in _SEARCHES:
+        return None
     if billable is None:
         billable = round(_seconds_with_instances(job, now=now))
     return job_cost({**job, "billable_seconds": billable}).cost_usd

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,11 @@ class RunRow:
     """One DAG run.
 
     Attributes:
+        settings: the conf as preflight completed it, else as the run was started with it; secrets masked.
         is_paused: whether its DAG is: then no further task of it starts.
         returned: results of the tasks that have one, by task id.
         jobs: name of the newest job of each task that has started one.
-        failed_jobs: snapshot of the newest job of each task whose job failed.
+        connections: `aws_conn_id` and `region_name` of that job's task.
         links: addresses of that job's pages, by link class name.
     """
 
@@ -44,11 +46,11 @@ class RunRow:
     end: float | None
     note: str | None
     is_paused: bool = False
-    conf: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     tasks: tuple[TaskRow, ...] = ()
     returned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     jobs: Mapping[str, str] = field(default_factory=dict)
-    failed_jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    connections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -60,6 +62,20 @@ class RunRow:
         """Return what a task returned; empty if it has not."""
         return self.returned.get(task_id, {})
 
+    def number(self, task_id: str, name: str) -> float | None:
+        """Return a finite number that a task returned under a name; None if it returned none."""
+        value = self.result(task_id).get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        return float(value) if math.isfinite(value) else None
+
     def task(self, task_id: str) -> TaskRow | None:
         """Return an unmapped task's row; None if the run has no such task."""
-        return next((each for each in self.tasks if each.task_id == task_id), None)
+        return next(
+            (each for each in self.tasks if each.task_id == task_id and each.map_index < 0), None
+        )
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a mapping as it is, and an empty one for anything else: any task may have returned it."""
+    return value if isinstance(value, dict) else {}

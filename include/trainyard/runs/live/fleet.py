@@ -6,36 +6,42 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.instances import catalogue
+from trainyard.runs.live.facts import mapping
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainyard.runs.live.facts import RunRow
 
 _WAITS_FOR_A_PERSON = frozenset({"awaiting_input"})
+_AT_WORK = frozenset({"running", "deferred", "up_for_retry", "awaiting_input"})
 _MODEL_KEYS = ("model", "entry_point", "base_model")
 
 
 def fleet_page(
-    runs: Sequence[RunRow], *, costs: Mapping[tuple[str, str], float], now: float
+    runs: Sequence[RunRow], *, costs: Mapping[tuple[str, str], float | None], now: float
 ) -> dict[str, Any]:
-    """Return a row for each run, and what they cost today, this month and in all.
+    """Return a row for each run, and the money of those that run now or ended today, and this month.
 
     Args:
         runs: newest first, with the results of preflight and report.
-        costs: of running runs so far, in USD, by DAG and run.
+        costs: of running runs so far, in USD, by DAG and run; None if that is not known.
         now: epoch seconds; days and months are UTC's.
     """
     rows = [_row(each, so_far_usd=costs.get((each.dag_id, each.run_id)), now=now) for each in runs]
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    month = _since(rows, today.replace(day=1).timestamp())
     return {
         "runs": rows,
         "now": now,
         "spend": {
-            "today_usd": _spent(rows, since=today.timestamp()),
-            "month_usd": _spent(rows, since=today.replace(day=1).timestamp()),
-            "by_dag_usd": _by_dag(rows, since=today.replace(day=1).timestamp()),
+            "today": _sum(_since(rows, today.timestamp())),
+            "month": _sum(month),
+            "by_dag": {
+                name: _sum([each for each in month if each["dag_id"] == name])
+                for name in dict.fromkeys(row["dag_id"] for row in month)
+            },
         },
         "running": sum(not row["is_over"] for row in rows),
         "accelerators_in_use": sum(row["accelerators"] for row in rows if row["is_training"]),
@@ -44,27 +50,28 @@ def fleet_page(
 
 def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]:
     state, report = run.result(TaskId.PREFLIGHT), run.result(TaskId.REPORT)
-    conf = state.get("conf") or run.conf
+    conf = run.settings
+    reported = run.number(TaskId.REPORT, "cost_usd")
     return {
         "dag_id": run.dag_id,
         "run_id": run.run_id,
         "state": run.state,
-        "verdict": report.get("status") or run.state,
-        "note": run.note or report.get("note"),
+        "verdict": str(report.get("status") or run.state),
+        "note": run.note,
         "start": run.start,
         "end": run.end,
         "duration_s": None if run.start is None else (run.end or now) - run.start,
         "is_over": run.is_over,
-        "model": next((conf[key] for key in _MODEL_KEYS if conf.get(key)), None),
+        "model": next((str(conf[key]) for key in _MODEL_KEYS if conf.get(key)), None),
         "instances": _instances(conf),
         "accelerators": _accelerators(conf),
         "is_training": _is_active(run, TaskId.TRAIN),
         "stage": _stage(run),
         "waits_for_person": any(each.state in _WAITS_FOR_A_PERSON for each in run.tasks),
-        "cost_usd": report.get("cost_usd", so_far_usd),
-        "ceiling_usd": (state.get("plan") or {}).get("ceiling_usd"),
-        "figures": report.get("figures") or {},
-        "settings": conf,
+        "cost_usd": so_far_usd if reported is None else reported,
+        "ceiling_usd": mapping(state.get("plan")).get("ceiling_usd"),
+        "figures": dict(mapping(report.get("figures"))),
+        "settings": dict(conf),
         "has_report": bool(report.get("report_html")),
     }
 
@@ -76,8 +83,8 @@ def _instances(conf: Mapping[str, Any]) -> str | None:
 
 def _accelerators(conf: Mapping[str, Any]) -> int:
     """Return the accelerators of a run's cluster; 0 for a type without any, or one that nobody knows."""
-    known = catalogue().types.get(str(conf.get("instance_type")))
-    return known.num_accelerators * int(conf.get("instance_count") or 1) if known else 0
+    known, count = catalogue().types.get(str(conf.get("instance_type"))), conf.get("instance_count")
+    return known.num_accelerators * (count if isinstance(count, int) else 1) if known else 0
 
 
 def _is_active(run: RunRow, task_id: str) -> bool:
@@ -89,19 +96,17 @@ def _stage(run: RunRow) -> str | None:
     """Return the task that a run is at; None once it is over."""
     if run.is_over:
         return None
-    at = [each for each in run.tasks if each.state in {"running", "deferred", "up_for_retry"}]
+    at = [each for each in run.tasks if each.state in _AT_WORK]
     at.sort(key=lambda each: (each.task_id == TaskId.WATCH_RULES, each.start or 0.0))
     return at[0].task_id if at else None
 
 
-def _spent(rows: Iterable[Mapping[str, Any]], *, since: float) -> float:
-    return sum(row["cost_usd"] or 0.0 for row in rows if (row["end"] or since) >= since)
+def _since(rows: Sequence[Mapping[str, Any]], moment: float) -> list[Mapping[str, Any]]:
+    return [row for row in rows if not row["is_over"] or (row["end"] or 0.0) >= moment]
 
 
-def _by_dag(rows: Sequence[Mapping[str, Any]], *, since: float) -> dict[str, float]:
-    names = dict.fromkeys(row["dag_id"] for row in rows)
-    spent = {
-        name: _spent([each for each in rows if each["dag_id"] == name], since=since)
-        for name in names
-    }
-    return {name: amount for name, amount in spent.items() if amount}
+def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the cost of runs, and whether that of each is known."""
+    amounts = [row["cost_usd"] for row in rows]
+    known = [each for each in amounts if each is not None]
+    return {"usd": sum(known), "is_complete": len(known) == len(amounts)}

@@ -6,20 +6,22 @@ from dataclasses import MISSING, Field, asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import job_record
-from trainyard.runs.goodput import Start, goodput
+from trainyard.runs.goodput import TrainingSpan, goodput
 from trainyard.runs.live.accrual import accrued_usd
+from trainyard.runs.live.facts import mapping
 from trainyard.runs.report.timeline import job_phases
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.script_conf import ScriptConf
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from trainyard.runs.live.facts import RunRow
     from trainyard.runs.live.training_events import TrainingEvents
 
 _MOST_CHECKPOINTS = 50
+_EMPTY: tuple[Any, ...] = (None, "", [], {}, ())
 _JOB_MEMBERS = (
     "task_id",
     "name",
@@ -67,7 +69,7 @@ def run_page(
         "goodput": _goodput(run, shown, events, now=now),
         "rules": _rules(rules),
         "checkpoints": _checkpoints(events),
-        "starts": events.starts if events else [],
+        "starts": [dict(each) for each in events.starts] if events else [],
         "settings": list(_settings(run)),
         "now": now,
     }
@@ -103,9 +105,15 @@ def _jobs(
             "cost_usd": accrued_usd(snapshot, now=now),
             "saved_usd": job.cost.get("saved_usd"),
             "transitions": list(job.transitions),
-            "links": dict(run.links.get(task_id, {})) if number == len(snapshots) else {},
+            "links": _links(run, task_id) if number == len(snapshots) else {},
             "phases": [asdict(each) for each in job_phases(job, job.ended_at or now)],
         }
+
+
+def _links(run: RunRow, task_id: str) -> dict[str, str]:
+    """Return the addresses of a job's pages; whatever is no web address is left out."""
+    links = mapping(run.links.get(task_id)).items()
+    return {name: link for name, link in links if str(link).startswith("https://")}
 
 
 def _active(jobs: Sequence[Mapping[str, Any]]) -> str | None:
@@ -131,14 +139,17 @@ def _progress(events: TrainingEvents, *, now: float) -> dict[str, Any]:
 
 
 def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the money: by the report once there is one, else by the jobs so far."""
     amounts = [each["cost_usd"] for each in jobs]
     saved = [each["saved_usd"] for each in jobs if each["saved_usd"] is not None]
+    reported = run.number(TaskId.REPORT, "cost_usd")
     state = run.result(TaskId.PREFLIGHT)
+    so_far = sum(each for each in amounts if each is not None)
     return {
-        "so_far_usd": sum(each for each in amounts if each is not None),
-        "is_complete": None not in amounts,
-        "ceiling_usd": (state.get("plan") or {}).get("ceiling_usd"),
-        "budget_usd": (state.get("conf") or run.conf).get("budget_usd"),
+        "so_far_usd": so_far if reported is None else reported,
+        "is_complete": reported is not None or None not in amounts,
+        "ceiling_usd": mapping(state.get("plan")).get("ceiling_usd"),
+        "budget_usd": run.settings.get("budget_usd"),
         "saved_usd": sum(saved) if saved else None,
     }
 
@@ -161,18 +172,28 @@ def _goodput(
         ended_at=run.end or now,
         tasks=[asdict(each) for each in run.tasks],
         jobs=jobs,
-        starts=[_start(each, working) for each in (events.starts if events else ())],
+        starts=list(_spans(events.starts if events else (), working)),
         stall_seconds=events.stall_seconds if events else 0.0,
     ).to_dict()
 
 
-def _start(start: Mapping[str, Any], working: Sequence[tuple[float, float]]) -> Start:
-    """Return a start of the processes; what it lost ends with the instances' work."""
-    lost_from = start.get("lost_from")
-    ends = (end for begin, end in working if lost_from is not None and begin <= lost_from <= end)
-    return Start(
-        job=start["job"], at=start["time"], lost_from=lost_from, lost_until=next(ends, None)
-    )
+def _spans(
+    starts: Sequence[Mapping[str, Any]], working: Sequence[tuple[float, float]]
+) -> Iterator[TrainingSpan]:
+    """Yield the starts of the processes; what one lost ends with the instances' work, or with the next start."""
+    begins = [each["time"] for each in starts]
+    for start, next_at in zip(starts, [*begins[1:], None], strict=False):
+        lost_from = start.get("lost_from")
+        ends = [
+            end for begin, end in working if lost_from is not None and begin <= lost_from <= end
+        ]
+        ends += [next_at] if next_at is not None else []
+        yield TrainingSpan(
+            job=start["job"],
+            at=start["time"],
+            lost_from=lost_from,
+            lost_until=min(ends, default=None),
+        )
 
 
 def _rules(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -199,28 +220,25 @@ def _rules(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _checkpoints(events: TrainingEvents | None) -> list[dict[str, Any]]:
     if events is None:
         return []
-    newest = sorted(events.checkpoints.values(), key=lambda each: -int(each["step"]))
-    return newest[:_MOST_CHECKPOINTS]
+    newest = sorted(events.checkpoints, reverse=True)[:_MOST_CHECKPOINTS]
+    return [dict(events.checkpoints[step]) for step in newest]
 
 
 def _settings(run: RunRow) -> Iterator[dict[str, Any]]:
     """Yield the run's settings in the order of their declaration, those that differ from the defaults marked."""
-    state = run.result(TaskId.PREFLIGHT)
-    conf = state.get("conf") or run.conf
-    kind = ScriptConf if state.get("conf_type") == ScriptConf.__name__ else RunConf
+    conf = run.settings
+    is_script = run.result(TaskId.PREFLIGHT).get("conf_type") == ScriptConf.__name__
+    kind = ScriptConf if is_script else RunConf
     defaults = {each.name: _default(each) for each in fields(kind)}
-    for name in (*(each for each in defaults if each in conf), *_others(conf, defaults)):
+    others = (name for name in conf if name not in defaults)
+    for name in (*(each for each in defaults if each in conf), *others):
         value, default = conf[name], defaults.get(name)
-        is_empty = value in (None, "", [], {}, ()) and default in (None, "", [], {}, ())
+        is_empty = value in _EMPTY and default in _EMPTY
         yield {
             "name": name,
             "value": value,
             "differs": not is_empty and _plain(value) != _plain(default),
         }
-
-
-def _others(conf: Mapping[str, Any], known: Mapping[str, Any]) -> Iterable[str]:
-    return (name for name in conf if name not in known)
 
 
 def _default(each: Field[Any]) -> Any:

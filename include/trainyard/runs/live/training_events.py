@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import finite
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from trainyard.runs.continuity.log_lines import Event
 
 MOST_POINTS = 20_000
+MOST_VALIDATIONS = 2_000
+"""Of validations, which are fewer than steps and never thinned until then."""
 MOST_LOG_LINES = 200
+LONGEST_LINE = 4_000
 MOST_CHECKPOINTS = 500
 _NO_METRICS = frozenset(
     {"step", "epoch", "max_steps", "eta_seconds", "samples", "digest", "validation_tokens"}
@@ -30,13 +34,14 @@ class CurvePoint:
         index: number of the line among all of the training, from 0: a reader asks for what comes after the last it has.
         attempt: number of the start of the processes, from 1.
         time: epoch seconds.
+        is_kept: whether thinning leaves it.
     """
 
     index: int
     step: int
     attempt: int
     time: float
-    is_validation: bool
+    is_kept: bool
     values: Mapping[str, float]
 
     def to_row(self) -> list[Any]:
@@ -73,22 +78,27 @@ class TrainingEvents:
     log_tail: deque[LogLine] = field(default_factory=lambda: deque(maxlen=MOST_LOG_LINES))
     _points: list[CurvePoint] = field(default_factory=list)
     _num_points: int = 0
+    _num_validations: int = 0
+    _started_in: str | None = None
 
     def read(self, line: LogLine) -> None:
-        """Take one line of the log; only lines for Trainyard say something beyond the log's tail."""
+        """Take one line of the log; only lines for Trainyard say something beyond the log's tail.
+
+        A line that cannot be read is only in the tail.
+        """
         self.log_tail.append(line)
         text = without_rank(line.text)
-        if not text.startswith(PREFIX):
+        if not text.startswith(PREFIX) or len(text) > LONGEST_LINE:
             return
-        event = parse_event(
-            LogLine(job=line.job, stream=line.stream, time_ms=line.time_ms, text=text)
-        )
+        event = parse_event(replace(line, text=text))
         self.first_line_at = event.time if self.first_line_at is None else self.first_line_at
         self.last_line_at = event.time
         match event.kind:
             case "start":
-                self._start(event, job=line.job)
+                self._start(event, line, step=event.step or 0)
             case "step" | "eval":
+                if self._started_in != line.stream:  # a script that prints no start line
+                    self._start(event, line, step=max(0, (event.step or 0) - 1))
                 self._measure(event)
             case "checkpoint" | "durable":
                 self._checkpoint(event)
@@ -114,21 +124,15 @@ class TrainingEvents:
             rows.append(point.to_row())
         return is_reset, rows[::-1]
 
-    def _start(self, event: Event, *, job: str) -> None:
+    def _start(self, event: Event, line: LogLine, *, step: int) -> None:
         if self.starts:
-            self.starts[-1]["lost_from"] = self._end_of_step(event.step or 0)
+            self.starts[-1]["lost_from"] = self._end_of_step(step)
+        self._started_in = line.stream
         self.attempt += 1
         self.is_done = False
         self.max_steps = event.integer("max_steps") or self.max_steps
-        self.starts.append(
-            {
-                "attempt": self.attempt,
-                "step": event.step or 0,
-                "time": event.time,
-                "job": job,
-                "world_size": event.integer("world_size"),
-            }
-        )
+        start = {"attempt": self.attempt, "step": step, "time": event.time, "job": line.job}
+        self.starts.append({**start, "world_size": event.integer("world_size")})
 
     def _end_of_step(self, step: int) -> float:
         """Return when the newest start had done a step, by its lines; its own time if it logged none so early."""
@@ -147,7 +151,7 @@ class TrainingEvents:
         if event.kind == "step":
             self.last_step = event.step
             self.max_steps = event.integer("max_steps") or self.max_steps
-            if (eta_s := event.number("eta_seconds")) is not None:
+            if (eta_s := _finite(event.number("eta_seconds"))) is not None:
                 self.eta_s, self.eta_at = eta_s, event.time
         if values:
             self._keep(event, values)
@@ -155,22 +159,23 @@ class TrainingEvents:
     def _keep(self, event: Event, values: Mapping[str, float]) -> None:
         index = self._num_points
         self._num_points += 1
-        is_validation = event.kind == "eval"
-        if index % self.stride and not is_validation:
+        is_kept_longer = event.kind == "eval" and self._num_validations < MOST_VALIDATIONS
+        if index % self.stride and not is_kept_longer:
             return
+        self._num_validations += is_kept_longer
         point = CurvePoint(
             index=index,
             step=event.step or 0,
             attempt=max(self.attempt, 1),
             time=event.time,
-            is_validation=is_validation,
+            is_kept=is_kept_longer,
             values=values,
         )
         self._points.append(point)
         if len(self._points) > MOST_POINTS:
             self.stride *= 2
             self._points = [
-                each for each in self._points if each.is_validation or each.index % self.stride == 0
+                each for each in self._points if each.is_kept or each.index % self.stride == 0
             ]
 
     def _checkpoint(self, event: Event) -> None:
@@ -179,8 +184,12 @@ class TrainingEvents:
         known = self.checkpoints.setdefault(event.step, {"step": event.step})
         if event.kind == "checkpoint":
             known["written_at"] = event.time
-            self.stall_seconds += event.number("stall_seconds") or 0.0
+            self.stall_seconds += _finite(event.number("stall_seconds")) or 0.0
         else:
             known |= {"durable_at": event.time, "bytes": event.integer("bytes")}
         if len(self.checkpoints) > MOST_CHECKPOINTS:
             del self.checkpoints[min(self.checkpoints)]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

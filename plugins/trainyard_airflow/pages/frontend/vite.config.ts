@@ -9,7 +9,7 @@ export default defineConfig({
     emptyOutDir: true,
     target: "es2022",
     rollupOptions: {
-      output: { entryFileNames: "app.js", assetFileNames: "app[extname]" },
+      output: { entryFileNames: "app-[hash].js", assetFileNames: "app-[hash][extname]" },
     },
   },
 });

@@ -115,9 +115,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             self.log.warning("%s", warning)
         found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
-        state = self._state(context, plan, place, region)
-        # The pages in Airflow's UI read the run's jobs over the same connection.
-        self._result = {**state.to_dict(), "connection": self.connection.to_dict()}
+        self._result = self._state(context, plan, place, region).to_dict()
         if auto:
             self._result["plan"]["auto"] = auto.to_dict()
         return self._result

@@ -129,8 +129,15 @@ export interface FleetPage {
   now: number;
   running: number;
   accelerators_in_use: number;
-  spend: { today_usd: number; month_usd: number; by_dag_usd: Record<string, number> };
+  spend: { today: Spend; month: Spend; by_dag: Record<string, Spend> };
 }
+
+export interface Spend {
+  usd: number;
+  is_complete: boolean;
+}
+
+const MOST_MS = 60_000;
 
 export class Refusal extends Error {
   constructor(
@@ -142,7 +149,8 @@ export class Refusal extends Error {
 }
 
 async function asked<T>(url: string, options?: RequestInit): Promise<T> {
-  const answer = await fetch(url, { credentials: "same-origin", ...options });
+  const signal = AbortSignal.timeout(MOST_MS);
+  const answer = await fetch(url, { credentials: "same-origin", signal, ...options });
   if (!answer.ok) throw new Refusal(answer.status, await reason(answer));
   return (await answer.json()) as T;
 }

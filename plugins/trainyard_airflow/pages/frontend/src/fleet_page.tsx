@@ -2,7 +2,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 
-import { airflowUrl, fetchFleet, reportUrl, runUrl, type FleetPage as Page, type FleetRow } from "./api";
+import { airflowUrl, fetchFleet, reportUrl, runUrl, type FleetPage as Page, type FleetRow, type Spend } from "./api";
 import { duration, moment, number, setting, usd, words } from "./format";
 import { Card, Fault, Pill, Tile } from "./parts";
 import { usePolling } from "./polling";
@@ -10,6 +10,7 @@ import { StopButton } from "./stop_button";
 import { compared, filtered, sorted, type Column } from "./table";
 
 const MOST_COMPARED = 10;
+const EVERY_MS = 10_000;
 const COLUMNS: [Column, string, boolean][] = [
   ["run_id", "run", false],
   ["dag_id", "DAG", false],
@@ -31,7 +32,7 @@ export function FleetPage() {
     const fresh = await fetchFleet();
     setPage(fresh);
     return fresh.running > 0;
-  }, "fleet");
+  }, "fleet", EVERY_MS);
   const rows = useMemo(
     () => sorted(filtered(page?.runs ?? [], query), order.column, order.isDown),
     [page, query, order],
@@ -110,16 +111,18 @@ export function FleetPage() {
 
 function Totals({ page }: { page: Page }) {
   const waiting = page.runs.filter((row) => row.waits_for_person).length;
-  const most = Object.entries(page.spend.by_dag_usd).sort((a, b) => b[1] - a[1])[0];
+  const { today, month, by_dag } = page.spend;
+  const most = Object.entries(by_dag).sort((a, b) => b[1].usd - a[1].usd)[0];
+  const amount = ({ usd: value, is_complete }: Spend) => `${is_complete ? "" : "at least "}${usd(value)}`;
   return (
     <div class="tiles">
       <Tile name="running" value={String(page.running)} note={waiting ? `${waiting} wait for a person` : undefined} />
       <Tile name="accelerators in use" value={String(page.accelerators_in_use)} />
-      <Tile name="spent today" value={usd(page.spend.today_usd)} note="running ones so far included; UTC" />
+      <Tile name="runs of today" value={amount(today)} note="that ended today (UTC), or run now" />
       <Tile
-        name="spent this month"
-        value={usd(page.spend.month_usd)}
-        note={most ? `most: ${most[0]}, ${usd(most[1])}` : undefined}
+        name="runs of this month"
+        value={amount(month)}
+        note={most?.[1].usd ? `most: ${most[0]}, ${amount(most[1])}` : undefined}
       />
     </div>
   );

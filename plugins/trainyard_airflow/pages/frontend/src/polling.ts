@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { Refusal } from "./api";
 
-const WAIT_MS = 1000;
+export const WAIT_MS = 1000;
 const IDLE_MS = 15000;
 const MOST_MS = 30000;
 
@@ -14,29 +14,33 @@ export interface Polled {
 }
 
 // `ask` returns whether something may still change.
-export function usePolling(ask: () => Promise<boolean>, key: string): Polled {
+export function usePolling(ask: () => Promise<boolean>, key: string, waitMs = WAIT_MS): Polled {
   const [error, setError] = useState<string | null>(null);
   const [isFirst, setFirst] = useState(true);
   useEffect(() => {
     let timer: number | undefined;
     let isLeft = false;
+    let isAsking = false;
     let failures = 0;
     const next = async () => {
+      if (isAsking) return; // its end asks for the next one
+      isAsking = true;
       let pause = IDLE_MS;
       if (!document.hidden) {
         try {
-          pause = (await ask()) ? WAIT_MS : IDLE_MS;
+          pause = (await ask()) ? waitMs : IDLE_MS;
           failures = 0;
           setError(null);
         } catch (refusal) {
           failures += 1;
-          pause = Math.min(MOST_MS, WAIT_MS * 2 ** failures);
+          pause = Math.min(MOST_MS, waitMs * 2 ** failures);
           setError(refusal instanceof Error ? refusal.message : String(refusal));
           if (refusal instanceof Refusal && [403, 404].includes(refusal.status)) return;
         } finally {
           setFirst(false);
         }
       }
+      isAsking = false;
       if (!isLeft) timer = window.setTimeout(next, pause);
     };
     const wake = () => {
