@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +14,7 @@ from botocore.exceptions import ClientError
 from trainyard.errors import ContractError
 from trainyard.runs.notifier import Notifier, interruption_notice
 from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard.sagemaker_api.snapshot import WAITING_STATUSES
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
@@ -378,6 +380,8 @@ class FedLook(Look):
     snapshot: JobSnapshot | None = None
     described_in: FeedState | None = None
     is_deaf: bool = False
+    due_at: float = math.inf
+    """When the job may have reached its cost cap, by this machine's monotonic clock."""
     listens_since: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
@@ -418,6 +422,8 @@ class FedLook(Look):
             limits.append(_UNLISTED_S)
         if self.followed.patience.max_wait_s is not None:
             limits.append(min(60.0, max(1.0, self.followed.patience.max_wait_s * _SILENCE_SHARE)))
+        if self.due_at < math.inf:
+            limits.append(max(1.0, self.due_at - time.monotonic()))
         try:
             async with asyncio.timeout(min(limits, default=None)):
                 await self.subscription.news.wait()
@@ -447,6 +453,7 @@ class FedLook(Look):
             async with self.clients:
                 self.snapshot = await self.now()
                 self.described_in = state
+                self.due_at = self._cap_due_at(self.snapshot)
                 if not self.snapshot.is_terminal:
                     if self._is_silent(state):
                         await self._listen_again()
@@ -466,16 +473,30 @@ class FedLook(Look):
         return state
 
     def _is_to_be_described(self, state: FeedState) -> bool:
-        """Return whether more must be known than the state: of waits, of spot, of secrets, of a silent job."""
+        """Return whether more must be known than the state: of waits, spot, secrets, the cost cap, a silent job."""
         if not state.is_listed:
             return True
         if self.snapshot is None and self.followed.has_secrets and self.followed.wants_lines:
             return True
         patience = self.followed.patience
-        needs_each = self.followed.notifier is not None or patience.max_wait_s is not None
+        if time.monotonic() >= self.due_at:
+            return True
+        limits = (self.followed.notifier, patience.max_wait_s, patience.max_billed_s)
+        needs_each = any(each is not None for each in limits)
         if needs_each and (state != self.described_in or self._waits(state)):
             return True
         return self._is_silent(state)
+
+    def _cap_due_at(self, snapshot: JobSnapshot) -> float:
+        """Return when the running job may have reached its cost cap, by the monotonic clock; infinity if it cannot.
+
+        A wait for instances is not billed, and ends with a change of state.
+        """
+        limit_s = self.followed.patience.max_billed_s
+        is_billed = snapshot.secondary_status not in WAITING_STATUSES
+        if limit_s is None or snapshot.status != "InProgress" or not is_billed:
+            return math.inf
+        return time.monotonic() + limit_s - snapshot.billed_seconds_at(self.now_s)
 
     def _waits(self, state: FeedState) -> bool:
         return self.followed.patience.max_wait_s is not None and state.phase not in {
