@@ -254,6 +254,13 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
         return  # said already
     if search is None:
         return
+    if search.max_cost_usd is not None:
+        yield Finding(
+            where="max_cost_usd",
+            what="is not held by this DAG",
+            allowed="train_end_to_end, train_on_schedule, train_own_script",
+            next_step="set budget_usd: rounds that could cost more do not start",
+        )
     if search.strategy not in {SearchStrategy.BAYESIAN, SearchStrategy.RANDOM}:
         yield Finding(
             where="tuning_strategy",

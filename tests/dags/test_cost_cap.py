@@ -1,0 +1,86 @@
+"""A run under a cost cap on a real engine: stopped in time, with a model, and billed as its ledger has it."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from typing import Any
+
+import pytest
+import torch
+
+from tests.dags.test_train_end_to_end import result, run, stored
+
+pytestmark = [
+    pytest.mark.dag_run,
+    pytest.mark.engine,
+    pytest.mark.filterwarnings("ignore"),
+]
+
+USD_PER_S = 0.115 / 3600
+"""Of one ml.m5.large."""
+RESERVE_S, EVALUATION_S, TRAINING_S = 120, 300, 65
+CAP_USD = USD_PER_S * (2 * (TRAINING_S + RESERVE_S) + EVALUATION_S + RESERVE_S)
+"""What lets two instances train for `TRAINING_S`: the rest is kept back for the stop and the evaluation."""
+
+
+def loaded(s3: Any, uri: str) -> dict[str, Any]:
+    """Return the weights of a model.tar.gz by name."""
+    with tarfile.open(fileobj=io.BytesIO(stored(s3, uri)), mode="r:gz") as archive:
+        names = archive.getnames()
+        (file,) = [name for name in names if name.endswith((".pt", ".pth"))]
+        member = archive.extractfile(file)
+        assert member is not None
+        return torch.load(io.BytesIO(member.read()), weights_only=True)
+
+
+def billed(sagemaker: Any, job: Any) -> float:
+    """Return the USD that the service bills for a job, by its own seconds."""
+    if job["kind"] == "training":
+        seconds = sagemaker.describe_training_job(TrainingJobName=job["name"])[
+            "BillableTimeInSeconds"
+        ]
+    else:
+        told = sagemaker.describe_processing_job(ProcessingJobName=job["name"])
+        seconds = round((told["ProcessingEndTime"] - told["ProcessingStartTime"]).total_seconds())
+    return seconds * job["instance_count"] * USD_PER_S
+
+
+@pytest.mark.slow
+def test_run_is_stopped_by_its_cap_with_a_model_that_is_measured_and_registered(
+    database, aws_connection, s3, sagemaker
+):
+    dag_run, states = run(
+        database,
+        max_steps=100_000,
+        eval_interval=0,
+        checkpoint_interval=50,
+        max_cost_usd=CAP_USD,
+        stop_reserve_s=RESERVE_S,
+        evaluation_max_run_s=EVALUATION_S,
+    )
+
+    assert states.pop("tune") == "skipped"
+    assert set(states.values()) == {"success"}
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    training, evaluation = record["jobs"]
+    assert record["status"] == "stopped by its cost cap"
+    stop, told = record["cap_stop"], result(dag_run, "train")
+    assert told["ended_by"] == "cost cap"
+    assert stop["step"] > 0
+    assert stop["last_checkpoint"].endswith(f"step-{stop['step']:08d}")
+    assert (training["status"], evaluation["status"]) == ("Stopped", "Completed")
+    assert record["evaluation"]["metrics"]["test_loss"] > 0
+    package = sagemaker.describe_model_package(ModelPackageName=record["model_package_arn"])
+    assert package["CustomerMetadataProperties"]["ended_by"] == "cost cap"
+    assert package["CustomerMetadataProperties"]["stopped_at_step"] == str(stop["step"])
+    assert loaded(s3, training["artifact_uri"])
+    bill = {job["name"]: billed(sagemaker, job) for job in record["jobs"]}
+    ledger = {each["name"]: each["cost_usd"] for each in record["ledger"]["entries"]}
+    assert ledger == pytest.approx(bill, abs=1e-9)
+    assert record["ledger"]["total_usd"] == pytest.approx(record["cost"]["total_usd"])
+    assert record["cost"]["total_usd"] <= CAP_USD
+    note = result(dag_run, "report")["note"]
+    assert note.startswith(f"Stopped by its cost cap at step {stop['step']}; test loss")
+    assert " cap" in note.rpartition(";")[2]
