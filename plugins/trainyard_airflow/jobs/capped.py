@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,11 +90,8 @@ class CapStops:
 
     def left_model(self, snapshot: JobSnapshot) -> bool:
         """Return whether the cap stopped the job, and the job left a model."""
-        from trainyard_airflow.hooks.objects import S3Objects
-
-        if not self.ended(snapshot) or not snapshot.model_artifact:
-            return False
-        return S3Objects(self.jobs.clients.client("s3")).exists(snapshot.model_artifact)
+        uri = snapshot.model_artifact
+        return self.ended(snapshot) and uri is not None and self._has_files(uri)
 
     def stop(self, snapshot: JobSnapshot) -> dict[str, Any]:
         """Return the stop as the task's result has it: step and address of the last checkpoint, and USD."""
@@ -124,6 +122,19 @@ class CapStops:
             allowed=f"{format_usd(self.spec.max_cost_usd)} for all jobs of the task",
             next_step="write the model after SIGTERM (trainyard_watch does), or start a run with a higher max_cost_usd",
         )
+
+    def _has_files(self, uri: str) -> bool:
+        """Return whether a model artifact has any file: of a script that saved none the archive is there, and empty."""
+        from trainyard_airflow.hooks.objects import S3Objects, newest_object_at
+
+        s3 = self.jobs.clients.client("s3")
+        if not uri.endswith(".tar.gz"):
+            return newest_object_at(s3, uri) is not None
+        objects = S3Objects(s3)
+        if not objects.exists(uri):
+            return False
+        with objects.stream(uri) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
+            return any(member.isfile() for member in archive)
 
     def _checkpoints(self, snapshot: JobSnapshot) -> dict[int, str]:
         uri = snapshot.checkpoint_s3_uri
