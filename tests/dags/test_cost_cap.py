@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from tests.dags.test_train_end_to_end import result, run, stored
+from tests.plugins.conftest import IMAGE
+from tests.plugins.test_cost_cap import STOPPED
 
 pytestmark = [
     pytest.mark.dag_run,
@@ -84,3 +86,43 @@ def test_run_is_stopped_by_its_cap_with_a_model_that_is_measured_and_registered(
     note = result(dag_run, "report")["note"]
     assert note.startswith(f"Stopped by its cost cap at step {stop['step']}; test loss")
     assert " cap" in note.rpartition(";")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saves", [True, False], ids=["with a model", "without a model"])
+def test_own_script_that_its_cap_stopped_ends_clearly(
+    saves: bool, database, aws_connection, s3, sagemaker, tmp_path
+):
+    (tmp_path / "job.py").write_text(STOPPED)
+
+    dag_run = database("train_own_script").test(
+        run_conf={
+            "image_uri": IMAGE,
+            "entry_point": "job.py",
+            "source_dir": str(tmp_path),
+            "instance_type": "ml.m5.large",
+            "instance_count": 1,
+            "hyperparameters": {"saves": saves},
+            "distribution": {},
+            "max_cost_usd": (cap_usd := USD_PER_S * (TRAINING_S + RESERVE_S)),
+            "stop_reserve_s": RESERVE_S,
+        }
+    )
+
+    states = {ti.task_id: str(ti.state) for ti in dag_run.get_task_instances()}
+    report = result(dag_run, "report")
+    record = json.loads(stored(s3, report["report_json"]))
+    (training,) = record["jobs"]
+    assert record["ledger"]["total_usd"] == pytest.approx(billed(sagemaker, training))
+    assert record["ledger"]["total_usd"] <= cap_usd
+    if saves:
+        assert (states["train"], states["register"], states["report"]) == ("success",) * 3
+        assert record["status"] == "stopped by its cost cap"
+        assert result(dag_run, "register")["lineage"]["stopped_at_step"] == "7"
+        assert report["note"].startswith("Stopped by its cost cap at step 7; model ")
+    else:
+        assert (states["train"], states["register"]) == ("failed", "upstream_failed")
+        assert record["failure"]["error"] == "BudgetExceededError"
+        assert report["note"].startswith(
+            "Failed in train: stopped by its cost cap at step 7, no model"
+        )
