@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.dags.test_train_end_to_end import result, run, stored
+from tests.dags.test_train_end_to_end import SEARCH, result, run, stored
 from tests.plugins.conftest import IMAGE
 from tests.plugins.test_cost_cap import STOPPED
 
@@ -126,3 +126,29 @@ def test_own_script_that_its_cap_stopped_ends_clearly(
         assert report["note"].startswith(
             "Failed in train: stopped by its cost cap at step 7, no model"
         )
+
+
+@pytest.mark.slow
+def test_search_and_evaluation_count_against_the_same_cap(database, aws_connection, s3, sagemaker):
+    cap_usd = 0.5
+    capped = {"max_cost_usd": cap_usd, "stop_reserve_s": RESERVE_S, "tuning_budget_share": 0.6}
+    dag_run, states = run(
+        database, **{**SEARCH, "tuning_max_run_s": 600}, **capped, evaluation_max_run_s=EVALUATION_S
+    )
+
+    assert set(states.values()) == {"success"}
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    ledger = {each["kind"]: each["cost_usd"] for each in record["ledger"]["entries"]}
+    training = result(dag_run, "train")
+    rate = training["instance_count"] * USD_PER_S
+    left = cap_usd - ledger["tuning"] - USD_PER_S * (EVALUATION_S + RESERVE_S)
+    assert training["max_billed_s"] == pytest.approx(left / rate - RESERVE_S)
+    search = sagemaker.describe_hyper_parameter_tuning_job(
+        HyperParameterTuningJobName=result(dag_run, "tune")["tuning_job_name"]
+    )
+    limits = search["HyperParameterTuningJobConfig"]["ResourceLimits"]
+    trials = limits["MaxParallelTrainingJobs"] * record["jobs"][0]["instance_count"]
+    longest_s = int(cap_usd * 0.6 / (trials * USD_PER_S) - RESERVE_S)
+    assert limits["MaxRuntimeInSeconds"] == longest_s
+    assert record["status"] == "succeeded"
+    assert record["ledger"]["total_usd"] <= cap_usd
