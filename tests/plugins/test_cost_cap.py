@@ -107,15 +107,17 @@ def test_nothing_is_created_whose_price_is_unknown_or_that_the_cap_does_not_pay(
 
 @pytest.mark.engine
 def test_follower_stops_a_job_at_its_cap_without_a_model_and_the_task_says_so(
-    spec: Any, task: Any
+    spec: Any, task: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = operator(spec(hyperparameters={"saves": False}), deferrable=True)
     trigger = deferred(made, task).trigger
     assert trigger.arguments["patience"]["max_billed_s"] == pytest.approx(61)
     trigger.arguments["patience"]["max_billed_s"] = 15.0
 
-    event = first_event(trigger)
+    with caplog.at_level("INFO"):
+        event = first_event(trigger)
 
+    assert 5 <= caplog.text.count("cost so far at most $") <= 10
     with pytest.raises(BudgetExceededError, match="cost cap at step 7, no model") as caught:
         made.execute_complete(task.context, event)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 ENDED_BY_CAP = "cost cap"
-MAX_BILLED = "max_billed_s"
-"""Fact of a job under a cap: seconds that each instance may be billed before the stop."""
+MAX_BILLED, RATE = "max_billed_s", "usd_per_s"
+"""Facts of a job under a cap: seconds that each instance may be billed before the stop, and the price of all."""
 
 
 def cap_of(spec: TrainingJobSpec | ProcessingJobSpec) -> CostCap | None:
@@ -43,7 +43,7 @@ def limit_facts(
     instance_count: int,
     is_new: bool = True,
 ) -> dict[str, Any]:
-    """Return the fact `max_billed_s` of the job after `earlier`; nothing without a cap.
+    """Return the facts `max_billed_s` and `usd_per_s` of the job after `earlier`; nothing without a cap.
 
     Args:
         cap: of the task.
@@ -63,8 +63,8 @@ def limit_facts(
     paid = paid_usd(each.to_dict() for each in earlier)
     if is_new or rate is None:
         on = f"{instance_count} x {instance_type}"
-        return {MAX_BILLED: cap.job_limit_s(paid_usd=paid, usd_per_s=rate, on=on)}
-    return {MAX_BILLED: cap.left_s(paid_usd=paid, usd_per_s=rate)}
+        return {MAX_BILLED: cap.job_limit_s(paid_usd=paid, usd_per_s=rate, on=on), RATE: rate}
+    return {MAX_BILLED: cap.left_s(paid_usd=paid, usd_per_s=rate), RATE: rate}
 
 
 def bounded_run_s(max_run_s: int, facts: Mapping[str, Any]) -> int:
@@ -120,7 +120,8 @@ class CapStops:
             where=f"job {snapshot.name}",
             got=f"{format_usd(paid)} paid; last checkpoint {checkpoint}",
             allowed=f"{format_usd(self.spec.max_cost_usd)} for all jobs of the task",
-            next_step="write the model after SIGTERM (trainyard_watch does), or start a run with a higher max_cost_usd",
+            next_step="end the loop and write the model when SIGTERM comes, as docs/own_scripts.md shows; or raise "
+            "max_cost_usd",
         )
 
     def _has_files(self, uri: str) -> bool:

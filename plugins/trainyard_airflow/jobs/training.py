@@ -18,6 +18,7 @@ from trainyard_airflow.hooks.redaction import spec_secrets
 from trainyard_airflow.jobs.capped import (
     ENDED_BY_CAP,
     MAX_BILLED,
+    RATE,
     CapStops,
     bounded_run_s,
     cap_of,
@@ -171,6 +172,7 @@ class TrainingJobType(JobType):
             heartbeat_timeout_s=self.spec.heartbeat_timeout_s,
             max_wait_s=facts.get("rung_max_wait_s"),
             max_billed_s=facts.get(MAX_BILLED),
+            usd_per_s=facts.get(RATE),
         )
 
     @property

@@ -32,17 +32,21 @@ class Patience:
         heartbeat_timeout_s: silence of a training that was heard of; 0 = for ever.
         max_wait_s: waiting for instances in one go; None = for ever.
         max_billed_s: that each instance may be billed before the job is stopped for its cost cap; None = no cap.
+        usd_per_s: of all instances, of a job under a cap, for the log.
         ceiling: of a search; None for any other job.
     """
 
     heartbeat_timeout_s: int = 0
     max_wait_s: int | None = None
     max_billed_s: float | None = None
+    usd_per_s: float | None = None
     ceiling: Ceiling | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-safe data; `from_dict` reads it back."""
-        unset = {name for name in ("max_billed_s", "ceiling") if getattr(self, name) is None}
+        unset = {
+            name for name in ("max_billed_s", "usd_per_s", "ceiling") if getattr(self, name) is None
+        }
         return {name: value for name, value in asdict(self).items() if name not in unset}
 
     @classmethod
