@@ -50,17 +50,25 @@ def billed(sagemaker: Any, job: Any) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"strategy": "ddp", "evaluation_max_run_s": EVALUATION_S},
+        {"strategy": "fsdp", "evaluation_place": "training", "max_run_s": EVALUATION_S},
+    ],
+    ids=["whole copies", "sharded, to be measured at the end"],
+)
 def test_run_is_stopped_by_its_cap_with_a_model_that_is_measured_and_registered(
-    database, aws_connection, s3, sagemaker
+    conf: dict[str, Any], database, aws_connection, s3, sagemaker
 ):
     dag_run, states = run(
         database,
+        **conf,
         max_steps=100_000,
         eval_interval=0,
         checkpoint_interval=50,
         max_cost_usd=CAP_USD,
         stop_reserve_s=RESERVE_S,
-        evaluation_max_run_s=EVALUATION_S,
     )
 
     assert states.pop("tune") == "skipped"
