@@ -30,7 +30,7 @@ from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard.specs.tuning_job import TuningJobSpec
 from trainyard_airflow.hooks.job_kinds import JobKind
-from trainyard_airflow.jobs.capped import ENDED_BY_CAP, bounded_run_s
+from trainyard_airflow.jobs.cost_cap import ENDED_BY_CAP, bounded_run_s
 from trainyard_airflow.jobs.job_run import JobRun
 from trainyard_airflow.jobs.processing import ProcessingJobType
 from trainyard_airflow.jobs.steps import Done, Follow

@@ -133,8 +133,8 @@ class RunRecord:
         ledger: `Ledger.to_dict()`: what the run created that costs money; None if nobody kept one.
         verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
             where none did.
-        cap_stop: step, last_checkpoint, cost_usd and max_cost_usd of a training that its cost cap stopped, and whose
-            model so far is the run's; None if it did not.
+        cap_stop: step, last_checkpoint, cost_usd and max_cost_usd (its part of the cap) of a training that the cost cap
+            stopped, and whose model so far is the run's; None if it did not.
         failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
             if none.
     """

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import shortened
 from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, SUCCEEDED
+from trainyard.runs.report.views import at_step
 from trainyard.units import format_usd
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ def _verdict(record: RunRecord) -> str:
             f"Stopped by rule {told['rule']} at step {told['step']}, no model: {told['evidence']}"
         )
     if record.status == STOPPED_BY_CAP and record.cap_stop:
-        step = record.cap_stop["step"]
-        return f"Stopped by its cost cap{'' if step is None else f' at step {step}'}"
+        return f"Stopped by its cost cap{at_step(record.cap_stop)}"
     if record.failure:
         at = record.failure.get("task_id")
         return f"Failed{f' in {at}' if at else ''}: {_cause(record.failure)}"

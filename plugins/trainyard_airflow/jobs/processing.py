@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard.specs.processing_job import ProcessingJobSpec
-from trainyard_airflow.jobs.capped import bounded_run_s, cap_of, limit_facts
+from trainyard_airflow.jobs.cost_cap import bounded_run_s, cap_of, limit_facts
 from trainyard_airflow.jobs.job_code import job_code, job_image
 from trainyard_airflow.jobs.job_type import JobType
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.processing_request import render_processing_job
-from trainyard_airflow.jobs.capped import bounded_run_s, limit_facts
+from trainyard_airflow.jobs.cost_cap import bounded_run_s, limit_facts
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.sharding_job import (

@@ -15,7 +15,7 @@ from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard.units import format_usd
 from trainyard_airflow.hooks.redaction import spec_secrets
-from trainyard_airflow.jobs.capped import (
+from trainyard_airflow.jobs.cost_cap import (
     ENDED_BY_CAP,
     MAX_BILLED,
     RATE,

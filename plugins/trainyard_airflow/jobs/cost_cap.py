@@ -94,7 +94,7 @@ class CapStops:
         return self.ended(snapshot) and uri is not None and self._has_files(uri)
 
     def stop(self, snapshot: JobSnapshot) -> dict[str, Any]:
-        """Return the stop as the task's result has it: step and address of the last checkpoint, and USD."""
+        """Return the stop as the task's result has it: last checkpoint, the job's cost and the task's cap in USD."""
         found = self._checkpoints(snapshot)
         return {
             "step": max(found) if found else None,
@@ -107,10 +107,8 @@ class CapStops:
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
     ) -> BudgetExceededError:
         """Return the error of a job that the cap stopped before it left a model."""
-        found, paid = (
-            self._checkpoints(snapshot),
-            paid_usd(each.to_dict() for each in (*earlier, snapshot)),
-        )
+        found = self._checkpoints(snapshot)
+        paid = paid_usd(each.to_dict() for each in (*earlier, snapshot))
         at = f" at step {max(found)}" if found else ""
         checkpoint = found[max(found)] if found else "none"
         return BudgetExceededError(
