@@ -245,6 +245,7 @@ def test_a_failed_trial_is_told_again_and_never_run_again(aws_connection, task, 
             "tuning_max_jobs: does not fit into 6 rounds; got 13, 2 at a time",
         ),
         ({"tuning_max_time_s": 600}, "tuning_max_time_s: does not end a search in rounds; got 600"),
+        ({"max_cost_usd": 5}, "max_cost_usd: is not held by this DAG; got $5.00"),
         ({"tuning_strategy": "Hyperband"}, "tuning_strategy: does not go in rounds"),
     ],
 )

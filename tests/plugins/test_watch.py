@@ -104,3 +104,43 @@ def test_cause_is_read_back_from_the_jobs_tags(each: StopCause) -> None:
 
     assert stop_cause([other, each.tag]) is each
     assert stop_cause([other]) is None
+
+
+CAPPED = Patience(max_billed_s=100)
+
+
+def test_job_under_a_cap_is_stopped_by_the_time_it_is_billed_for() -> None:
+    waited = (
+        Transition(status="Starting", start=0, end=500),
+        Transition(status="Downloading", start=500, end=540),
+        Transition(status="Interrupted", start=540, end=900),
+        Transition(status="Training", start=900),
+    )
+    running = JobSnapshot(
+        kind="training",
+        name="job",
+        arn="arn",
+        status="InProgress",
+        secondary_status="Training",
+        transitions=waited,
+    )
+
+    assert judge(running, patience=CAPPED, heard_at=None, now=959) is None
+    verdict = judge(running, patience=CAPPED, heard_at=None, now=960)
+    assert verdict is not None
+    assert verdict.cause is StopCause.BUDGET
+    assert verdict.says.startswith("1 min 40 s are billed, and its cost cap leaves 1 min 40 s")
+
+
+@given(now=st.floats(-1e9, 1e9), began=st.floats(0, 1e6))
+def test_clock_that_jumps_back_is_billed_nothing_and_none_is_stopped_before_its_limit(
+    now: float, began: float
+) -> None:
+    verdict = judge(job(began=began), patience=CAPPED, heard_at=None, now=now)
+
+    assert (verdict is not None) is (max(0.0, now - began) >= 100)
+
+
+def test_limit_of_the_bill_is_read_back_and_left_out_if_there_is_none() -> None:
+    assert Patience.from_dict(CAPPED.to_dict()) == CAPPED
+    assert "max_billed_s" not in Patience().to_dict()

@@ -253,6 +253,20 @@ def test_a_run_that_a_rule_ended_begins_with_the_verdict() -> None:
         assert part in page
 
 
+def test_a_run_that_its_cap_stopped_begins_with_the_money_and_the_model() -> None:
+    stop = {"step": 30, "last_checkpoint": "s3://bucket/step-00000030", "cost_usd": 0.1}
+    record = sample_record(cap_stop={**stop, "max_cost_usd": 0.2})
+
+    page = render_report_html(record)
+
+    assert record.status == "stopped by its cost cap"
+    assert "The cost cap ended the training at step 30" in page
+    assert "A rule ended the training" not in page
+    assert page.index('id="verdict"') < page.index('id="learning"')
+    for part in ("s3://bucket/step-00000030", "Stopped by its cost cap", "higher max_cost_usd"):
+        assert part in page
+
+
 def test_a_model_that_nothing_measured_is_reported_as_such() -> None:
     skipped = {"task_id": "evaluate", "state": "skipped", "start": None, "end": None}
 

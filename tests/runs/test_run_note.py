@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.runs.record import STOPPED_BY_RULE, RunRecord
+from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, RunRecord
 from trainyard.runs.run_note import run_note
 
 COST = {"total_usd": 0.125, "is_complete": True}
@@ -33,6 +33,15 @@ def record(**members: object) -> RunRecord:
             "Stopped by rule NonFinite at step 4, no model: loss is nan; cost $0.125",
         ),
         (
+            record(
+                status=STOPPED_BY_CAP,
+                cap_stop={"step": 40, "last_checkpoint": "s3://b/c/step-00000040"},
+                cost={**COST, "max_cost_usd": 0.13},
+                model_package_arn=ARN,
+            ),
+            "Stopped by its cost cap at step 40; model forecasts version 7; cost $0.125 of $0.13 cap",
+        ),
+        (
             record(status="failed", failure=FAILURE),
             "Failed in train: the script failed; cost $0.125",
         ),
@@ -43,7 +52,15 @@ def record(**members: object) -> RunRecord:
         ),
         (record(status="running", cost={}), "Running"),
     ],
-    ids=["succeeded", "stopped", "failed", "failed-unknown", "cost-incomplete", "running"],
+    ids=[
+        "succeeded",
+        "stopped",
+        "capped",
+        "failed",
+        "failed-unknown",
+        "cost-incomplete",
+        "running",
+    ],
 )
 def test_a_note_has_the_verdict_the_reason_and_the_cost(ended: RunRecord, note: str) -> None:
     assert run_note(ended) == note

@@ -21,7 +21,7 @@ TERMINAL = {"Completed", "Failed", "Stopped"}
 GROUP = "/aws/sagemaker/TrainingJobs"
 
 
-def start_job(engine: RunningEngine, name: str, script: str) -> str:
+def start_job(engine: RunningEngine, name: str, script: str, *, max_run_s: int = 600) -> str:
     """Start a training job that runs a shell script and return its ARN."""
     answer = engine.client("sagemaker").create_training_job(
         TrainingJobName=name,
@@ -35,7 +35,7 @@ def start_job(engine: RunningEngine, name: str, script: str) -> str:
         },
         OutputDataConfig={"S3OutputPath": f"s3://{engine.bucket}/output"},
         ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
-        StoppingCondition={"MaxRuntimeInSeconds": 600},
+        StoppingCondition={"MaxRuntimeInSeconds": max_run_s},
         Tags=[{"Key": "team", "Value": "rail"}],
     )
     return str(answer["TrainingJobArn"])
@@ -127,6 +127,21 @@ def test_job_that_ended_while_no_engine_ran_is_completed(own_engine: RunningEngi
     own_engine.start()
     assert reaches(own_engine, "short", *TERMINAL)["TrainingJobStatus"] == "Completed"
     assert "ended" in messages(own_engine, "short")
+
+
+@pytest.mark.slow
+def test_time_limit_of_a_job_holds_while_no_engine_runs(own_engine: RunningEngine) -> None:
+    start_job(own_engine, "capped", "sleep 599.25", max_run_s=3)
+    reaches(own_engine, "capped", "Training")
+    assert wait_until(lambda: runs("sleep 599.25"), bool, clock=CLOCK, what="the script")
+    own_engine.kill()
+    wait_until(
+        lambda: runs("sleep 599.25"), lambda is_so: not is_so, clock=CLOCK, what="the script's end"
+    )
+    own_engine.start()
+    described = reaches(own_engine, "capped", "MaxRuntimeExceeded", *TERMINAL)
+    assert described["SecondaryStatus"] == "MaxRuntimeExceeded"
+    assert described["BillableTimeInSeconds"] < 60
 
 
 def runs(command: str) -> bool:

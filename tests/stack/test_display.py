@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from trainyard.stack.aws import JobView, parse_metrics
-from trainyard.stack.display import LineDisplay, drawn, job_line, seconds
+from trainyard.stack.display import LineDisplay, cost_text, drawn, job_line, seconds
 from trainyard.stack.following import RunView, TaskView
 
 STEP = (
@@ -117,3 +118,16 @@ def test_the_table_shows_every_task_and_the_job_below() -> None:
     )
     text = out.getvalue()
     assert text.index("shard") < text.index("train-1") < text.index("step 3")
+
+
+def test_cost_so_far_is_beside_the_job_with_the_cap() -> None:
+    job = JobView(name="j", status="Training", metrics={"step": 3.0})
+    bare = view(("train", "deferred"), job=job)
+    out = io.StringIO()
+
+    capped = replace(bare, cost_usd=0.0123, max_cost_usd=0.5)
+    LineDisplay(Console(file=out, width=200)).show(capped)
+
+    assert "Training  step 3  cost so far $0.0123 of $0.50 cap" in out.getvalue()
+    assert cost_text(bare) == ""
+    assert cost_text(replace(bare, cost_usd=0.25)) == "  cost so far $0.25"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from trainyard.stack.aws import JobView
+from trainyard.stack.aws import JobView, cost_so_far
 from trainyard.stack.following import RunFollower
 
 
@@ -25,8 +26,8 @@ class Airflow:
     def task_order(self, _dag_id: str) -> list[str]:
         return ["train"]
 
-    def run(self, *_: str) -> dict[str, str]:
-        return {"state": "running"}
+    def run(self, *_: str) -> dict[str, Any]:
+        return {"state": "running", "conf": {"max_cost_usd": 1.0}}
 
     def tasks(self, *_: str) -> list[dict[str, Any]]:
         return [self.task]
@@ -39,7 +40,7 @@ class Aws:
     """An endpoint that knows every job."""
 
     def job(self, name: str, *, kind: str) -> JobView:
-        return JobView(name=name, status=kind, metrics={})
+        return JobView(name=name, status=kind, metrics={}, cost_usd=0.25)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +76,27 @@ def test_a_second_try_shows_its_own_job_once_it_has_one() -> None:
     assert shown("deferred", try_number=1, job_name="train-1") == "train-1"
     assert shown("running", try_number=2, job_name="train-1") == "train-1"
     assert shown("deferred", try_number=2, job_name="train-a2") == "train-a2"
+
+
+def test_cost_of_a_run_is_that_of_every_job_once() -> None:
+    api = Airflow()
+    follower = RunFollower(api=api, aws=Aws(), dag_id="dag", run_id="run")
+
+    for name in ("train-1", "train-1", "train-2"):
+        api.now("running", try_number=1, job_name=name)
+        view = follower.look()
+
+    assert (view.cost_usd, view.max_cost_usd) == (0.5, 1.0)
+
+
+def test_cost_so_far_goes_by_the_bill_once_there_is_one() -> None:
+    now = datetime(2026, 1, 1, 1, tzinfo=UTC)
+    job: dict[str, Any] = {
+        "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 2},
+        "TrainingStartTime": now - timedelta(hours=1),
+    }
+
+    assert cost_so_far(job, now=now) == pytest.approx(0.23)
+    assert cost_so_far({**job, "BillableTimeInSeconds": 1800}, now=now) == pytest.approx(0.115)
+    assert cost_so_far({**job, "ResourceConfig": {"InstanceType": "ml.z9"}}, now=now) is None
+    assert cost_so_far({"ResourceConfig": job["ResourceConfig"]}, now=now) == 0.0

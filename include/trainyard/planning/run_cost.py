@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainyard.cost.job_cost import CostEstimate, cost_ceiling
+from trainyard.planning.cap_plan import cap_plan
 from trainyard.planning.evaluation_plan import Place, plan_evaluation, processing_run_s
 from trainyard.planning.search_cost import search_cost
 from trainyard.task_ids import TaskId
@@ -13,6 +14,7 @@ from trainyard.task_ids import TaskId
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from trainyard.planning.cap_plan import CapPlan
     from trainyard.planning.evaluation_plan import EvaluationPlan
     from trainyard.planning.search_cost import SearchCost
     from trainyard.specs.base_run_conf import BaseRunConf
@@ -115,6 +117,22 @@ def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> 
     most = search.ceiling_usd if search else None
     spent = (most or 0.0) if searched_usd is None else searched_usd
     return left_for_training(conf.budget_usd - spent, estimates)
+
+
+def run_cap(conf: RunConf) -> CapPlan | None:
+    """Return the parts of the run's cost cap; None without one."""
+    search = search_cost(conf)
+    searched = search.ceiling_usd if search else 0.0
+    return cap_plan(conf, capped_estimates(conf), search_usd=searched or 0.0)
+
+
+def capped_estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
+    """Return one attempt of each job of a run under a cap, with the evaluation that follows a stopped training.
+
+    A training that is stopped does not measure at its end: the processing job does that, if one can.
+    """
+    other = replace(conf, evaluation_place=Place.PROCESSING.value)
+    return _estimates(conf if plan_evaluation(other).unfit else other)
 
 
 def left_for_training(budget_usd: float, estimates: Mapping[str, CostEstimate]) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.instances import catalogue
 from trainyard.cost.job_cost import CostEstimate, cost_ceiling
 from trainyard.errors import Finding, Severity, SpecError
+from trainyard.planning.cap_plan import cap_findings, cap_plan, within_cap
 from trainyard.planning.evaluation_plan import LONGEST_DERIVED_S, SMALL_TYPE
 from trainyard.planning.ladder_plan import ladder_plan_findings
 from trainyard.planning.quota_needs import EVALUATION, processing_need, training_needs
@@ -27,6 +28,7 @@ from trainyard.task_ids import TaskId
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from trainyard.planning.cap_plan import CapPlan
     from trainyard.planning.quota_needs import QuotaNeed
     from trainyard.planning.run_cost import RunCost
 
@@ -84,7 +86,12 @@ def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPl
     findings = list(_instance_findings(conf))
     if errors := [each for each in findings if each.severity is Severity.ERROR]:
         raise SpecError(errors, subject="run conf")
-    cost = total_cost(_estimates(conf), job_attempts=job_attempts)
+    estimates = _estimates(conf)
+    cost = total_cost(estimates, job_attempts=job_attempts)
+    capped = list(cap_findings(conf, script_cap(conf), estimates, cost))
+    if any(each.severity is Severity.ERROR for each in capped):
+        raise SpecError(capped, subject="run conf")
+    cost = within_cap(cost, conf.max_cost_usd)
     keep_budget(conf.budget_usd, cost, cheaper=partial(_cheaper, conf, cost))
     return ScriptPlan(
         conf=conf,
@@ -93,7 +100,7 @@ def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPl
         once_usd=cost.once_usd,
         cost_note=cost.note,
         evaluation=script_evaluation(conf),
-        warnings=(*findings, *price_warnings(conf, cost)),
+        warnings=(*findings, *capped, *price_warnings(conf, cost)),
     )
 
 
@@ -136,6 +143,11 @@ def script_training_budget_usd(conf: ScriptConf) -> float | None:
     if conf.budget_usd is None:
         return None
     return left_for_training(conf.budget_usd, _estimates(conf))
+
+
+def script_cap(conf: ScriptConf) -> CapPlan | None:
+    """Return the parts of the run's cost cap; None without one."""
+    return cap_plan(conf, _estimates(conf))
 
 
 def _instance_findings(conf: ScriptConf) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, total_usd
 from trainyard.runs.goodput import TrainingSpan, goodput
 from trainyard.runs.record import (
     FAILED,
+    STOPPED_BY_CAP,
     STOPPED_BY_RULE,
     SUCCEEDED,
     DatasetRecord,
@@ -54,6 +55,7 @@ def build_run_record(
     tuning: Mapping[str, Any] | None = None,
     ledger: Mapping[str, Any] | None = None,
     verdict: Mapping[str, Any] | None = None,
+    cap_stop: Mapping[str, Any] | None = None,
     failure: Mapping[str, Any] | None = None,
 ) -> RunRecord:
     """Return the record of a run, however far it came.
@@ -63,8 +65,8 @@ def build_run_record(
     first; `shard_index` and `evaluation` are the parsed index.json and evaluation.json;
     `metric_lines` the lines of metrics.jsonl. `model` is what registering returned
     (model_package_arn, model_package_group, approval_status). `verdict` is that of the rule which
-    ended the training. `failure` holds task_id and the error's `to_dict()`, perhaps with log_tail,
-    a list of lines.
+    ended the training, `cap_stop` what the task returned of a stop by the cost cap. `failure` holds
+    task_id and the error's `to_dict()`, perhaps with log_tail, a list of lines.
     """
     task_records = tuple(_task(each) for each in tasks)
     job_records = tuple(jobs)
@@ -73,7 +75,7 @@ def build_run_record(
     return RunRecord(
         run_id=run_id,
         dag_id=dag_id,
-        status=_status(task_records, failure, verdict),
+        status=_status(task_records, failure, verdict, cap_stop),
         run_type=run_type,
         started_at=started_at,
         ended_at=ended_at,
@@ -100,6 +102,7 @@ def build_run_record(
         ),
         ledger=None if ledger is None else dict(ledger),
         verdict=None if verdict is None else dict(verdict),
+        cap_stop=None if cap_stop is None else dict(cap_stop),
         failure=None if failure is None else dict(failure),
     )
 
@@ -234,11 +237,14 @@ def _status(
     tasks: Sequence[TaskRecord],
     failure: Mapping[str, Any] | None,
     verdict: Mapping[str, Any] | None,
+    cap_stop: Mapping[str, Any] | None,
 ) -> str:
     if failure is not None or any(task.state in _FAILED_STATES for task in tasks):
         return FAILED
     if verdict is not None:
         return STOPPED_BY_RULE
+    if cap_stop is not None:
+        return STOPPED_BY_CAP
     is_over = all(task.state in {"success", "skipped", "removed"} for task in tasks)
     return SUCCEEDED if tasks and is_over else "running"
 
@@ -295,8 +301,10 @@ def _cost(
         "total_usd": total if costs and (is_complete or total) else (None if costs else 0.0),
         "is_complete": is_complete,
         "saved_usd": sum(saved) if saved else None,
+        "once_usd": plan.get("once_usd"),
         "ceiling_usd": plan.get("ceiling_usd"),
         "budget_usd": conf.get("budget_usd"),
+        "max_cost_usd": conf.get("max_cost_usd"),
         "tokens_trained": tokens,
         "usd_per_million_tokens": None if per_token is None else per_token * 1e6,
         "note": next((cost.note for cost in costs), plan.get("cost_note")),

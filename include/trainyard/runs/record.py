@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FORMAT = "trainyard-run"
 STOPPED_BY_RULE = "stopped by a rule"
+STOPPED_BY_CAP = "stopped by its cost cap"
 SUCCEEDED = "succeeded"
 FAILED = "failed"
 VERSION = 1
@@ -120,12 +121,12 @@ class RunRecord:
     """Everything kept of one run.
 
     Attributes:
-        status: `succeeded`, `failed`, `running`, or `stopped by a rule`.
+        status: `succeeded`, `failed`, `running`, `stopped by a rule` or `stopped by its cost cap`.
         history: metric events of the training script, oldest first (`event`, `time` and the event's
             values), thinned if there are very many.
         resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
             none.
-        cost: total_usd, is_complete, ceiling_usd, saved_usd, usd_per_million_tokens, prices.
+        cost: total_usd, is_complete, once_usd, ceiling_usd, max_cost_usd, saved_usd, usd_per_million_tokens, prices.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, what the rules found in the training; None if it was not judged.
         profile: where the training's time went, the summary of profile.json; None if nobody looked.
@@ -134,6 +135,8 @@ class RunRecord:
         ledger: `Ledger.to_dict()`: what the run created that costs money; None if nobody kept one.
         verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
             where none did.
+        cap_stop: step, last_checkpoint, cost_usd and max_cost_usd (its part of the cap) of a training that the cost cap
+            stopped, and whose model so far is the run's; None if it did not.
         failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
             if none.
     """
@@ -165,6 +168,7 @@ class RunRecord:
     goodput: Mapping[str, Any] | None = None
     ledger: Mapping[str, Any] | None = None
     verdict: Mapping[str, Any] | None = None
+    cap_stop: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
     format: str = FORMAT
     version: int = VERSION

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import shortened
-from trainyard.runs.record import STOPPED_BY_RULE, SUCCEEDED
+from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, SUCCEEDED
+from trainyard.runs.report.views import at_step
 from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 
@@ -39,6 +40,8 @@ def _verdict(record: RunRecord) -> str:
         return (
             f"Stopped by rule {told['rule']} at step {told['step']}, no model: {told['evidence']}"
         )
+    if record.status == STOPPED_BY_CAP and record.cap_stop:
+        return f"Stopped by its cost cap{at_step(record.cap_stop)}"
     if record.failure:
         at = record.failure.get("task_id")
         return f"Failed{f' in {at}' if at else ''}: {_cause(record.failure)}"
@@ -66,7 +69,7 @@ def _result(record: RunRecord) -> Iterator[str]:
             yield f"{name.replace('_', ' ')} {value:.4g}"
     if (
         record.conf.get("register_when")
-        and record.status == SUCCEEDED
+        and record.status in {SUCCEEDED, STOPPED_BY_CAP}
         and not record.model_package_arn
     ):
         yield f"not registered: needs {record.conf['register_when']}"
@@ -79,4 +82,8 @@ def _cost(record: RunRecord) -> str:
     spent = record.cost.get("total_usd")
     if spent is None:
         return ""
-    return f"cost {'' if record.cost.get('is_complete', True) else 'at least '}{format_usd(spent)}"
+    cap = record.cost.get("max_cost_usd")
+    of = "" if cap is None else f" of {format_usd(cap)} cap"
+    return (
+        f"cost {'' if record.cost.get('is_complete', True) else 'at least '}{format_usd(spent)}{of}"
+    )

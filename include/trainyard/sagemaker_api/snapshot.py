@@ -145,6 +145,25 @@ class JobSnapshot:
         waits = (t for t in self.transitions if t.status in WAITING_STATUSES)
         return sum(max(0.0, (t.end or now or t.start) - t.start) for t in waits)
 
+    def billed_seconds_at(self, now: float) -> float:
+        """Return the seconds that each instance of the job is billed for by `now`, the service's clock; at most.
+
+        What the service bills, once it has it; else how long the job has held instances, over all its starts. Spot is
+        billed less, and a clock that runs back takes nothing away.
+        """
+        if self.billable_seconds is not None:
+            return float(self.billable_seconds)
+        end = self.ended_at or now
+        if not self.transitions:
+            return 0.0 if self.started_at is None else max(0.0, end - self.started_at)
+        seconds, has_instances = 0.0, False
+        for each in self.transitions:
+            is_stopping = each.status == "Stopping" and has_instances
+            has_instances = is_stopping or each.status not in WAITING_STATUSES | _ENDING_STATUSES
+            if has_instances:
+                seconds += max(0.0, (each.end or end) - each.start)
+        return seconds
+
     @property
     def wall_seconds(self) -> float | None:
         """Seconds from creation to the end; None while the job runs."""

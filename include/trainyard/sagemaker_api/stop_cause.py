@@ -19,7 +19,7 @@ class StopCause(StrEnum):
     NO_CAPACITY = "no capacity"
     """The job waited for instances longer than its rung allows."""
     BUDGET = "budget"
-    """The next trials of the search would have crossed its budget."""
+    """The next trials of the search would have crossed its budget, or the job its cost cap."""
     TIME = "time"
     """No further trial of the search could have ended within its time."""
 

@@ -10,6 +10,7 @@ from trainyard.catalog.instances import ranks_on
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.base_run_conf_rules import base_findings
 from trainyard.specs.capacity_rung import CapacityRung
+from trainyard.specs.limits import STOP_RESERVE_S
 from trainyard.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
 from trainyard.specs.reading import read_spec
 from trainyard.specs.run_conf_ladder import contradictions
@@ -31,7 +32,10 @@ class BaseRunConf:
             that it has; all starts together get max_run_s. 0 = never.
         evaluation_instance_type, evaluation_max_run_s, evaluation_volume_size_gb: of the processing job that measures
             the model; None = derived.
-        budget_usd: None = no ceiling.
+        budget_usd: a run that could cost more does not start; None = no ceiling.
+        max_cost_usd: a run that costs more is not allowed to: its training is stopped in time, and the model so far is
+            measured and registered; None = no cap. stop_reserve_s: what of the cap is kept back for a job's stop, in
+            seconds of its instances (`trainyard.cost.cost_cap`).
         hyperparameters: further ones, put over those that other fields make.
         rules: what judges the training, as trainyard.rules.configuration reads it; empty = every rule, robust profile.
         debugger: who judges by those of the rules that SageMaker has: "own" evaluator, or the "service" if it can.
@@ -69,6 +73,8 @@ class BaseRunConf:
     bucket: str | None = None
     prefix: str = "trainyard"
     budget_usd: float | None = None
+    max_cost_usd: float | None = None
+    stop_reserve_s: int = STOP_RESERVE_S
     model_package_group: str = "trainyard"
     approval_status: str = "PendingManualApproval"
 

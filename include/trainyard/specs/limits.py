@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainyard.errors import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from _typeshed import DataclassInstance
 
@@ -20,6 +20,8 @@ MAX_RUN_S = 28 * 24 * 3600
 """The longest training that SageMaker allows."""
 LEAST_RUN_S = 60
 """The shortest limit of a training that the form takes."""
+STOP_RESERVE_S, LEAST_STOP_RESERVE_S = 300, 120
+"""Of a cost cap (`trainyard.cost.cost_cap`): its default, and the time that the service gives a job after SIGTERM."""
 MAX_PROCESSING_RUN_S = 9 * 24 * 3600
 MAX_PROCESSING_VOLUME_GB = 16_384
 MAX_RETRY_ATTEMPTS = 30
@@ -56,17 +58,30 @@ AT_LEAST_ZERO = (
     *("eval_interval", "early_stopping_patience", "heartbeat_timeout_s"),
     *("max_quota_wait_s", "max_retry_attempts"),
 )
-ABOVE_ZERO = ("learning_rate", "mean_time_to_interruption_s", "budget_usd", "deadline_h")
+ABOVE_ZERO = (
+    "learning_rate",
+    "mean_time_to_interruption_s",
+    "budget_usd",
+    "max_cost_usd",
+    "deadline_h",
+)
 LEAST: dict[str, int] = {
     **dict.fromkeys(AT_LEAST_ONE, 1),
     **dict.fromkeys(AT_LEAST_ZERO, 0),
     "checkpoint_interval": -1,
+    "stop_reserve_s": LEAST_STOP_RESERVE_S,
 }
 
 
-def number_findings(conf: DataclassInstance) -> Iterator[Finding]:
-    """Yield the fields of a conf that are too small or too large."""
-    for name in (each.name for each in fields(conf)):
+CAP_FIELDS = ("max_cost_usd", "stop_reserve_s")
+"""Of a job's spec as of a conf."""
+
+
+def number_findings(
+    conf: DataclassInstance, *, only: Container[str] | None = None
+) -> Iterator[Finding]:
+    """Yield the fields of a conf, or `only` these, that are too small or too large."""
+    for name in (each.name for each in fields(conf) if only is None or each.name in only):
         value = getattr(conf, name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import Finding, SpecError
+from trainyard.specs.limits import CAP_FIELDS, STOP_RESERVE_S, number_findings
 from trainyard.specs.reading import read_spec
 
 
@@ -43,6 +44,7 @@ class ProcessingJobSpec:
         code: S3 URI of the script or of sourcedir.tar.gz; mounted as input `code`.
         entry_point: the script's path relative to the code input's folder.
         code_location: S3 prefix the source folder is uploaded under; below the connection's bucket when absent.
+        max_cost_usd, stop_reserve_s: as of a training job: what is left bounds `max_run`.
     """
 
     role: str
@@ -64,6 +66,8 @@ class ProcessingJobSpec:
     volume_kms_key: str | None = None
     output_kms_key: str | None = None
     max_run: int = 86400
+    max_cost_usd: float | None = None
+    stop_reserve_s: int = STOP_RESERVE_S
     environment: Mapping[str, str] = field(default_factory=dict)
     subnets: tuple[str, ...] = ()
     security_group_ids: tuple[str, ...] = ()
@@ -77,8 +81,8 @@ class ProcessingJobSpec:
         """Check what the job can know by itself.
 
         Raises:
-            SpecError: it has a volume key on an instance type with local storage, which the service refuses, or a
-                `code_location` that is no S3 URI.
+            SpecError: it has a volume key on an instance type with local storage, which the service refuses, a
+                `code_location` that is no S3 URI, or a cost cap that is out of range.
         """
         if self.code_location is not None and not self.code_location.startswith("s3://"):
             place = Finding(
@@ -88,6 +92,8 @@ class ProcessingJobSpec:
                 allowed="s3://bucket/prefix",
             )
             raise SpecError([place], subject="processing job")
+        if findings := list(number_findings(self, only=CAP_FIELDS)):
+            raise SpecError(findings, subject="processing job")
         known = catalogue().types.get(self.instance_type)
         if self.volume_kms_key and known is not None and known.has_local_storage:
             wrong = Finding(

@@ -44,7 +44,7 @@ class RunConf(BaseRunConf):
         tuning_ranges: hyperparameter to range (`read_ranges`); empty = `default_ranges`.
         tuning_max_steps: of a trial; 0 = a quarter of the training. tuning_instance_count: of a trial; 0 = as training.
         tuning_max_run_s: of a trial; 0 = as training. tuning_max_time_s: of the whole search; None = no bound.
-        tuning_budget_share: the most that the search may take of budget_usd.
+        tuning_budget_share: the most that the search may take of budget_usd and max_cost_usd.
     """
 
     source: str = "python-stdlib"

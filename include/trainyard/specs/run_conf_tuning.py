@@ -57,7 +57,8 @@ class SearchSettings:
         num_steps: optimizer steps of a trial. eval_interval: steps between its evaluations.
         instance_count: of each trial.
         max_run_s: the longest of one trial; max_time_s: of the whole search, None = no bound.
-        budget_usd: the search's part of the run's budget; None without one.
+        budget_usd: the search's part of the run's budget, or of its cost cap if that is less; None without both.
+        max_cost_usd: the search's part of the cap alone.
         ranges: what it varies.
     """
 
@@ -70,6 +71,7 @@ class SearchSettings:
     max_run_s: int
     max_time_s: int | None
     budget_usd: float | None
+    max_cost_usd: float | None
     metric_name: str
     objective_type: ObjectiveType
     early_stopping: EarlyStopping
@@ -83,6 +85,7 @@ def search_of(conf: RunConf) -> SearchSettings | None:
     steps, ranges = trial_steps(conf), read_ranges(conf)[0]
     strategy = SearchStrategy(conf.tuning_strategy)
     jobs = int(combinations(ranges)) if strategy is SearchStrategy.GRID else conf.tuning_max_jobs
+    limits = [each for each in (conf.budget_usd, conf.max_cost_usd) if each is not None]
     # Hyperband is early stopping already.
     is_stopping = conf.tuning_early_stopping and strategy is not SearchStrategy.HYPERBAND
     return SearchSettings(
@@ -94,7 +97,8 @@ def search_of(conf: RunConf) -> SearchSettings | None:
         instance_count=conf.tuning_instance_count or conf.instance_count,
         max_run_s=conf.tuning_max_run_s or conf.max_run_s,
         max_time_s=conf.tuning_max_time_s,
-        budget_usd=conf.budget_usd and conf.budget_usd * conf.tuning_budget_share,
+        budget_usd=min(limits) * conf.tuning_budget_share if limits else None,
+        max_cost_usd=conf.max_cost_usd and conf.max_cost_usd * conf.tuning_budget_share,
         metric_name=conf.tuning_objective,
         objective_type=OBJECTIVES[conf.tuning_objective],
         early_stopping=EarlyStopping.AUTO if is_stopping else EarlyStopping.OFF,

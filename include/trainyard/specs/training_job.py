@@ -10,6 +10,7 @@ from trainyard.errors import Finding, SpecError
 from trainyard.specs.capacity_rung import CapacityRung  # noqa: TC001  # read_spec evaluates the annotations
 from trainyard.specs.channel import Channel, read_channel
 from trainyard.specs.distribution import Distribution, read_distribution
+from trainyard.specs.limits import STOP_RESERVE_S
 from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # see above
 from trainyard.specs.reading import read_spec
 from trainyard.specs.service_debugger import Debugger
@@ -72,7 +73,10 @@ class TrainingJobSpec:
             long, and resumes it by a new attempt; 0 = never.
         debugger: who judges the training by rules (`service_debugger.Debugger`). With "service" a rule needs no
             RuleEvaluatorImage, and what the service cannot judge, our evaluator does.
-        budget_usd: what all attempts of the task may cost together, by the on-demand price; None = no bound.
+        budget_usd: what all attempts of the task may cost together, by the on-demand price: an attempt that could cost
+            more is not started; None = no bound.
+        max_cost_usd: what all attempts may be billed together, by the on-demand price: each is started, with what is
+            left as a bound of its `max_run`, and stopped `stop_reserve_s` before it is used up; None = no cap.
     """
 
     role: str
@@ -115,6 +119,8 @@ class TrainingJobSpec:
     heartbeat_timeout_s: int = 600
     max_quota_wait_s: int = DEFAULT_QUOTA_WAIT_S
     budget_usd: float | None = None
+    max_cost_usd: float | None = None
+    stop_reserve_s: int = STOP_RESERVE_S
     # data in and out
     inputs: Mapping[str, Any] = field(default_factory=dict)
     input_mode: str = "File"

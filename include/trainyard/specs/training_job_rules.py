@@ -12,6 +12,7 @@ from trainyard.errors import Finding
 from trainyard.specs.built_in_rules import built_in_findings
 from trainyard.specs.channel import Channel, FileSystemInput, TrainingInput
 from trainyard.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
+from trainyard.specs.limits import CAP_FIELDS, number_findings
 from trainyard.specs.run_conf_ladder import rung_findings
 from trainyard.specs.service_debugger import debugger_findings
 from trainyard.specs.strategies.deepspeed import HYPERPARAMETER as DS_CONFIG, deepspeed_findings
@@ -130,6 +131,26 @@ def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
             what="is too small",
             got=f"{spec.budget_usd:g}",
             allowed="more than 0",
+        )
+    yield from number_findings(spec, only=CAP_FIELDS)
+    if spec.max_cost_usd is not None:
+        yield from _uncapped(spec)
+
+
+def _uncapped(spec: TrainingJobSpec) -> Iterator[Finding]:
+    """Yield what costs money that a cap could not hold."""
+    if spec.instance_type is None and not spec.capacity_ladder:
+        yield Finding(
+            where="max_cost_usd",
+            what="goes with instances of one type, or a capacity_ladder of such",
+            next_step="name an instance_type, or drop max_cost_usd",
+        )
+    if spec.keep_alive_period_in_seconds:
+        yield Finding(
+            where="keep_alive_period_in_seconds",
+            what="does not go with max_cost_usd: a warm pool is paid for after its job",
+            got=str(spec.keep_alive_period_in_seconds),
+            next_step="drop one",
         )
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from trainyard.errors import Finding, SpecError
+from trainyard.specs.limits import STOP_RESERVE_S
 from trainyard.specs.reading import read_spec
 from trainyard.specs.training_job import TrainingJobSpec  # noqa: TC001  # see above
 from trainyard.specs.tuning_job_ranges import CategoricalRange, ParameterRange, read_range
@@ -93,6 +94,8 @@ class TuningJobSpec:
         hyperband: its resources; without them the service takes a static hyperparameter such as `epochs`.
         budget_usd: what all trials, of all attempts of the task, may cost by the on-demand price. The search is stopped
             when the next trials would cross it, and the best so far is handed on; None = no bound.
+        max_cost_usd: what all trials, of all attempts, may be billed: the service ends the search, by its
+            `max_runtime_s`, `stop_reserve_s` before all trials at a time could have used it up; None = no cap.
     """
 
     training: TrainingJobSpec
@@ -109,6 +112,8 @@ class TuningJobSpec:
     hyperband: HyperbandResources | None = None
     warm_start: WarmStart | None = None
     budget_usd: float | None = None
+    max_cost_usd: float | None = None
+    stop_reserve_s: int = STOP_RESERVE_S
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding
 from trainyard.specs.built_in_rules import is_built_in
+from trainyard.specs.limits import CAP_FIELDS, number_findings
 from trainyard.specs.training_job_rules import MAX_HYPERPARAMETERS, NUM_SCRIPT_MODE_HYPERPARAMETERS
 from trainyard.specs.tuning_job_ranges import LONGEST_TEXT, CategoricalRange, ParameterRange
 
@@ -55,6 +56,7 @@ _NOT_IN_A_TRIAL: Mapping[str, str] = {
     "mlflow_config": "",
     "capacity_ladder": "a search runs on one kind of instances: name it",
     "budget_usd": "set the search's own budget_usd",
+    "max_cost_usd": "set the search's own max_cost_usd",
 }
 
 
@@ -197,6 +199,7 @@ def _time_and_money(spec: TuningJobSpec) -> Iterator[Finding]:
             got=f"{spec.budget_usd:g}",
             allowed="more than 0",
         )
+    yield from number_findings(spec, only=CAP_FIELDS)
     if spec.random_seed is not None and not 0 <= spec.random_seed < 2**31:
         yield _out_of("random_seed", spec.random_seed, 0, 2**31 - 1)
 

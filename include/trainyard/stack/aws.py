@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -12,9 +13,12 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from trainyard.catalog.instances import catalogue
+from trainyard.cost.cost_cap import usd_per_s
 from trainyard.stack.airflow_environment import REGION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 LOG_GROUP = {
@@ -42,12 +46,34 @@ class JobView:
     """A job at one moment: its status, and the numbers of its last metric line.
 
     Of a search: how many trials it may run, have ended and are running, and the best value so far, of `objective`.
+
+    Attributes:
+        cost_usd: so far, by the on-demand price; None if it is not known.
     """
 
     name: str
     status: str
     metrics: dict[str, float]
     objective: str = ""
+    cost_usd: float | None = None
+
+
+def cost_so_far(job: Mapping[str, Any], *, now: datetime) -> float | None:
+    """Return what a described training or processing job costs so far, at most; None if the price is not known.
+
+    What the service bills, once it has; else all time since the start, in which spot may have waited unbilled.
+    """
+    processing = job.get("ProcessingResources", {}).get("ClusterConfig", {})
+    cluster = job.get("ResourceConfig") or processing
+    known = catalogue().types.get(str(cluster.get("InstanceType")))
+    price = known.price_usd_per_hour if known else None
+    rate = usd_per_s(price, int(cluster.get("InstanceCount") or 1))
+    started = job.get("TrainingStartTime") or job.get("ProcessingStartTime")
+    ended = job.get("TrainingEndTime") or job.get("ProcessingEndTime") or now
+    seconds = job.get("BillableTimeInSeconds")
+    if seconds is None:
+        seconds = max(0.0, (ended - started).total_seconds()) if started else 0.0
+    return None if rate is None else rate * seconds
 
 
 class AwsEndpoint:
@@ -81,7 +107,8 @@ class AwsEndpoint:
             metrics = self._read_metrics(name, LOG_GROUP[kind])
         except (BotoCoreError, ClientError):
             return None
-        return JobView(name=name, status=status, metrics=metrics)
+        cost = cost_so_far(answer, now=datetime.now(UTC))
+        return JobView(name=name, status=status, metrics=metrics, cost_usd=cost)
 
     def _search(self, name: str) -> JobView:
         answer = self._sagemaker.describe_hyper_parameter_tuning_job(
@@ -106,7 +133,20 @@ class AwsEndpoint:
             status=str(answer["HyperParameterTuningJobStatus"]),
             metrics=numbers,
             objective=str(config.get("HyperParameterTuningJobObjective", {}).get("MetricName", "")),
+            cost_usd=self._cost_of_trials(name, answer),
         )
+
+    def _cost_of_trials(self, name: str, search: dict[str, Any]) -> float | None:
+        pages = self._sagemaker.get_paginator("list_training_jobs_for_hyper_parameter_tuning_job")
+        cluster = search.get("TrainingJobDefinition", {}).get("ResourceConfig", {})
+        now = datetime.now(UTC)
+        costs = [
+            cost_so_far({**trial, "ResourceConfig": cluster}, now=now)
+            for page in pages.paginate(HyperParameterTuningJobName=name)
+            for trial in page["TrainingJobSummaries"]
+        ]
+        known = [each for each in costs if each is not None]
+        return sum(known) if len(known) == len(costs) else None
 
     def _automl(self, name: str) -> JobView:
         answer = self._sagemaker.describe_auto_ml_job_v2(AutoMLJobName=name)

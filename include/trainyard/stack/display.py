@@ -10,6 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from trainyard.units import format_usd
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -94,7 +96,7 @@ class LineDisplay:
                 self._states[task.task_id] = (task.state, task.try_number)
                 self.say(f"{task.task_id:<12} {described(task)}")
         if view.job is not None and self._clock() - self._said_at >= LINE_EVERY_S:
-            line = f"{view.job_task or '':<12} {job_line(view.job)}"
+            line = f"{view.job_task or '':<12} {job_line(view.job)}{cost_text(view)}"
             if line != self._progress:
                 self._progress, self._said_at = line, self._clock()
                 self.say(line)
@@ -116,7 +118,7 @@ def drawn(view: RunView) -> RenderableType:
     parts: list[RenderableType] = [heading, table]
     if view.job is not None:
         parts.append(Text(f"{view.job_task}: {view.job.name}", style="dim"))
-        parts.append(Text(job_line(view.job), style="cyan"))
+        parts.append(Text(f"{job_line(view.job)}{cost_text(view)}", style="cyan"))
     return Group(*parts)
 
 
@@ -153,6 +155,14 @@ def job_line(job: JobView) -> str:
     if "eta_seconds" in numbers and job.status == "Training":
         parts.append(f"{seconds(numbers['eta_seconds'])} left")
     return "  ".join(parts)
+
+
+def cost_text(view: RunView) -> str:
+    """Return `  cost so far $x of $y cap` of a run whose jobs have a price; empty before the first second is paid."""
+    if not view.cost_usd:
+        return ""
+    cap = "" if view.max_cost_usd is None else f" of {format_usd(view.max_cost_usd)} cap"
+    return f"  cost so far {format_usd(view.cost_usd)}{cap}"
 
 
 def seconds(value: float | None) -> str:

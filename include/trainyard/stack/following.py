@@ -36,13 +36,20 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """A run at one moment."""
+    """A run at one moment.
+
+    Attributes:
+        cost_usd: of the jobs seen so far, as far as it is known; None before there is one.
+        max_cost_usd: the cap that the run was started with; None without one.
+    """
 
     run_id: str
     state: str
     tasks: tuple[TaskView, ...] = ()
     job: JobView | None = None
     job_task: str | None = None
+    cost_usd: float | None = None
+    max_cost_usd: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -60,11 +67,12 @@ class RunFollower:
         self._dag_id = dag_id
         self._run_id = run_id
         self._job_names: dict[tuple[str, int], str] = {}
+        self._costs: dict[str, float] = {}
         self._order = {task_id: position for position, task_id in enumerate(api.task_order(dag_id))}
 
     def look(self) -> RunView:
         """Return the run as it is now; a `requests.RequestException` while nothing answers."""
-        state = str(self._api.run(self._dag_id, self._run_id)["state"])
+        run = self._api.run(self._dag_id, self._run_id)
         tasks = tuple(
             sorted(map(_task_view, self._api.tasks(self._dag_id, self._run_id)), key=self._position)
         )
@@ -72,12 +80,16 @@ class RunFollower:
         job = None
         if active is not None and (name := self._job_name(active)):
             job = self._aws.job(name, kind=active.job_kind)
+        if job is not None and job.cost_usd is not None:
+            self._costs[job.name] = job.cost_usd
         return RunView(
             run_id=self._run_id,
-            state=state,
+            state=str(run["state"]),
             tasks=tasks,
             job=job,
             job_task=active.task_id if active else None,
+            cost_usd=sum(self._costs.values()) if self._costs else None,
+            max_cost_usd=(run.get("conf") or {}).get("max_cost_usd"),
         )
 
     def _position(self, task: TaskView) -> tuple[int, str]:

@@ -89,6 +89,10 @@ def summary(view: RunView, report: Report) -> list[str]:
     """Return the end of a run as lines: verdict, losses, cost, times, and the report's paths."""
     told = report.content().get("verdict")
     said = "succeeded" if view.state == "success" else view.state
+    stop = report.content().get("cap_stop")
+    if stop:
+        at = "" if stop["step"] is None else f" at step {stop['step']}"
+        said = f"stopped by its cost cap{at}, with the model so far"
     facts = [("verdict", "stopped by a rule" if told else said), *_verdict(told)]
     facts += _facts(report.content())
     facts += _continuity(report.content().get("continuity"), view.run_id)
@@ -132,7 +136,9 @@ def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if package := record.get("model_package_arn"):
         yield "model", str(package)
     if (cost := (record.get("cost") or {}).get("total_usd")) is not None:
-        yield "cost", f"{cost:.4f} USD at AWS's prices"
+        cap = record["cost"].get("max_cost_usd")
+        of = "" if cap is None else f" of {cap:.4f}"
+        yield "cost", f"{cost:.4f}{of} USD at AWS's prices"
     if record.get("started_at") and record.get("ended_at"):
         yield "time", seconds(record["ended_at"] - record["started_at"])
 

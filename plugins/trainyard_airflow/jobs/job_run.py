@@ -439,6 +439,7 @@ class JobRun:
     ) -> Step:
         """Go on to the next rung if the job got no capacity and there is one; else by its error."""
         if known := self.job_type.known_error(snapshot, earlier):
+            self.host.note_failed({**result, "log_tail": []})
             raise known
         attempt = int(result["attempt"])
         lines = self.job_type.telling_log(snapshot.name)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard.specs.processing_job import ProcessingJobSpec
+from trainyard_airflow.jobs.cost_cap import bounded_run_s, cap_of, limit_facts
 from trainyard_airflow.jobs.job_code import job_code, job_image
 from trainyard_airflow.jobs.job_type import JobType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
 
 
 class ProcessingJobType(JobType):
@@ -35,12 +39,13 @@ class ProcessingJobType(JobType):
         self,
         name: str,
         *,
-        place: Mapping[str, Any],  # noqa: ARG002
+        place: Mapping[str, Any],
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
         image = job_image(self.spec, region=clients.region)
-        spec = clients.of_account(self.spec, image_uri=image)
+        bounded = replace(self.spec, max_run=bounded_run_s(self.spec.max_run, place))
+        spec = clients.of_account(bounded, image_uri=image)
         code = job_code(self.jobs, spec)
         request = render_processing_job(
             spec,
@@ -52,6 +57,26 @@ class ProcessingJobType(JobType):
             account=self.jobs.account_for(spec.role),
         )
         return request, {"code": code.to_dict() if code else None, "image_uri": image}
+
+    def place(
+        self,
+        earlier: Sequence[JobSnapshot],
+        *,
+        full_rungs: Sequence[int] = (),  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Return how long the job may be billed, if the spec has a cost cap.
+
+        Raises:
+            SpecError: it has one, and the price is not known.
+            BudgetExceededError: it leaves too little for another job.
+        """
+        spec = self.spec
+        return limit_facts(
+            cap_of(spec),
+            earlier,
+            instance_type=spec.instance_type,
+            instance_count=spec.instance_count,
+        )
 
     def destinations(self) -> Sequence[str]:
         """Return where the job's outputs go."""

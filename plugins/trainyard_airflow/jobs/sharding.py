@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.processing_request import render_processing_job
+from trainyard_airflow.jobs.cost_cap import bounded_run_s, limit_facts
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.sharding_job import (
@@ -19,8 +20,9 @@ from trainyard_airflow.jobs.sharding_job import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.sharding import DatasetPlan, ShardIndex
     from trainyard.sharding.settings import ShardSettings, Source
     from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
@@ -82,7 +84,7 @@ class ShardingJobType(JobType):
         self,
         name: str,
         *,
-        place: Mapping[str, Any],  # noqa: ARG002
+        place: Mapping[str, Any],
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with plan and code uploaded, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
@@ -94,6 +96,7 @@ class ShardingJobType(JobType):
             max_source_bytes=self.spec.source.max_source_bytes,
             kms_key_id=clients.kms_key_id,
         )
+        job = replace(job, max_run=bounded_run_s(job.max_run, place))
         image = job_image(job, region=clients.region)
         # It reads and writes S3 itself, which an isolated container cannot.
         job = replace(clients.job_defaults.of(job), enable_network_isolation=False)
@@ -107,6 +110,21 @@ class ShardingJobType(JobType):
             account=self.jobs.account_for(job.role),
         )
         return request, {"code": code.to_dict(), "image_uri": image}
+
+    def place(
+        self,
+        earlier: Sequence[JobSnapshot],
+        *,
+        full_rungs: Sequence[int] = (),  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Return how long the job may be billed, if it has a cost cap; raises as that of a processing job."""
+        job = self._job
+        return limit_facts(
+            job.cap,
+            earlier,
+            instance_type=job.instance_type,
+            instance_count=job.instance_count,
+        )
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the data set that the job's parts make, merged unless somebody else did so already.

@@ -16,6 +16,7 @@ from trainyard_airflow.jobs.job_code import uploaded_code
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trainyard.cost.cost_cap import CostCap
     from trainyard.sharding.settings import ShardSettings, Source
     from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.jobs.job_code import UploadedCode
@@ -58,6 +59,7 @@ class ShardingJob:
             of pandas and pyarrow is installed with pip, which needs a way to a package index.
         volume_size: GiB for each instance; only shards under way lie on it.
         max_run: seconds.
+        cap: of all attempts; None for no cap.
     """
 
     instance_count: int
@@ -67,6 +69,7 @@ class ShardingJob:
     image_uri: str | None = None
     volume_size: int = 30
     max_run: int = 86400
+    cap: CostCap | None = None
 
 
 def check_shardable(source: Source, settings: ShardSettings) -> None:

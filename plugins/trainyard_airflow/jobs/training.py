@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.attempt_budget import check_budget
 from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
 from trainyard.planning.linter.linter import lint
+from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.training_job import TrainingJobSpec
+from trainyard.units import format_usd
 from trainyard_airflow.hooks.redaction import spec_secrets
+from trainyard_airflow.jobs.cost_cap import (
+    ENDED_BY_CAP,
+    MAX_BILLED,
+    RATE,
+    CapStops,
+    bounded_run_s,
+    cap_of,
+    limit_facts,
+)
 from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
 from trainyard_airflow.jobs.job_code import job_code, job_image
 from trainyard_airflow.jobs.job_type import JobType
@@ -28,7 +40,7 @@ from trainyard_airflow.triggers.watch import Patience
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard.specs.capacity_rung import CapacityRung
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 log = logging.getLogger(__name__)
@@ -82,6 +94,7 @@ class TrainingJobType(JobType):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateTrainingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
         spec, clients = self.spec, self.jobs.clients
+        spec = replace(spec, max_run=bounded_run_s(spec.max_run, place))
         if spec.capacity_ladder:
             spec = spec_on_rung(spec, rungs_of(spec)[place["rung"]])
         image = job_image(spec, region=clients.region)
@@ -116,39 +129,84 @@ class TrainingJobType(JobType):
         """Return the rung of the attempt after `earlier`; nothing if the cluster is no single instance type.
 
         Raises:
+            SpecError: the spec has a cost cap, and the price of the rung is not known.
             BudgetExceededError: what was paid and what the attempt could cost is more than the spec's budget, or than
-                every rung's own.
+                every rung's own; or the spec's cost cap leaves too little.
         """
         spec = self.spec
         rungs = rungs_of(spec)
         if not rungs:
             return {}
         placement = place_next(rungs, earlier, max_run_s=spec.max_run, full_rungs=full_rungs)
+        capped = self._cap_facts(placement.rung, earlier)
         if spec.budget_usd is not None:
             check_budget(
                 [each.to_dict() for each in earlier],
                 rung=placement.rung,
-                max_run_s=spec.max_run,
+                max_run_s=bounded_run_s(spec.max_run, capped),
                 budget_usd=spec.budget_usd,
             )
-        return placement.facts()
+        return {**placement.facts(), **capped}
 
     def place_of(self, job: JobSnapshot, earlier: Sequence[JobSnapshot]) -> dict[str, Any]:
         """Return the rung that a job stands on, by what it runs on."""
         placement = place_of(rungs_of(self.spec), job, earlier)
-        return placement.facts() if placement else {}
+        if placement is None:
+            return {}
+        return {**placement.facts(), **self._cap_facts(placement.rung, earlier, is_new=False)}
+
+    def _cap_facts(
+        self, rung: CapacityRung, earlier: Sequence[JobSnapshot], *, is_new: bool = True
+    ) -> dict[str, Any]:
+        return limit_facts(
+            cap_of(self.spec),
+            earlier,
+            instance_type=rung.instance_type,
+            instance_count=rung.instance_count or 1,
+            is_new=is_new,
+        )
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
-        """Return how long the training may be silent, and wait for the instances of its rung."""
+        """Return how long the training may be silent, wait for the instances of its rung, and be billed."""
         return Patience(
             heartbeat_timeout_s=self.spec.heartbeat_timeout_s,
             max_wait_s=facts.get("rung_max_wait_s"),
+            max_billed_s=facts.get(MAX_BILLED),
+            usd_per_s=facts.get(RATE),
         )
 
     @property
     def max_quota_wait_s(self) -> int:
         """Seconds to wait for the account's quota, by the spec."""
         return self.spec.max_quota_wait_s
+
+    def hands_on(self, snapshot: JobSnapshot) -> bool:
+        """Return whether the cost cap stopped the training, and it left a model."""
+        return self._cap_stops.left_model(snapshot)
+
+    def completed(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the result; with `ended_by` and `cap_stop` if the cost cap stopped the training."""
+        if result["status"] != "Stopped":
+            return result
+        stop = self._cap_stops.stop(JobSnapshot.from_dict(result))
+        log.warning(
+            "Job %s was stopped by its cost cap of %s at step %s; its model is the result",
+            result["job_name"],
+            format_usd(stop["max_cost_usd"]),
+            stop["step"],
+        )
+        return {**result, "ended_by": ENDED_BY_CAP, "cap_stop": stop}
+
+    def known_error(
+        self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
+    ) -> TrainingRunError | None:
+        """Return the error of a training that its cost cap stopped before it left a model."""
+        stops = self._cap_stops
+        return stops.without_model(snapshot, earlier) if stops.ended(snapshot) else None
+
+    @property
+    def _cap_stops(self) -> CapStops:
+        return CapStops(self.jobs, self.spec)
 
     def judged(
         self,

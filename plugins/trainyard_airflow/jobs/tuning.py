@@ -9,11 +9,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from trainyard.cost.cost_cap import CostCap
 from trainyard.errors import BudgetExceededError, TrainingRunError
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
 from trainyard.sagemaker_api.tuning_snapshot import with_early_stops
 from trainyard.specs.tuning_job import TuningJobSpec
+from trainyard.specs.tuning_job_rules import MAX_RUNTIME_S, MIN_RUNTIME_S
 from trainyard.tuning.ceiling import Ceiling, check_affordable, estimate, spent_usd, usd_per_s
 from trainyard.tuning.result import EndedBy
 from trainyard.tuning.trial_table import trial_table
@@ -69,13 +71,14 @@ class TuningJobType(JobType):
         self,
         name: str,
         *,
-        place: Mapping[str, Any],  # noqa: ARG002
+        place: Mapping[str, Any],
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateHyperParameterTuningJob request, the code uploaded, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
         image = job_image(self.spec.training, region=clients.region)
         training = clients.of_account(self.spec.training, image_uri=image)
-        spec = replace(self.spec, training=training)
+        max_runtime_s = place.get("max_runtime_s", self.spec.max_runtime_s)
+        spec = replace(self.spec, training=training, max_runtime_s=max_runtime_s)
         code = job_code(self.jobs, training)
         request = render_tuning_job(
             spec,
@@ -114,7 +117,28 @@ class TuningJobType(JobType):
                 format_usd(spec.budget_usd - paid),
                 format_usd(found.wave_usd),
             )
-        return {"paid_usd": paid}
+        return {"paid_usd": paid, **self._cap_facts(paid)}
+
+    def _cap_facts(self, paid_usd: float) -> dict[str, Any]:
+        """Return `max_runtime_s` within what a cost cap leaves, if all trials at a time ran for all of it.
+
+        Raises:
+            SpecError: the price is not known.
+            BudgetExceededError: too little is left.
+        """
+        spec = self.spec
+        if spec.max_cost_usd is None:
+            return {}
+        cap = CostCap(max_cost_usd=spec.max_cost_usd, stop_reserve_s=spec.stop_reserve_s)
+        rate, at_once = usd_per_s(spec.training), spec.max_parallel_jobs
+        left_s = cap.job_limit_s(
+            paid_usd=paid_usd,
+            usd_per_s=None if rate is None else rate * at_once,
+            on=f"{at_once} trials at a time",
+            least_s=MIN_RUNTIME_S,
+        )
+        longest_s = min(MAX_RUNTIME_S, int(left_s))
+        return {"max_runtime_s": min(spec.max_runtime_s or longest_s, longest_s)}
 
     def place_of(
         self,
@@ -230,8 +254,8 @@ class TuningJobType(JobType):
         return ended_by(snapshot, cause)
 
     def _paid_usd(self, earlier: Sequence[JobSnapshot]) -> float:
-        """Return what earlier searches of the task have cost; only a budget asks for it."""
-        if self.spec.budget_usd is None:
+        """Return what earlier searches of the task have cost; only a budget or a cap asks for it."""
+        if self.spec.budget_usd is None and self.spec.max_cost_usd is None:
             return 0.0
         ceiling = Ceiling(usd_per_s=usd_per_s(self.spec.training))
         costs = (

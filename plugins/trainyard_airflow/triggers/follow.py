@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -13,7 +14,9 @@ from botocore.exceptions import ClientError
 from trainyard.errors import ContractError
 from trainyard.runs.notifier import Notifier, interruption_notice
 from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard.sagemaker_api.snapshot import WAITING_STATUSES
 from trainyard.sagemaker_api.stop_cause import StopCause
+from trainyard.units import format_usd
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
 from trainyard_airflow.hooks.notifications import notify_from_trigger
@@ -237,6 +240,7 @@ class Look:
     now_s: float = 0.0
     described: dict[str, Any] = field(default_factory=dict)
     num_interruptions: int = 0
+    told_tenth: int = 0
 
     def __post_init__(self) -> None:
         self.reads_logs = self.followed.wants_lines
@@ -297,6 +301,7 @@ class Look:
 
         Nothing is known of the silence of a job whose log is not read, or not yet to its end.
         """
+        self.log_cost(snapshot.billed_seconds_at(self.now_s))
         verdict = self._verdict(snapshot)
         if verdict is not None and verdict.cause is StopCause.HUNG:
             # Perhaps it is heard of in the stream of a host that was not there when streams were last looked for.
@@ -305,6 +310,21 @@ class Look:
         if verdict is not None:
             log.warning("Job %s is stopped: %s", snapshot.name, verdict.says)
             await stop_job(self.followed, tag=verdict.cause.tag)
+
+    def log_cost(self, billed_s: float) -> None:
+        """Log what a job under a cost cap costs so far, once for each tenth of what it may."""
+        limit_s, usd_per_s = self.followed.patience.max_billed_s, self.followed.patience.usd_per_s
+        if not limit_s or usd_per_s is None:
+            return
+        tenth = int(10 * billed_s / limit_s)
+        if tenth > self.told_tenth:
+            self.told_tenth = tenth
+            log.info(
+                "Job %s: cost so far at most %s; it is stopped at %s for its cost cap",
+                self.followed.job_name,
+                format_usd(billed_s * usd_per_s),
+                format_usd(limit_s * usd_per_s),
+            )
 
     def _verdict(self, snapshot: JobSnapshot) -> WatchVerdict | None:
         return judge(
@@ -378,6 +398,8 @@ class FedLook(Look):
     snapshot: JobSnapshot | None = None
     described_in: FeedState | None = None
     is_deaf: bool = False
+    due_at: float = math.inf
+    """When the job may have reached its cost cap, by this machine's monotonic clock."""
     listens_since: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
@@ -405,6 +427,7 @@ class FedLook(Look):
             except FAULTS as error:
                 delay_s = answers.delay_s(error)
             self._pass_lines_on()
+            self._log_cost_meanwhile()
             await self._wait(delay_s)
 
     async def _wait(self, delay_s: float | None) -> None:
@@ -418,6 +441,9 @@ class FedLook(Look):
             limits.append(_UNLISTED_S)
         if self.followed.patience.max_wait_s is not None:
             limits.append(min(60.0, max(1.0, self.followed.patience.max_wait_s * _SILENCE_SHARE)))
+        if self.due_at < math.inf:
+            tenth_s = (self.followed.patience.max_billed_s or 0.0) / 10
+            limits.append(max(1.0, min(tenth_s, self.due_at - time.monotonic())))
         try:
             async with asyncio.timeout(min(limits, default=None)):
                 await self.subscription.news.wait()
@@ -447,6 +473,7 @@ class FedLook(Look):
             async with self.clients:
                 self.snapshot = await self.now()
                 self.described_in = state
+                self.due_at = self._cap_due_at(self.snapshot)
                 if not self.snapshot.is_terminal:
                     if self._is_silent(state):
                         await self._listen_again()
@@ -466,16 +493,36 @@ class FedLook(Look):
         return state
 
     def _is_to_be_described(self, state: FeedState) -> bool:
-        """Return whether more must be known than the state: of waits, of spot, of secrets, of a silent job."""
+        """Return whether more must be known than the state: of waits, spot, secrets, the cost cap, a silent job."""
         if not state.is_listed:
             return True
         if self.snapshot is None and self.followed.has_secrets and self.followed.wants_lines:
             return True
         patience = self.followed.patience
-        needs_each = self.followed.notifier is not None or patience.max_wait_s is not None
+        if time.monotonic() >= self.due_at:
+            return True
+        limits = (self.followed.notifier, patience.max_wait_s, patience.max_billed_s)
+        needs_each = any(each is not None for each in limits)
         if needs_each and (state != self.described_in or self._waits(state)):
             return True
         return self._is_silent(state)
+
+    def _cap_due_at(self, snapshot: JobSnapshot) -> float:
+        """Return when the running job may have reached its cost cap, by the monotonic clock; infinity if it cannot.
+
+        A wait for instances is not billed, and ends with a change of state.
+        """
+        limit_s = self.followed.patience.max_billed_s
+        is_billed = snapshot.secondary_status not in WAITING_STATUSES
+        if limit_s is None or snapshot.status != "InProgress" or not is_billed:
+            return math.inf
+        return time.monotonic() + limit_s - snapshot.billed_seconds_at(self.now_s)
+
+    def _log_cost_meanwhile(self) -> None:
+        """Log what the job costs by this machine's clock, without asking the service."""
+        limit_s = self.followed.patience.max_billed_s
+        if limit_s is not None and self.due_at < math.inf:
+            self.log_cost(limit_s - (self.due_at - time.monotonic()))
 
     def _waits(self, state: FeedState) -> bool:
         return self.followed.patience.max_wait_s is not None and state.phase not in {

@@ -1,4 +1,4 @@
-"""When a running job is given up: it hangs, or it waits too long for instances. Pure."""
+"""When a running job is given up: it hangs, waits too long for instances, or is about to reach its cost cap. Pure."""
 
 from __future__ import annotations
 
@@ -31,17 +31,23 @@ class Patience:
     Attributes:
         heartbeat_timeout_s: silence of a training that was heard of; 0 = for ever.
         max_wait_s: waiting for instances in one go; None = for ever.
+        max_billed_s: that each instance may be billed before the job is stopped for its cost cap; None = no cap.
+        usd_per_s: of all instances, of a job under a cap, for the log.
         ceiling: of a search; None for any other job.
     """
 
     heartbeat_timeout_s: int = 0
     max_wait_s: int | None = None
+    max_billed_s: float | None = None
+    usd_per_s: float | None = None
     ceiling: Ceiling | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-safe data; `from_dict` reads it back."""
-        data = asdict(self)
-        return data if self.ceiling else {k: v for k, v in data.items() if k != "ceiling"}
+        unset = {
+            name for name in ("max_billed_s", "usd_per_s", "ceiling") if getattr(self, name) is None
+        }
+        return {name: value for name, value in asdict(self).items() if name not in unset}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -81,6 +87,8 @@ def judge(
     """
     if snapshot.status != "InProgress":
         return None
+    if verdict := _capped(snapshot, patience, now):
+        return verdict
     waited_s = _waited_s(snapshot, now)
     if patience.max_wait_s is not None and waited_s is not None and waited_s >= patience.max_wait_s:
         return WatchVerdict(
@@ -100,6 +108,17 @@ def judge(
         cause=StopCause.HUNG,
         says=f"its training printed nothing for {format_duration(silent_s)} "
         f"(heartbeat_timeout_s {patience.heartbeat_timeout_s})",
+    )
+
+
+def _capped(snapshot: JobSnapshot, patience: Patience, now: float) -> WatchVerdict | None:
+    limit_s, billed_s = patience.max_billed_s, snapshot.billed_seconds_at(now)
+    if limit_s is None or billed_s < limit_s:
+        return None
+    return WatchVerdict(
+        cause=StopCause.BUDGET,
+        says=f"{format_duration(billed_s)} are billed, and its cost cap leaves {format_duration(limit_s)} before "
+        "the stop (max_cost_usd)",
     )
 
 

@@ -51,6 +51,8 @@ def verdict(record: RunRecord) -> tuple[str, str]:
             return "Succeeded", "good"
         case "stopped by a rule":
             return "Stopped by a rule", "bad"
+        case "stopped by its cost cap":
+            return "Stopped by its cost cap", "warn"
         case _:
             return "Still running", "warn"
 
@@ -103,6 +105,29 @@ def verdict_view(record: RunRecord) -> FailureView | None:
         headline=f"Rule {told['rule']} ended the training at step {told['step']}",
         details=tuple((name, str(value)) for name, value in labelled if value),
     )
+
+
+def cap_view(record: RunRecord) -> FailureView | None:
+    """Return the stop of a training by its cost cap; None if it ended otherwise."""
+    stop = record.cap_stop
+    if stop is None:
+        return None
+    spent = f"{format_usd(record.cost.get('total_usd'))} of {format_usd(record.cost.get('max_cost_usd'))}"
+    labelled = (
+        ("cost of the run", spent),
+        ("last checkpoint", stop["last_checkpoint"] or "none"),
+        ("model so far", record.model_package_arn or "not registered"),
+        ("next step", "to train to the end, start a run with a higher max_cost_usd"),
+    )
+    return FailureView(
+        headline=f"The cost cap ended the training{at_step(stop)}; its model so far is this run's",
+        details=labelled,
+    )
+
+
+def at_step(stop: Mapping[str, Any]) -> str:
+    """Return ` at step N` of a stop, nothing if the script wrote no checkpoint that names it."""
+    return "" if stop["step"] is None else f" at step {stop['step']}"
 
 
 def error_view(error: Mapping[str, Any]) -> FailureView:
@@ -202,8 +227,10 @@ def cost_rows(record: RunRecord) -> list[Row]:
     return _present(
         [
             ("total", total if is_whole else f"{total} (not all is known)"),
+            ("estimate, each job once for its longest time", _usd(cost.get("once_usd"))),
             ("ceiling of all jobs and attempts", _usd(cost.get("ceiling_usd"))),
             ("budget", _usd(cost.get("budget_usd"))),
+            ("cap", _usd(cost.get("max_cost_usd"))),
             ("saved by spot", _usd(cost.get("saved_usd") or None)),
             ("tokens trained", _count(cost.get("tokens_trained"))),
             ("per million tokens", _usd(cost.get("usd_per_million_tokens"))),

@@ -99,6 +99,7 @@ def training_spec(
     role: str,
     task_id: str,
     budget_usd: float | None = None,
+    max_cost_usd: float | None = None,
     measures_test_split: bool = False,
 ) -> TrainingJobSpec:
     """Return the training job of a run on the sharded data set at `dataset_uri`.
@@ -110,6 +111,7 @@ def training_spec(
         role: the execution role's ARN.
         task_id: whose checkpoints it resumes.
         budget_usd: what all its attempts may cost; None = no bound.
+        max_cost_usd: what of the run's cost cap is left for them; None = no cap.
         measures_test_split: whether it ends with that, if the run's evaluation is planned so.
     """
     hyperparameters = training_hyperparameters(conf)
@@ -135,6 +137,7 @@ def training_spec(
         distribution={"torch_distributed": {"enabled": True, **_processes(conf)}},
         **training_cluster(conf),
         budget_usd=budget_usd,
+        max_cost_usd=max_cost_usd,
         inputs={name: f"{dataset_uri}/{name}/" for name in splits},
         checkpoint_s3_uri=paths.checkpoints(task_id),
         metric_definitions=TRAINYARD_METRICS,
@@ -204,6 +207,8 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
         random_seed=conf.seed % 2**31,
         hyperband=HyperbandResources(max_resource=evaluations) if is_hyperband else None,
         budget_usd=search.budget_usd,
+        max_cost_usd=search.max_cost_usd,
+        stop_reserve_s=conf.stop_reserve_s,
     )
 
 
@@ -266,6 +271,7 @@ def evaluation_spec(
     training: Mapping[str, Any],
     role: str,
     fallback: EvaluationPlan | None = None,
+    max_cost_usd: float | None = None,
 ) -> ProcessingJobSpec | LastStepEvaluation:
     """Return the processing job that measures the model on the test split, or where the training itself left that.
 
@@ -276,12 +282,14 @@ def evaluation_spec(
         training: the result of the training task.
         role: the execution role's ARN.
         fallback: the processing job that measures if the training left no measurement; None = none does.
+        max_cost_usd: what of the run's cost cap is left for it; None = no cap.
     """
 
     def job(plan: EvaluationPlan) -> ProcessingJobSpec:
-        return _evaluation_job(
+        measuring = _evaluation_job(
             conf, plan, paths=paths, dataset_uri=dataset_uri, training=training, role=role
         )
+        return replace(measuring, max_cost_usd=max_cost_usd, stop_reserve_s=conf.stop_reserve_s)
 
     from trainyard.planning.evaluation_plan import (
         Place,

@@ -17,6 +17,7 @@ from trainyard.specs.tuning_job_ranges import Scaling
 from trainyard.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS
 from trainyard_airflow.tasks.shared.form_fields import (
     BUDGET,
+    CAP,
     COUNT,
     COUNT_OR_OFF,
     EVALUATION,
@@ -266,6 +267,7 @@ SECTIONS: Sections = {
     },
     "Capacity": {
         **WAITING,
+        **CAP,
         "deadline_h": (
             "Deadline",
             "Hours that the planner lets the training take, where it is asked; empty: the cheapest.",

@@ -265,7 +265,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     def _state(
         self, context: Context, plan: Any, place: Mapping[str, str], region: str
     ) -> RunState[Any]:
-        self.tell_cost(plan, budget_usd=plan.conf.budget_usd)
+        self.tell_cost(plan, budget_usd=plan.conf.budget_usd, max_cost_usd=plan.conf.max_cost_usd)
         self.log_evaluation(plan)
         return run_state(
             context,
@@ -281,14 +281,19 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         self.log.info("The test split is measured on %s", plan.evaluation.reason)
 
     def tell_cost(
-        self, plan: RunPlan | ComparisonPlan | ScriptPlan, *, budget_usd: float | None
+        self,
+        plan: RunPlan | ComparisonPlan | ScriptPlan,
+        *,
+        budget_usd: float | None,
+        max_cost_usd: float | None = None,
     ) -> None:
         """Log what the run can cost at most."""
         self.log.info(
-            "The run can cost at most: %s (each job once: %s); budget: %s; %s",
+            "The run can cost at most: %s (each job once: %s); budget: %s; cap: %s; %s",
             _usd(plan.ceiling_usd, absent="unknown"),
             _usd(plan.once_usd, absent="unknown"),
             _usd(budget_usd, absent="none"),
+            _usd(max_cost_usd, absent="none"),
             plan.cost_note,
         )
 

@@ -136,7 +136,8 @@ class ReportOperator(ClosingReportOperator):
         training = facts[TaskId.TRAIN].result or facts[TaskId.TRAIN].failed_job or {}
         dag_run: Any = context["dag_run"]
         index = self._json(f"{dataset['dataset_uri']}/index/index.json") if dataset else None
-        artifact = training.get("model_artifact") if training.get("succeeded") else None
+        is_model = training.get("succeeded") or training.get("cap_stop")
+        artifact = training.get("model_artifact") if is_model else None
         sha256 = self._sha256(artifact) if artifact else None
         search = self._search(facts, state.get("conf") or {}, paths)
         jobs = [
@@ -177,6 +178,7 @@ class ReportOperator(ClosingReportOperator):
             tuning=search.document,
             ledger=None if ledger is None else ledger.to_dict(),
             verdict=training.get("verdict"),
+            cap_stop=training.get("cap_stop"),
             failure=first_failure(list(facts.values()))
             or ({"what": MARKED_FAILED} if _was_marked_failed(context, facts) else None),
         )

@@ -7,6 +7,7 @@ import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from trainyard.cost.cost_cap import CostCap
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.specs.run_conf_tuning import with_values
@@ -24,6 +25,7 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
     tuning_spec,
     with_judge,
 )
+from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd, stop_lineage
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 
@@ -66,17 +68,21 @@ def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
             tokenizer=conf.tokenizer,
         ),
         destination=state.paths.root,
-        job=_sharding_job(state),
+        job=_sharding_job(context, state),
     )
 
 
-def _sharding_job(state: RunState[RunConf]) -> ShardingJob | None:
+def _sharding_job(context: Context, state: RunState[RunConf]) -> ShardingJob | None:
     conf = state.conf
     if not conf.shard_instance_count:
         return None
     from trainyard.planning.evaluation_plan import (
         processing_run_s,  # a DAG file imports this module
     )
+    from trainyard.planning.run_cost import run_cap
+
+    parts = run_cap(conf)
+    left = cap_left_usd(context, state, kept_back_usd=parts.after_sharding_usd if parts else 0.0)
 
     return ShardingJob(
         instance_count=conf.shard_instance_count,
@@ -86,6 +92,9 @@ def _sharding_job(state: RunState[RunConf]) -> ShardingJob | None:
         image_uri=conf.image_uri,
         volume_size=conf.volume_size_gb,
         max_run=processing_run_s(conf),
+        cap=None
+        if left is None
+        else CostCap(max_cost_usd=left, stop_reserve_s=conf.stop_reserve_s),
     )
 
 
@@ -103,8 +112,13 @@ def tune_task_spec(context: Context, jinja_env: object) -> TuningJobSpec:
 def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
     """Return the training job on the run's shards, with the winner's hyperparameters where there was a search."""
     state = RunState.of(context)
-    from trainyard.planning.run_cost import training_budget_usd  # a DAG file imports this module
+    from trainyard.planning.run_cost import (
+        run_cap,  # a DAG file imports this module
+        training_budget_usd,
+    )
 
+    parts = run_cap(state.conf)
+    left = cap_left_usd(context, state, kept_back_usd=parts.evaluation_usd if parts else 0.0)
     conf, searched_usd = state.conf, None
     if conf.tune:
         found = TuningResult.from_dict(result_of(context, TaskId.TUNE))
@@ -117,6 +131,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
         role=state.role,
         task_id=context["ti"].task_id,
         budget_usd=training_budget_usd(state.conf, searched_usd=searched_usd),
+        max_cost_usd=left,
         measures_test_split=True,
     )
     return with_judge(spec, conf)
@@ -174,6 +189,7 @@ def evaluate_task_spec(
         training=training,
         role=state.role,
         fallback=fallback,
+        max_cost_usd=cap_left_usd(context, state),
     )
 
 
@@ -209,6 +225,7 @@ def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]
         "training_attempts": training["attempt"],
         "evaluation_max_samples": (state.plan.get("evaluation") or {}).get("max_samples"),
         "evaluation_job": evaluation.get("job_name") or evaluation["measured_by"],
+        **stop_lineage(training),
         **_search_lineage(context),
         **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
     }

@@ -249,11 +249,20 @@ def trial_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # 
 def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield what a search in rounds cannot do, of a conf that is right otherwise."""
     try:
-        search = search_of(RunConf.from_params(params))
+        conf = RunConf.from_params(params)
     except SpecError:
         return  # said already
+    search = search_of(conf)
     if search is None:
         return
+    if conf.max_cost_usd is not None:
+        yield Finding(
+            where="max_cost_usd",
+            what="is not held by this DAG",
+            got=format_usd(conf.max_cost_usd),
+            allowed="train_end_to_end, train_on_schedule, train_own_script",
+            next_step="set budget_usd: rounds that could cost more do not start",
+        )
     if search.strategy not in {SearchStrategy.BAYESIAN, SearchStrategy.RANDOM}:
         yield Finding(
             where="tuning_strategy",

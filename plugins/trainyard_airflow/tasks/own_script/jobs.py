@@ -25,6 +25,7 @@ def script_training_spec(
     role: str,
     task_id: str,
     budget_usd: float | None = None,
+    max_cost_usd: float | None = None,
 ) -> TrainingJobSpec:
     """Return the training job of a run.
 
@@ -34,6 +35,7 @@ def script_training_spec(
         role: the execution role's ARN.
         task_id: whose checkpoints it resumes.
         budget_usd: what all its attempts may cost; None = no bound.
+        max_cost_usd: what of the run's cost cap is left for them; None = no cap.
     """
     return TrainingJobSpec(
         role=role,
@@ -51,6 +53,7 @@ def script_training_spec(
         environment=conf.environment,
         **training_cluster(conf),
         budget_usd=budget_usd,
+        max_cost_usd=max_cost_usd,
         inputs=conf.inputs,
         input_mode=conf.input_mode,
         subnets=conf.subnets,
@@ -66,6 +69,7 @@ def script_evaluation_spec(
     paths: RunPaths,
     training: Mapping[str, Any],
     role: str,
+    max_cost_usd: float | None = None,
 ) -> ProcessingJobSpec | None:
     """Return the processing job that measures the model; None if nothing does.
 
@@ -74,6 +78,7 @@ def script_evaluation_spec(
         paths: the addresses of its parts.
         training: the result of the training task.
         role: the execution role's ARN.
+        max_cost_usd: what of the run's cost cap is left for it; None = no cap.
     """
     from trainyard.planning.script_plan import script_evaluation  # a DAG file imports this module
 
@@ -105,4 +110,6 @@ def script_evaluation_spec(
         security_group_ids=conf.security_group_ids,
         volume_size=plan.volume_size_gb,
         max_run=plan.max_run_s,
+        max_cost_usd=max_cost_usd,
+        stop_reserve_s=conf.stop_reserve_s,
     )

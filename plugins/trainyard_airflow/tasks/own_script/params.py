@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.specs.script_conf import CHOICES, ScriptConf
 from trainyard_airflow.tasks.shared.form_fields import (
     BUDGET,
+    CAP,
     COUNT,
     EVALUATION,
     LIMITS,
@@ -113,7 +114,7 @@ SECTIONS: Sections = {
             TEXT_OR_NONE,
         ),
     },
-    "Capacity": WAITING,
+    "Capacity": {**WAITING, **CAP},
     "Watching": {**RULES, **WATCHING},
     "Place and registry": PLACE,
 }

@@ -13,6 +13,7 @@ from trainyard_airflow.operators.register_model import ModelVersion
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, with_judge
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
 from trainyard_airflow.tasks.own_script.register import evaluation_result
+from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd, stop_lineage
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 
 if TYPE_CHECKING:
@@ -29,16 +30,20 @@ _MOST_INPUTS, _MOST_METRICS = 15, 20
 def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
     """Return the training job of the run's script."""
     from trainyard.planning.script_plan import (
-        script_training_budget_usd,  # a DAG file imports this module
+        script_cap,  # a DAG file imports this module
+        script_training_budget_usd,
     )
 
     state = RunState.of_script(context)
+    parts = script_cap(state.conf)
+    left = cap_left_usd(context, state, kept_back_usd=parts.evaluation_usd if parts else 0.0)
     spec = script_training_spec(
         state.conf,
         paths=state.paths,
         role=state.role,
         task_id=context["ti"].task_id,
         budget_usd=script_training_budget_usd(state.conf),
+        max_cost_usd=left,
     )
     return with_judge(spec, state.conf)
 
@@ -64,6 +69,7 @@ def evaluate_task_spec(context: Context, jinja_env: object) -> ProcessingJobSpec
         paths=state.paths,
         training=result_of(context, TaskId.TRAIN),
         role=state.role,
+        max_cost_usd=cap_left_usd(context, state),
     )
 
 
@@ -95,6 +101,7 @@ def _lineage(context: Context, state: RunState[Any], training: dict[str, Any]) -
         "training_image": training["image_uri"],
         "training_attempts": training["attempt"],
         "evaluation_job": evaluation.get("job_name"),
+        **stop_lineage(training),
         **{f"input.{name}": _address(value) for name, value in inputs.items()},
         **{f"metric.{name}": value for name, value in metrics.items()},
     }

@@ -17,6 +17,7 @@ def training_cluster(conf: BaseRunConf) -> dict[str, Any]:
         "heartbeat_timeout_s": conf.heartbeat_timeout_s,
         "max_quota_wait_s": conf.max_quota_wait_s,
         "max_retry_attempts": conf.max_retry_attempts or None,
+        "stop_reserve_s": conf.stop_reserve_s,
     }
 
 

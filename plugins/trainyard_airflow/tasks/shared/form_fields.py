@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainyard.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
 from trainyard.specs.limits import (
     LEAST_RUN_S,
+    LEAST_STOP_RESERVE_S,
     MAX_PROCESSING_RUN_S,
     MAX_PROCESSING_VOLUME_GB,
     MAX_RETRY_ATTEMPTS,
@@ -153,6 +154,18 @@ BUDGET: Fields = {
         "Budget",
         "USD; a run whose jobs, with every retry, could cost more does not start.",
         {"type": ["null", "number"], "exclusiveMinimum": 0},
+    ),
+}
+CAP: Fields = {
+    "max_cost_usd": (
+        "Cost cap",
+        "USD; the training is stopped before the run costs more, and the model so far is measured and registered.",
+        {"type": ["null", "number"], "exclusiveMinimum": 0},
+    ),
+    "stop_reserve_s": (
+        "Reserve for a stop",
+        "Seconds of the instances that the cost cap keeps back: SIGTERM's two minutes, checkpoint, upload.",
+        {"type": "integer", "minimum": LEAST_STOP_RESERVE_S},
     ),
 }
 RULES: Fields = {

@@ -1,0 +1,134 @@
+"""Parts of a run's cost cap: what each of its tasks may be billed, so that the tasks after it still can be paid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from trainyard.cost.cost_cap import unpriced, usd_per_s
+from trainyard.errors import Finding, Severity
+from trainyard.specs.limits import LEAST_RUN_S
+from trainyard.task_ids import TaskId
+from trainyard.units import format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.cost.job_cost import CostEstimate
+    from trainyard.planning.run_cost import RunCost
+    from trainyard.specs.base_run_conf import BaseRunConf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapPlan:
+    """Parts of a cap, each with the time of a stop. USD; 0 for a task that the run has not.
+
+    Attributes:
+        shard_usd: of the sharding job's longest run.
+        search_usd: of the search, its share of the cap.
+        least_training_usd: of the shortest training on the dearest tier.
+        evaluation_usd: of the evaluation's longest run, which is kept back until the training has ended.
+    """
+
+    max_cost_usd: float
+    shard_usd: float
+    search_usd: float
+    least_training_usd: float
+    evaluation_usd: float
+
+    @property
+    def after_sharding_usd(self) -> float:
+        """Amount kept back from the sharding for the tasks after it."""
+        return self.search_usd + self.least_training_usd + self.evaluation_usd
+
+    @property
+    def least_usd(self) -> float:
+        """The least that the run needs."""
+        return self.shard_usd + self.after_sharding_usd
+
+
+def cap_plan(
+    conf: BaseRunConf, estimates: Mapping[str, CostEstimate], *, search_usd: float = 0.0
+) -> CapPlan | None:
+    """Return the parts of a conf's cap; None without one. A job whose price is not known counts as nothing.
+
+    Args:
+        conf: what the run shall do.
+        estimates: one attempt of each job, by its task, with the evaluation that follows a stopped training.
+        search_usd: the most that a search may take.
+    """
+    if conf.max_cost_usd is None:
+        return None
+
+    def part(task_id: TaskId, run_s: int | None = None) -> float:
+        estimate = estimates.get(task_id)
+        if estimate is None:
+            return 0.0
+        rate = usd_per_s(estimate.price_usd_per_hour, estimate.instance_count) or 0.0
+        return rate * ((run_s or estimate.max_run_s) + conf.stop_reserve_s)
+
+    return CapPlan(
+        max_cost_usd=conf.max_cost_usd,
+        shard_usd=part(TaskId.SHARD),
+        search_usd=search_usd,
+        least_training_usd=part(TaskId.TRAIN, LEAST_RUN_S),
+        evaluation_usd=part(TaskId.EVALUATE),
+    )
+
+
+def cap_findings(
+    conf: BaseRunConf, plan: CapPlan | None, estimates: Mapping[str, CostEstimate], cost: RunCost
+) -> Iterator[Finding]:
+    """Yield why a run cannot keep its cap, and that the cap may end it before it is finished.
+
+    Args:
+        conf: what the run shall do.
+        plan: of its cap; None without one.
+        estimates: as `cap_plan` had them.
+        cost: of the run without its cap.
+    """
+    if plan is None:
+        return
+    unknown = sorted(
+        {each.instance_type for each in estimates.values() if each.price_usd_per_hour is None}
+    )
+    if unknown:
+        yield unpriced(", ".join(unknown), plan.max_cost_usd)
+        return
+    parts = {
+        "sharding": plan.shard_usd,
+        "search": plan.search_usd,
+        "the shortest training": plan.least_training_usd,
+        "evaluation": plan.evaluation_usd,
+    }
+    words = ", ".join(f"{format_usd(usd)} {name}" for name, usd in parts.items() if usd)
+    if plan.least_usd > plan.max_cost_usd:
+        yield Finding(
+            where="max_cost_usd",
+            what="does not pay for the shortest run",
+            got=format_usd(plan.max_cost_usd),
+            allowed=f"at least {format_usd(plan.least_usd)}: {words}, each with {conf.stop_reserve_s} s for its stop",
+            next_step="raise it, lower evaluation_max_run_s, or take cheaper instances",
+        )
+    elif cost.once_usd is not None and cost.once_usd > plan.max_cost_usd:
+        yield Finding(
+            where="max_cost_usd",
+            what="may stop the training before its last step",
+            got=f"{format_usd(plan.max_cost_usd)}; each job once for its longest time: {format_usd(cost.once_usd)}, "
+            f"and {format_usd(plan.evaluation_usd)} are kept back for the evaluation",
+            severity=Severity.WARNING,
+            next_step="the model so far is then measured and registered; raise max_cost_usd to train to the end",
+        )
+
+
+def within_cap(cost: RunCost, max_cost_usd: float | None) -> RunCost:
+    """Return the most that a run can cost under its cap; the cost itself without one."""
+    if max_cost_usd is None or cost.known_usd <= max_cost_usd:
+        return cost
+    ceiling = None if cost.ceiling_usd is None else min(cost.ceiling_usd, max_cost_usd)
+    return replace(
+        cost,
+        ceiling_usd=ceiling,
+        known_usd=max_cost_usd,
+        note=f"at most {format_usd(max_cost_usd)}, its cost cap (else {format_usd(cost.known_usd)}: {cost.note})",
+    )

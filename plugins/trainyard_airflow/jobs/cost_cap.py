@@ -1,0 +1,140 @@
+"""Cost cap of a task's jobs: the limit of the next one, and the end of one that the cap stopped."""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.instances import catalogue
+from trainyard.cost.attempt_budget import paid_usd
+from trainyard.cost.cost_cap import CostCap, usd_per_s
+from trainyard.cost.job_cost import job_cost
+from trainyard.errors import BudgetExceededError
+from trainyard.sagemaker_api.stop_cause import StopCause
+from trainyard.units import format_usd
+from trainyard_airflow.jobs.rule_retry import checkpoints_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard.specs.processing_job import ProcessingJobSpec
+    from trainyard.specs.training_job import TrainingJobSpec
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
+
+ENDED_BY_CAP = "cost cap"
+MAX_BILLED, RATE = "max_billed_s", "usd_per_s"
+"""Facts of a job under a cap: seconds that each instance may be billed before the stop, and the price of all."""
+
+
+def cap_of(spec: TrainingJobSpec | ProcessingJobSpec) -> CostCap | None:
+    """Return the cap of a task's jobs; None if they have none."""
+    if spec.max_cost_usd is None:
+        return None
+    return CostCap(max_cost_usd=spec.max_cost_usd, stop_reserve_s=spec.stop_reserve_s)
+
+
+def limit_facts(
+    cap: CostCap | None,
+    earlier: Sequence[JobSnapshot],
+    *,
+    instance_type: str,
+    instance_count: int,
+    is_new: bool = True,
+) -> dict[str, Any]:
+    """Return the facts `max_billed_s` and `usd_per_s` of the job after `earlier`; nothing without a cap.
+
+    Args:
+        cap: of the task.
+        earlier: the task's jobs before, all ended.
+        instance_type: of the job.
+        instance_count: of the job.
+        is_new: whether the job is about to be created; else it exists, however little the cap left it.
+
+    Raises:
+        SpecError: the price is not known.
+        BudgetExceededError: a job that is to be created has too little left.
+    """
+    if cap is None:
+        return {}
+    known = catalogue().types.get(instance_type)
+    rate = usd_per_s(known.price_usd_per_hour if known else None, instance_count)
+    paid = paid_usd(each.to_dict() for each in earlier)
+    if is_new or rate is None:
+        on = f"{instance_count} x {instance_type}"
+        return {MAX_BILLED: cap.job_limit_s(paid_usd=paid, usd_per_s=rate, on=on), RATE: rate}
+    return {MAX_BILLED: cap.left_s(paid_usd=paid, usd_per_s=rate), RATE: rate}
+
+
+def bounded_run_s(max_run_s: int, facts: Mapping[str, Any]) -> int:
+    """Return `max_run` within what a cap leaves the job: so the service itself ends it if nobody follows it."""
+    limit_s = facts.get(MAX_BILLED)
+    return max_run_s if limit_s is None else min(max_run_s, int(limit_s))
+
+
+@dataclass(frozen=True, slots=True)
+class CapStops:
+    """Ends of a task's training jobs by its cost cap: by the follower, or by the `max_run` that the cap had cut."""
+
+    jobs: TaskJobs
+    spec: TrainingJobSpec
+
+    def ended(self, snapshot: JobSnapshot) -> bool:
+        """Return whether the cap stopped the job."""
+        if self.spec.max_cost_usd is None or snapshot.status != "Stopped":
+            return False
+        if snapshot.secondary_status == "MaxRuntimeExceeded":
+            return snapshot.max_run_s is not None and snapshot.max_run_s < self.spec.max_run
+        return self.jobs.service.stop_cause(snapshot.arn) is StopCause.BUDGET
+
+    def left_model(self, snapshot: JobSnapshot) -> bool:
+        """Return whether the cap stopped the job, and the job left a model."""
+        uri = snapshot.model_artifact
+        return self.ended(snapshot) and uri is not None and self._has_files(uri)
+
+    def stop(self, snapshot: JobSnapshot) -> dict[str, Any]:
+        """Return the stop as the task's result has it: last checkpoint, the job's cost and the task's cap in USD."""
+        found = self._checkpoints(snapshot)
+        return {
+            "step": max(found) if found else None,
+            "last_checkpoint": found[max(found)] if found else None,
+            "max_cost_usd": self.spec.max_cost_usd,
+            "cost_usd": job_cost(snapshot.to_dict()).cost_usd,
+        }
+
+    def without_model(
+        self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
+    ) -> BudgetExceededError:
+        """Return the error of a job that the cap stopped before it left a model."""
+        found = self._checkpoints(snapshot)
+        paid = paid_usd(each.to_dict() for each in (*earlier, snapshot))
+        at = f" at step {max(found)}" if found else ""
+        checkpoint = found[max(found)] if found else "none"
+        return BudgetExceededError(
+            f"stopped by its cost cap{at}, no model: the script left none in /opt/ml/model when it was stopped",
+            budget_usd=self.spec.max_cost_usd or 0.0,
+            needed_usd=paid,
+            where=f"job {snapshot.name}",
+            got=f"{format_usd(paid)} paid; last checkpoint {checkpoint}",
+            allowed=f"{format_usd(self.spec.max_cost_usd)} for all jobs of the task",
+            next_step="end the loop and write the model when SIGTERM comes, as docs/own_scripts.md shows; or raise "
+            "max_cost_usd",
+        )
+
+    def _has_files(self, uri: str) -> bool:
+        """Return whether a model artifact has any file: of a script that saved none the archive is there, and empty."""
+        from trainyard_airflow.hooks.objects import S3Objects, newest_object_at
+
+        s3 = self.jobs.clients.client("s3")
+        if not uri.endswith(".tar.gz"):
+            return newest_object_at(s3, uri) is not None
+        objects = S3Objects(s3)
+        if not objects.exists(uri):
+            return False
+        with objects.stream(uri) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
+            return any(member.isfile() for member in archive)
+
+    def _checkpoints(self, snapshot: JobSnapshot) -> dict[int, str]:
+        uri = snapshot.checkpoint_s3_uri
+        return checkpoints_in(self.jobs.clients.client("s3"), uri) if uri else {}
