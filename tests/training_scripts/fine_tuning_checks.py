@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
 from sft.errors import FineTuningError
 from sft.models import Origin, load_model, load_tokenizer
 from sft.options import Options
 from sft.rows import IGNORED, RowTokenizer, read_rows
 from sft.training import make_trainer
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
 from trainyard_watch.environment import ContainerPaths
 from trainyard_watch.huggingface import WatchCallback
 

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
 from sft.artifact import read_options
 from sft.errors import FineTuningError
 from sft.likelihood import HeldOut, answer_metrics, log_likelihoods, pair_metrics
 from sft.models import ADAPTER_CONFIG, has_bf16, unpacked
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from sft.errors import FineTuningError
 from sft.options import Options
-
 from trainyard_watch.environment import ContainerPaths
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ _BUCKETS = tuple(2**power for power in range(25))
 
 @dataclass(slots=True, kw_only=True)
 class AnswerSurvey:
-    """What the rows of one prefix are.
+    """Figures of the rows below one prefix.
 
     Attributes:
         uri: the prefix.

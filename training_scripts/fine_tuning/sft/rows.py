@@ -83,10 +83,10 @@ class RowTokenizer:
 
         Args:
             row: with `messages`, `prompt` and `completion`, or `text`.
-            where: the row's place, for errors.
+            where: the row, for errors.
 
         Raises:
-            FineTuningError: a row of another form, or a template that hides where answers begin.
+            FineTuningError: a row of another form, or a template by which answers cannot be found.
         """
         prompt, completion = row.get("prompt"), row.get("completion")
         if "messages" in row:
@@ -114,7 +114,7 @@ class RowTokenizer:
         """Return the tokens of a conversation, of which the first `num_given` messages have no labels.
 
         Raises:
-            FineTuningError: there is no chat template, or it hides where answers begin.
+            FineTuningError: there is no chat template, or answers cannot be found by it.
         """
         if self._tokenizer.chat_template is None:
             raise FineTuningError(
