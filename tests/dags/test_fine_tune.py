@@ -16,7 +16,7 @@ from tests.dags.test_train_end_to_end import result
 from tests.sagemaker_engine.images.built import need_built
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tests.conftest import RunningEngine
 
@@ -95,16 +95,43 @@ def test_lora_is_interrupted_beats_its_base_and_is_registered(
     assert starts[1] >= 10
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("data", ["chat", "pairs"])
-def test_gate_refuses_a_spoiled_adapter(database: Any, small_model: str, data: str) -> None:
-    spoiled = {"learning_rate": 30.0, "watch_rules": False, "artifact": "adapter"}
-    spoiled |= {"method": "dpo" if data == "pairs" else "sft", "max_steps": 10}
+def nonsense(_: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows that teach nothing of the answers."""
+    return [{"text": "no " * 60}] * 160
 
-    dag_run = database("fine_tune").test(run_conf=conf_of(small_model, data, **spoiled))
+
+def swapped(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return pairs that prefer the wrong answers."""
+    return [{**each, "chosen": each["rejected"], "rejected": each["chosen"]} for each in pairs]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "data", "spoil"), [("sft", "chat", nonsense), ("dpo", "pairs", swapped)]
+)
+def test_gate_refuses_a_spoiled_adapter(
+    database: Any,
+    aws_connection: RunningEngine,
+    small_model: str,
+    s3: Any,
+    tmp_path: Path,
+    method: str,
+    data: str,
+    spoil: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
+) -> None:
+    lines = (tmp_path / data / "train" / "train.jsonl").read_text().splitlines()
+    rows = "".join(json.dumps(row) + "\n" for row in spoil([json.loads(line) for line in lines]))
+    put_files(aws_connection, s3, {f"spoiled/{data}/rows.jsonl": rows.encode()})
+    spoiled = {"train_data": f"{small_model}/spoiled/{data}/", "learning_rate": 3e-3}
+
+    dag_run = database("fine_tune").test(
+        run_conf=conf_of(
+            small_model, data, method=method, artifact="adapter", watch_rules=False, **spoiled
+        )
+    )
 
     assert str(dag_run.state) == "success"
-    assert result(dag_run, "evaluate")["metrics"]["gain"] <= 0
+    assert result(dag_run, "evaluate")["metrics"]["gain"] < 0
     assert states_of(dag_run)["register"] == "skipped"
     assert "not registered: needs gain > 0" in result(dag_run, "report")["note"]
 

@@ -297,6 +297,15 @@ def test_options_that_cannot_be_are_refused_before_anything_is_loaded(
     assert "artifact is 'adapter', but adapter is 'none'" in reason
 
 
+def test_weights_that_became_nan_are_no_model(python: Path, folder: Path) -> None:
+    job = Job(python, folder, "nan", data="chat", max_steps=10, learning_rate=1e4)
+
+    assert job.run() == 1
+
+    assert "trained weights are NaN or infinite" in (job.place / "output" / "failure").read_text()
+    assert list((job.place / "model").glob("*")) == []
+
+
 def test_an_unknown_option_is_refused(python: Path, folder: Path) -> None:
     job = Job(python, folder, "unknown", data="chat", learning_rat=1)
 

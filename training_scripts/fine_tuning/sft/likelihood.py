@@ -57,9 +57,19 @@ def answers_of(row: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
 
 
 def log_likelihoods(model: nn.Module, samples: list[Tokens]) -> list[float]:
-    """Return the log-likelihood of each sample's labelled tokens, in nats, in float32."""
+    """Return the log-likelihood of each sample's labelled tokens, in nats, in float32.
+
+    Raises:
+        FineTuningError: one is NaN or infinite.
+    """
     device = next(model.parameters()).device
-    return [_log_likelihood(model, each, device=device) for each in samples]
+    values = [_log_likelihood(model, each, device=device) for each in samples]
+    if num_spoiled := sum(not math.isfinite(each) for each in values):
+        raise FineTuningError(
+            f"the likelihood of {num_spoiled} of {len(values)} samples is NaN or infinite under "
+            f"{model.config.name_or_path}: its weights are spoiled"
+        )
+    return values
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from sft.samples import samples_of
 from trainyard_watch.huggingface import WatchCallback, newest_checkpoint
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import Trainer
 
     from sft.options import Options
@@ -32,7 +33,7 @@ def train(options: Options, paths: ContainerPaths) -> int:
     """Train from the newest checkpoint to the last step or a stop; write the model; return the exit code.
 
     Raises:
-        FineTuningError: options, data or the base model cannot be used.
+        FineTuningError: options, data or the base model cannot be used, or the weights became NaN.
     """
     origin = Origin.of_job(options, paths.channels)
     callback = WatchCallback()
@@ -40,6 +41,7 @@ def train(options: Options, paths: ContainerPaths) -> int:
     checkpoint = newest_checkpoint(paths.default_checkpoint_dir)
     trainer.train(resume_from_checkpoint=checkpoint)
     if trainer.is_world_process_zero():
+        _check_finite(trainer.model)
         save_artifact(
             trainer.accelerator.unwrap_model(trainer.model),
             trainer.processing_class,
@@ -47,6 +49,21 @@ def train(options: Options, paths: ContainerPaths) -> int:
             folder=paths.model_dir,
         )
     return callback.exit_code
+
+
+def _check_finite(model: nn.Module) -> None:
+    """Refuse a model that no evaluation could measure.
+
+    Raises:
+        FineTuningError: a trained weight is NaN or infinite.
+    """
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    spoiled = [name for name, each in trained.items() if not torch.isfinite(each).all()]
+    if spoiled:
+        raise FineTuningError(
+            f"{len(spoiled)} of {len(trained)} trained weights are NaN or infinite, such as {spoiled[0]}; lower "
+            "learning_rate, raise warmup_steps, or look for broken rows"
+        )
 
 
 def make_trainer(
