@@ -9,6 +9,7 @@ class TaskId(StrEnum):
     """A task of a run; DAGs that do the same step share its id."""
 
     PREFLIGHT = "preflight"
+    CHECK_DATA = "check_data"
     SHARD = "shard"
     TUNE = "tune"
     TRAIN = "train"

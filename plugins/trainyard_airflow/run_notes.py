@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Airflow's hook names them
-    """Note how the run ended, and that it failed if its report says so."""
+    """Note how the run ended, and that it failed if that is its report's status."""
     note_end(dag_run)
     fail_if_reported(dag_run)
 
@@ -60,7 +60,7 @@ def fail_if_reported(dag_run: Any) -> None:
     try:
         session = object_session(dag_run)
         if session and _returned(session, dag_run).get("status") == FAILED:
-            log.warning("Run %s failed, as its report says", dag_run.run_id)
+            log.warning("Run %s failed, by its report", dag_run.run_id)
             dag_run.set_state(DagRunState.FAILED)
     except Exception:
         log.exception("Run %s may be no success", dag_run.run_id)

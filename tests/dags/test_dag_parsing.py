@@ -26,12 +26,18 @@ DAG_IDS = {
     "tune_mapped": "tune_mapped.py",
     "compare_strategies": "compare_strategies.py",
     "train_own_script": "train_own_script.py",
+    "fine_tune": "fine_tune.py",
 }
 PIPELINE_TASKS = [
     *("preflight", "shard", "tune", "train", "evaluate", "register", "report", "outcome"),
 ]
 MONITORED_TASKS = [
     *("preflight", "shard", "tune", "train", "watch_rules", "set_up_monitoring"),
+    *("tear_down_monitoring", "evaluate", "register", "report", "outcome"),
+]
+SCRIPT_TASKS = [each for each in MONITORED_TASKS if each not in {"shard", "tune"}]
+FINE_TUNE_TASKS = [
+    *("preflight", "watch_rules", "set_up_monitoring", "check_data", "train"),
     *("tear_down_monitoring", "evaluate", "register", "report", "outcome"),
 ]
 AUTOML_TASKS = ["prepare", "search", "evaluate", "register", "report", "outcome"]
@@ -41,7 +47,8 @@ TASKS = dict.fromkeys(PIPELINES, MONITORED_TASKS) | {
     "plan_training": ["plan"],
     "autopilot_tabular": AUTOML_TASKS,
     "compare_strategies": ["preflight", "shard", "plan", "cells", "report", "outcome"],
-    "train_own_script": [each for each in MONITORED_TASKS if each not in {"shard", "tune"}],
+    "train_own_script": SCRIPT_TASKS,
+    "fine_tune": FINE_TUNE_TASKS,
     "tune_mapped": [*PIPELINE_TASKS[:2], *ROUNDS, *PIPELINE_TASKS[2:]],
 }
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]
@@ -208,7 +215,7 @@ def test_params_are_the_fields_of_the_run_conf():
     assert RunConf.from_params({name: param.value for name, param in params.items()}) == RunConf()
 
 
-@pytest.mark.parametrize("dag_id", ["train_end_to_end", "train_own_script"])
+@pytest.mark.parametrize("dag_id", ["train_end_to_end", "train_own_script", "fine_tune"])
 def test_form_begins_with_what_most_runs_change(bag, dag_id):
     params = bag.dags[dag_id].params
     sections = [params.get_param(name).schema["section"] for name in params]
@@ -218,8 +225,15 @@ def test_form_begins_with_what_most_runs_change(bag, dag_id):
     assert 5 <= len(basics) <= 8
 
 
-def test_an_own_script_needs_no_more_than_its_name_and_folder(bag):
-    params = bag.dags["train_own_script"].params
+@pytest.mark.parametrize(
+    ("dag_id", "required"),
+    [
+        ("train_own_script", {"entry_point", "source_dir"}),
+        ("fine_tune", {"base_model", "train_data"}),
+    ],
+)
+def test_a_script_needs_no_more_than_its_place_and_data(bag, dag_id, required):
+    params = bag.dags[dag_id].params
     refused = set()
     for name in params:
         try:
@@ -227,7 +241,7 @@ def test_an_own_script_needs_no_more_than_its_name_and_folder(bag):
         except ParamValidationError:
             refused.add(name)
 
-    assert refused == {"entry_point", "source_dir"}
+    assert refused == required
 
 
 def test_every_param_has_title_and_section_and_accepts_its_default():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from trainyard.specs.fine_tune_conf import FineTuneConf
 from trainyard.specs.script_conf import ScriptConf
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
 OWN_SCRIPTS = REPOSITORY / "docs" / "own_scripts.md"
+FINE_TUNING = REPOSITORY / "docs" / "fine_tuning.md"
 
 pytestmark = pytest.mark.engine
 
@@ -82,3 +84,36 @@ def test_the_operator_by_itself_trains_under_torchrun(
     assert request["ResourceConfig"]["InstanceType"] == "ml.g5.12xlarge"
     assert request["HyperParameters"]["sagemaker_torch_distributed_enabled"] == "true"
     assert request["CheckpointConfig"]["S3Uri"].endswith("/my-model/")
+
+
+def test_the_fine_tuning_of_the_docs_trains_on_spot_and_measures_against_the_base(
+    tmp_path: Path,
+) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    (example,) = examples(FINE_TUNING, tmp_path)
+    (tmp_path / "answers_dag.py").write_text(example)
+    bag = DagBag(tmp_path, bundle_path=tmp_path, bundle_name="dags-folder")
+    assert bag.import_errors == {}
+    params = bag.dags["support_answers"].params
+    conf = FineTuneConf.from_params({name: params[name] for name in params})
+
+    script = ScriptConf.from_params(conf.script_params())
+
+    assert script.use_spot_instances
+    assert script.hyperparameters["packing"] is True
+    assert script.evaluation_inputs["base"] == script.inputs["model"]
+    assert str(script.condition) == "gain > 0.05"
+
+
+def test_a_wrong_default_of_a_fine_tuning_is_an_import_error(tmp_path: Path) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    (example,) = examples(FINE_TUNING, tmp_path)
+    wrong = example.replace("packing=True", "paking=True").replace("2048", "0")
+    (tmp_path / "answers_dag.py").write_text(wrong)
+    bag = DagBag(tmp_path, bundle_path=tmp_path, bundle_name="dags-folder")
+
+    (error,) = bag.import_errors.values()
+    assert "defaults.paking" in error
+    assert "max_length" in error

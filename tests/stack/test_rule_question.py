@@ -1,4 +1,4 @@
-"""A rule stops the training, the run asks what follows, somebody answers by REST, and the run goes on to its end."""
+"""A run asks a person, somebody answers by REST, and the run goes on to its end: after a rule's stop, for a model."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.stack.conftest import LiveStack
 
 MANUAL = "train_end_to_end"
+OWN, APPROVE = "train_own_script", "Register the model"
 ANSWER = "Continue from the last checkpoint"
 ASKING_RUN = {
     **SMALL_RUN,
@@ -30,12 +31,14 @@ ASKING_RUN = {
 pytestmark = pytest.mark.slow
 
 
-def question_of(stack: LiveStack, run_id: str) -> tuple[requests.Session, str, dict[str, Any]]:
-    """Wait until `train` asks; return a session that is logged in, the question's address and the question."""
+def question_of(
+    stack: LiveStack, run_id: str, *, dag_id: str = MANUAL, task_id: str = "train"
+) -> tuple[requests.Session, str, dict[str, Any]]:
+    """Wait until a task asks; return a session that is logged in, the question's address and the question."""
     stack.wait(
         lambda: any(
-            (task["task_id"], task["state"]) == ("train", "awaiting_input")
-            for task in stack.api.tasks(MANUAL, run_id)
+            (task["task_id"], task["state"]) == (task_id, "awaiting_input")
+            for task in stack.api.tasks(dag_id, run_id)
         ),
         "the question",
     )
@@ -45,7 +48,7 @@ def question_of(stack: LiveStack, run_id: str) -> tuple[requests.Session, str, d
         "access_token"
     ]
     session.headers["Authorization"] = f"Bearer {token}"
-    task = f"dags/{MANUAL}/dagRuns/{run_id}/taskInstances/train/-1"
+    task = f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1"
     address = f"{stack.url}/api/v2/{task}/hitlDetails"
     return session, address, session.get(address, timeout=EVENT_LIMIT_S).json()
 
@@ -73,3 +76,19 @@ def test_a_run_goes_on_as_somebody_answers_by_rest(stack: LiveStack) -> None:
     found = sagemaker.list_training_jobs(CreationTimeAfter=began)
     statuses = sorted(each["TrainingJobStatus"] for each in found["TrainingJobSummaries"])
     assert statuses == ["Completed", "Stopped"]
+
+
+def test_a_model_is_registered_as_somebody_answers_by_rest(stack: LiveStack) -> None:
+    stack.api.set_paused(OWN, paused=False)
+    conf = {"entry_point": "train.py", "source_dir": "docs/examples/clients/code"}
+    conf |= {"instance_count": 1, "watch_rules": False, "approval": True}
+    run_id = stack.api.trigger(OWN, conf=conf)
+
+    session, address, question = question_of(stack, run_id, dag_id=OWN, task_id="register")
+    answered = session.patch(address, json={"chosen_options": [APPROVE]}, timeout=EVENT_LIMIT_S)
+    states = stack.end_of(OWN, run_id)
+
+    assert question["subject"] == f"Register the model of {OWN}, run {run_id}?"
+    assert question["defaults"] == ["Do not register it"]
+    assert answered.ok, answered.text
+    assert {states[each] for each in ("train", "register", "report", "outcome")} == {"success"}

@@ -156,7 +156,7 @@ def _job_spans(
         elif status in _FINISHING:
             yield _Span(begin, end, Cause.FINISHING, _JOB)
         else:
-            # The host's clock, which a start is told by, may be a little before the service's.
+            # The host's clock, which times a start, may be a little before the service's.
             began = next(
                 (each for each in own if known_until <= each <= end), end if own else begin
             )

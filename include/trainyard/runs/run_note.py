@@ -67,12 +67,10 @@ def _result(record: RunRecord) -> Iterator[str]:
     for name, value in list(metrics.items())[:_MOST_METRICS]:
         if value is not None:
             yield f"{name.replace('_', ' ')} {value:.4g}"
-    if (
-        record.conf.get("register_when")
-        and record.status in {SUCCEEDED, STOPPED_BY_CAP}
-        and not record.model_package_arn
-    ):
-        yield f"not registered: needs {record.conf['register_when']}"
+    needs = [record.conf.get("register_when"), record.conf.get("approval") and "approval"]
+    is_over = record.status in {SUCCEEDED, STOPPED_BY_CAP}
+    if any(needs) and is_over and not record.model_package_arn:
+        yield f"not registered: needs {' and '.join(each for each in needs if each)}"
     if record.model_package_arn:
         group, _, version = record.model_package_arn.rpartition("/")
         yield f"model {group.rpartition('/')[2]} version {version}"

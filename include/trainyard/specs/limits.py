@@ -30,7 +30,7 @@ MOST: dict[str, float] = {
     **dict.fromkeys(("num_layers", "num_heads", "num_kv_heads"), 2**12),
     **dict.fromkeys(("hidden_size", "feed_forward_size"), 2**20),
     **dict.fromkeys(("instance_count", "tuning_instance_count", "max_instances"), 1000),
-    **dict.fromkeys(("sequence_length", "vocab_size", "global_batch_size"), 2**24),
+    **dict.fromkeys(("sequence_length", "vocab_size", "global_batch_size", "max_length"), 2**24),
     **dict.fromkeys(("max_run_s", "tuning_max_run_s", "heartbeat_timeout_s"), MAX_RUN_S),
     "processes_per_instance": 256,
     "micro_batch_size": 2**16,
@@ -41,6 +41,7 @@ MOST: dict[str, float] = {
     **dict.fromkeys(("max_source_bytes", "evaluation_max_samples"), 2**53 - 1),
     "seed": 2**53 - 1,
     "max_retry_attempts": MAX_RETRY_ATTEMPTS,
+    "approval_timeout_s": MAX_RUN_S,
     "evaluation_max_run_s": MAX_PROCESSING_RUN_S,
     "evaluation_volume_size_gb": MAX_PROCESSING_VOLUME_GB,
     "num_parameters": 1e15,
@@ -52,6 +53,7 @@ AT_LEAST_ONE = (
     *("processes_per_instance", "max_run_s", "volume_size_gb", "global_batch_size"),
     *("micro_batch_size", "max_steps"),
     *("evaluation_max_run_s", "evaluation_volume_size_gb", "evaluation_max_samples"),
+    *("rank", "batch_size", "max_length"),
 )
 AT_LEAST_ZERO = (
     *("num_shards", "max_source_bytes", "shard_instance_count", "warmup_steps", "seed"),
@@ -59,15 +61,13 @@ AT_LEAST_ZERO = (
     *("max_quota_wait_s", "max_retry_attempts"),
 )
 ABOVE_ZERO = (
-    "learning_rate",
-    "mean_time_to_interruption_s",
-    "budget_usd",
-    "max_cost_usd",
-    "deadline_h",
+    *("learning_rate", "epochs", "mean_time_to_interruption_s"),
+    *("budget_usd", "max_cost_usd", "deadline_h"),
 )
 LEAST: dict[str, int] = {
     **dict.fromkeys(AT_LEAST_ONE, 1),
     **dict.fromkeys(AT_LEAST_ZERO, 0),
+    "approval_timeout_s": LEAST_RUN_S,
     "checkpoint_interval": -1,
     "stop_reserve_s": LEAST_STOP_RESERVE_S,
 }

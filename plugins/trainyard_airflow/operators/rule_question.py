@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainyard.rules.rule_retry import RetryRemedy
+from trainyard_airflow.operators.person_question import Question, answer_in, ask_person
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,9 +31,7 @@ def ask_human(
     then: str,
     kwargs: dict[str, Any],
 ) -> NoReturn:
-    """Park the task until a human has answered, or for `timeout_s`; it takes no worker and no triggerer meanwhile.
-
-    Airflow keeps one question a try, and a second one would show the first one's text: so `RuleRetry` asks once.
+    """Park the task until a human has answered, or for `timeout_s`; `RuleRetry` asks once a try.
 
     Args:
         context: the task's.
@@ -42,32 +41,16 @@ def ask_human(
         kwargs: those, JSON-safe.
 
     Raises:
-        TaskAwaitingInput: always; Airflow parks the task by it.
-        TaskDeferred: in its place on Airflow 3.2, whose triggerer waits for the answer.
+        TaskAwaitingInput: always, or in its place what `ask_person` raises.
     """
-    from airflow.sdk.execution_time.hitl import upsert_hitl_detail
-
-    choice: dict[str, Any] = {
-        "ti_id": context["ti"].id,
-        "options": [OPTIONS[each] for each in remedies_of(verdict)],
-        "defaults": [OPTIONS[default_of(retry, verdict)]],
-        "params": {},  # Airflow 3.3 refuses None
-    }
-    upsert_hitl_detail(
-        **choice,
+    asked = Question(
         subject=f"Rule {verdict['rule']} stopped the training at step {verdict['step']}: how does it go on?",
         body=question(verdict, retry),
+        options=[OPTIONS[each] for each in remedies_of(verdict)],
+        default=OPTIONS[default_of(retry, verdict)],
+        timeout_s=retry.timeout_s,
     )
-    timeout = timedelta(seconds=retry.timeout_s)
-    try:
-        from airflow.sdk.exceptions import TaskAwaitingInput
-    except ImportError:  # Airflow 3.2
-        from airflow.providers.standard.triggers.hitl import HITLTrigger
-        from airflow.sdk.exceptions import TaskDeferred
-
-        trigger = HITLTrigger(**choice, timeout_datetime=datetime.now(UTC) + timeout)
-        raise TaskDeferred(trigger=trigger, method_name=then, kwargs=kwargs) from None
-    raise TaskAwaitingInput(method_name=then, kwargs=kwargs, timeout=timeout)
+    ask_person(context, asked, then=then, kwargs=kwargs)
 
 
 def remedies_of(verdict: Mapping[str, Any]) -> list[RetryRemedy]:
@@ -117,13 +100,11 @@ def answer_of(
         retry: the plan's.
         verdict: that the question was about.
     """
-    chosen = event.get("chosen_options") or ()
+    chosen, who = answer_in(event)
     by_option = {OPTIONS[remedy]: remedy for remedy in remedies_of(verdict)}
     default = default_of(retry, verdict)
-    if event.get("timedout") or not chosen:
+    if chosen is None:
         return default, f"nobody within {timedelta(seconds=retry.timeout_s)}"
-    user = event.get("responded_by_user") or {}
-    who = str(user.get("name") or user.get("id") or "somebody")
-    if chosen[0] not in by_option:
-        return default, f"the plan, for {who} said {chosen[0]!r}, which was not offered"
-    return by_option[chosen[0]], who
+    if chosen not in by_option:
+        return default, f"the plan, for {who} said {chosen!r}, which was not offered"
+    return by_option[chosen], who

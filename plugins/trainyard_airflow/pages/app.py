@@ -122,7 +122,7 @@ def report_file(run: RunDep, name: str) -> Response:
 
 
 def _report_address(run: RunRow, name: str) -> str | None:
-    """Return where a file of the run's report is: below the run's own folder, whatever a task returned."""
+    """Return the address of a file of the run's report: below the run's own folder, whatever a task returned."""
     paths = mapping(run.result(TaskId.PREFLIGHT).get("paths"))
     if name not in _REPORT_FILES or not {"bucket", "prefix"} <= paths.keys():
         return None

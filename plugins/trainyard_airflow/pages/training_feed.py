@@ -184,7 +184,7 @@ class TrainingFeed:
     def read(self, run: RunRow, clients: Clients, *, jobs_only: bool = False) -> RunReading:
         """Return the run's jobs as they are now, or as another thread that is reading them left them.
 
-        What AWS refuses, or does not answer, is missing; `fault` says why.
+        What AWS refuses, or does not answer, is missing, and `fault` has the reason.
 
         Args:
             run: what Airflow knows.
@@ -348,7 +348,7 @@ def _made(aws_conn_id: str | None, region_name: str | None) -> AwsClients:
         finding = Finding(
             where=f"connection {aws_conn_id}",
             what="is not known to the API server",
-            next_step="create it where all of Airflow finds it: in the database or a secrets backend",
+            next_step="create it in Airflow's database or a secrets backend",
         )
         raise SpecError([finding]) from error
     clients = AwsClients(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.specs.script_conf import CHOICES, ScriptConf
 from trainyard_airflow.tasks.shared.form_fields import (
+    APPROVAL,
     BUDGET,
     CAP,
     COUNT,
@@ -113,6 +114,7 @@ SECTIONS: Sections = {
             "A metric of the evaluation, or without one of the training, such as accuracy >= 0.9. Empty: always.",
             TEXT_OR_NONE,
         ),
+        **APPROVAL,
     },
     "Capacity": {**WAITING, **CAP},
     "Watching": {**RULES, **WATCHING},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -27,8 +28,25 @@ from trainyard_airflow.tasks.shared.form_schema import give_params, params_with
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow.sdk import BaseOperator
+    from airflow.sdk import BaseOperator, Param
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptRecipe:
+    """Parts of the pipeline that a family of runs has of its own.
+
+    Attributes:
+        params: returns the form's params, with the defaults that it is given by name.
+        preflight: the first task; its `resolve` returns the params of a `ScriptConf`.
+        check: makes a task between `preflight` and `train` that costs nothing; None = none.
+    """
+
+    params: Callable[..., dict[str, Param]] = script_params
+    preflight: type[ScriptPreflightOperator] = ScriptPreflightOperator
+    check: Callable[[], BaseOperator] | None = None
+
+
+OWN_SCRIPT = ScriptRecipe()
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 _NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"
 
@@ -41,6 +59,7 @@ def script_pipeline(
     evaluate: Callable[[], BaseOperator] | None = None,
     schedule: Any = None,
     dag_arguments: Mapping[str, Any] | None = None,
+    recipe: ScriptRecipe = OWN_SCRIPT,
     **defaults: Any,
 ) -> DAG:
     """Return a DAG that trains, watches, measures and registers the model of an own script.
@@ -53,6 +72,7 @@ def script_pipeline(
             returns may have `metrics`, names to numbers, for `register_when`.
         schedule: as Airflow's DAG takes it.
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
+        recipe: form, first task and check of a family of runs, such as fine-tunings.
         defaults: the form's fields, by the names of the REST conf: entry_point, source_dir, instance_type, ...
 
     Raises:
@@ -60,7 +80,7 @@ def script_pipeline(
             error of the DAG file.
         ValueError: the task that `evaluate` makes has another task_id.
     """
-    params = params_with(script_params, defaults, subject=f"script_pipeline {dag_id}")
+    params = params_with(recipe.params, defaults, subject=f"pipeline {dag_id}")
     given = dict(dag_arguments or {})
     default_args = {**DEFAULT_ARGS, "aws_conn_id": aws_conn_id, **given.pop("default_args", {})}
     with DAG(
@@ -68,7 +88,7 @@ def script_pipeline(
         schedule=schedule,
         **{"catchup": False, **given, "default_args": default_args},
     ) as dag:
-        preflight = ScriptPreflightOperator(
+        preflight = recipe.preflight(
             task_id=TaskId.PREFLIGHT,
             has_own_evaluation=evaluate is not None,
             has_preparation=prepare is not None,
@@ -109,7 +129,8 @@ def script_pipeline(
         outcome = EmptyOperator(
             task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
         )
-        chain(preflight, *([prepare()] if prepare else []), train, measure, register)
+        before = [make() for make in (recipe.check, prepare) if make]
+        chain(preflight, *before, train, measure, register)
         chain(register, report, outcome)
         register >> outcome
         train >> register

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
 from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.task_ids import TaskId
+from trainyard_airflow.operators.person_question import Question, answer_in, ask_person
 from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow.sdk import Context
+
+    from trainyard.specs.script_conf import ScriptConf
+
+
+APPROVE, REJECT = "Register the model", "Do not register it"
 
 
 class RegisterIfGoodOperator(RegisterModelOperator):
-    """Registers the model of an own script if it meets the conf's `register_when`; without one, always."""
+    """Registers the model of an own script if it meets the conf's `register_when`; without one, always.
+
+    With the conf's `approval` a person is asked before.
+    """
 
     def __init__(self, *, has_own_evaluation: bool = False, **kwargs: Any) -> None:
         """`has_own_evaluation`: the DAG's author put a task of their own in the place of the evaluation."""
@@ -30,8 +42,10 @@ class RegisterIfGoodOperator(RegisterModelOperator):
             AirflowSkipException: the model is not good enough.
             SpecError: the metric of `register_when` was not measured.
             RejectedRequestError: the service refused the version.
+            TaskAwaitingInput: a person is asked; `execute_answered` resumes.
         """
-        condition = RunState.of_script(context).conf.condition
+        conf = RunState.of_script(context).conf
+        condition = conf.condition
         if condition:
             metrics = measured(context, has_own_evaluation=self.has_own_evaluation)
             if not condition.holds(metrics):
@@ -40,7 +54,39 @@ class RegisterIfGoodOperator(RegisterModelOperator):
                     f"{condition}; the model is {result_of(context, TaskId.TRAIN)['model_artifact']}"
                 )
                 raise AirflowSkipException(message)
+        if conf.approval:
+            ask_person(context, self._question(context, conf), then="execute_answered", kwargs={})
         return super().execute(context)
+
+    def execute_answered(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what `RegisterModelOperator` returns, if a person said so.
+
+        Raises:
+            AirflowSkipException: the person rejected the model, or nobody answered in time.
+            RejectedRequestError: the service refused the version.
+        """
+        answer, who = answer_in(event)
+        if answer != APPROVE:
+            how = "nobody answered in time" if answer is None else f"{who} rejected the model"
+            raise AirflowSkipException(
+                f"not registered: {how}; the model is {result_of(context, TaskId.TRAIN)['model_artifact']}"
+            )
+        self.log.info("%s approved the model", who)
+        return super().execute(context)
+
+    def _question(self, context: Context, conf: ScriptConf) -> Question:
+        metrics = measured(context, has_own_evaluation=self.has_own_evaluation)
+        lines = "\n".join(f"- {name}: {value:.6g}" for name, value in metrics.items())
+        model = result_of(context, TaskId.TRAIN)["model_artifact"]
+        wait = timedelta(seconds=conf.approval_timeout_s)
+        return Question(
+            subject=f"Register the model of {context['ti'].dag_id}, run {context['ti'].run_id}?",
+            body=f"{lines or '- nothing measured it'}\n- model: {model}\n- register_when: "
+            f"{conf.register_when or 'none'}\n\nWithout an answer within {wait}: *{REJECT}*.",
+            options=(APPROVE, REJECT),
+            default=REJECT,
+            timeout_s=conf.approval_timeout_s,
+        )
 
 
 def measured(context: Context, *, has_own_evaluation: bool) -> dict[str, float]:

@@ -61,6 +61,26 @@ Your training script, unchanged, from its data in S3 to a registered model with 
 {_REPEATING}
 """
 
+FINE_TUNE = f"""
+## Fine-tune a language model
+
+A base model and JSON lines in S3, to a model that beats it, on SageMaker: SFT or DPO, whole or by LoRA.
+
+| Task | Does | Returns |
+|---|---|---|
+| `preflight` | checks conf, data, bucket, role, quotas and the account's limits; reports everything that is wrong at once; nothing is paid before | the run's state: conf, addresses, plan, cost ceiling |
+| `check_data` | reads the rows: format, order of roles, empty answers, duplicates, lengths; bad rows are refused by their numbers; nothing is paid | figures of each split, estimated tokens, hours and cost |
+| `train` | one SageMaker training job of `train_sft.py`, followed while deferred; resumes from its checkpoint after a spot interruption | the job's snapshot: metrics, times, artifact |
+| `watch_rules` | beside `train`: evaluates its metrics at each step | what was found, what stopped the training |
+| `evaluate` | with `validation_data`: a processing job measures base and tuned model; else skipped | the job's snapshot, `metrics`: `gain` and others |
+| `register` | a model package, if the model meets `register_when`, and with `approval` a person says so | its ARN |
+| `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |
+
+**Start** it with the form, or by REST: `POST /api/v2/dags/fine_tune/dagRuns` with
+`{{"logical_date": null, "conf": {{"base_model": "s3://bucket/base/", "train_data": "s3://bucket/train/", "validation_data": "s3://bucket/test/"}}}}`.
+{_REPEATING}
+"""
+
 ON_SCHEDULE = f"""
 ## Train on schedule or new data
 

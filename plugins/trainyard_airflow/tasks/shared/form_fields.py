@@ -102,6 +102,18 @@ EVALUATION: Fields = {
         {"type": ["null", "integer"], "minimum": 1, "maximum": MAX_PROCESSING_VOLUME_GB},
     ),
 }
+APPROVAL: Fields = {
+    "approval": (
+        "Ask a person",
+        "Before the model is registered: Airflow's Required Actions, or by REST. Nothing is paid meanwhile.",
+        {"type": "boolean"},
+    ),
+    "approval_timeout_s": (
+        "Longest wait for the answer",
+        "Seconds; without an answer the model is not registered.",
+        {"type": "integer", "minimum": LEAST_RUN_S},
+    ),
+}
 LIMITS: Fields = {
     "volume_size_gb": ("Volume", "GiB for each instance.", COUNT),
     "max_run_s": (

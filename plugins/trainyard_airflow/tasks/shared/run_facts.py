@@ -118,7 +118,7 @@ def first_failure(facts: Sequence[TaskFacts]) -> dict[str, Any] | None:
     for each in facts:
         if each.state == "failed":
             told = each.failure or {
-                "what": "the task was marked failed, or its worker died; its log says which"
+                "what": "the task was marked failed, or its worker died: see its log"
             }
             log_tail = (each.failed_job or {}).get("log_tail")
             return {"task_id": each.task_id, **told, **({"log_tail": log_tail} if log_tail else {})}

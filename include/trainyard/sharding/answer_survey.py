@@ -1,0 +1,191 @@
+"""`AnswerSurvey`: rows of a fine-tuning's data, read once in flat memory: formats, duplicates, lengths, bad rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError
+from trainyard.sharding.answer_rows import faults_of, format_of, texts_of
+from trainyard.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.objects import ObjectHead, Objects
+
+SUFFIX = ".jsonl"
+MAX_ROW_BYTES = 16 * 1024**2
+MAX_READ_BYTES = 2 * 1024**3
+"""Of one prefix; what comes after is not read, and counted by its size."""
+MAX_FINDINGS = 20
+MAX_DIGESTS = 2_000_000
+"""Rows among which duplicates are found; 8 bytes of digest each, some 200 MB of memory."""
+BYTES_PER_TOKEN = 4.0
+"""UTF-8 bytes of one token: English under byte-level BPE of 32,000 to 128,000 entries has 3.5 to 4.5."""
+_BUCKETS = tuple(2**power for power in range(25))
+
+
+@dataclass(slots=True, kw_only=True)
+class AnswerSurvey:
+    """Figures of the rows below one prefix.
+
+    Attributes:
+        uri: the prefix.
+        method: `sft` or `dpo`.
+        max_read_bytes: of the prefix.
+        num_rows, num_duplicates, num_bad: of the rows that were read.
+        read_bytes, all_bytes: of the files; they differ if the prefix is larger than `max_read_bytes`.
+        text_bytes: of the rows' texts, UTF-8.
+        findings: the first bad rows.
+    """
+
+    uri: str
+    method: str
+    max_read_bytes: int = MAX_READ_BYTES
+    num_files: int = 0
+    num_rows: int = 0
+    num_duplicates: int = 0
+    num_bad: int = 0
+    read_bytes: int = 0
+    all_bytes: int = 0
+    text_bytes: int = 0
+    longest_bytes: int = 0
+    formats: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    _sizes: Counter[int] = field(default_factory=Counter)
+    _digests: set[bytes] = field(default_factory=set)
+
+    def read(self, objects: Objects) -> None:
+        """Read the `*.jsonl` below the prefix, as far as `max_read_bytes`.
+
+        Raises:
+            SpecError: there is no such file, or a row is longer than `MAX_ROW_BYTES`.
+        """
+        for head in objects.list(self.uri):
+            if not head.uri.endswith(SUFFIX):
+                continue
+            self.num_files += 1
+            self.all_bytes += head.size
+            if self.read_bytes < self.max_read_bytes:
+                self._read_file(objects, head)
+        if not self.num_rows:
+            what = "has no rows" if self.num_files else f"has no *{SUFFIX}"
+            step = "name the prefix of JSON lines"
+            raise SpecError([Finding(where=self.uri, what=what, next_step=step)], subject="data")
+
+    def _read_file(self, objects: Objects, head: ObjectHead) -> None:
+        name = head.uri.removeprefix(self.uri).lstrip("/") or head.uri.rpartition("/")[2]
+        with objects.open(head.uri, etag=head.etag) as stream:
+            number = 0
+            while line := stream.readline(MAX_ROW_BYTES):
+                number += 1
+                if len(line) == MAX_ROW_BYTES:
+                    raise SpecError([_too_long(name, number)], subject="data")
+                self.read_bytes += len(line)
+                if line.strip():
+                    self.add(line, where=f"{name} row {number}")
+                if self.read_bytes >= self.max_read_bytes:
+                    return
+
+    def add(self, line: bytes, *, where: str) -> None:
+        """Count one row."""
+        self.num_rows += 1
+        try:
+            row = json.loads(line)
+            faults = list(faults_of(row, method=self.method))
+        except ValueError as error:  # no UTF-8, or no JSON
+            row, faults = None, [f"is no JSON: {error}"]
+        if faults:
+            self.num_bad += 1
+            found = (Finding(where=where, what=each) for each in faults)
+            self.findings += list(found)[: max(0, MAX_FINDINGS - len(self.findings))]
+            return
+        self.formats[str(format_of(row))] += 1
+        self._measure(row)
+
+    def _measure(self, row: dict[str, Any]) -> None:
+        texts = [text.encode("utf-8", "surrogatepass") for text in texts_of(row)]
+        size = sum(map(len, texts))
+        self.text_bytes += size
+        self.longest_bytes = max(self.longest_bytes, size)
+        self._sizes[next((each for each in _BUCKETS if size <= each), _BUCKETS[-1])] += 1
+        digest = hashlib.blake2b(b"\0".join(texts), digest_size=8).digest()
+        if digest in self._digests:
+            self.num_duplicates += 1
+        elif len(self._digests) < MAX_DIGESTS:
+            self._digests.add(digest)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every byte was read."""
+        return self.read_bytes >= self.all_bytes
+
+    @property
+    def estimated_rows(self) -> int:
+        """Rows of the whole prefix: by its size, if it was not read to its end."""
+        return round(self.num_rows * max(1.0, self.all_bytes / max(1, self.read_bytes)))
+
+    @property
+    def estimated_tokens(self) -> int:
+        """Tokens of the whole prefix, without those of the chat template."""
+        whole = max(1.0, self.all_bytes / max(1, self.read_bytes))
+        return round(self.text_bytes / BYTES_PER_TOKEN * whole)
+
+    def num_longer_than(self, tokens: int) -> int:
+        """Return the rows that certainly are longer than so many tokens, by powers of two of their size."""
+        least = tokens * BYTES_PER_TOKEN
+        return sum(count for size, count in self._sizes.items() if size // 2 >= least)
+
+    def raise_errors(self) -> None:
+        """Raise what is wrong with the rows.
+
+        Raises:
+            SpecError: bad rows, the first of them by file and number.
+        """
+        if not self.num_bad:
+            return
+        subject = f"{self.num_bad} of {self.num_rows} rows of {self.uri}"
+        raise SpecError(self.findings, subject=subject)
+
+    def warnings(self, *, max_length: int) -> Iterator[str]:
+        """Yield what a person should know of the rows."""
+        if self.num_duplicates:
+            yield f"{self.uri}: {self.num_duplicates} of {self.num_rows} rows are duplicates"
+        if longer := self.num_longer_than(max_length):
+            yield f"{self.uri}: at least {longer} rows are longer than max_length {max_length} and will be cut"
+        if len(self.formats) > 1:
+            yield f"{self.uri}: rows of several formats: {dict(self.formats)}"
+        if not self.is_complete:
+            yield (
+                f"{self.uri}: {format_bytes(self.read_bytes)} of {format_bytes(self.all_bytes)} were read; the rest is "
+                "counted by its size"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON-safe data."""
+        return {
+            "uri": self.uri,
+            "num_files": self.num_files,
+            "num_rows": self.num_rows,
+            "num_duplicates": self.num_duplicates,
+            "formats": dict(self.formats),
+            "read_bytes": self.read_bytes,
+            "all_bytes": self.all_bytes,
+            "mean_row_bytes": self.text_bytes / max(1, self.num_rows),
+            "longest_row_bytes": self.longest_bytes,
+            "estimated_rows": self.estimated_rows,
+            "estimated_tokens": self.estimated_tokens,
+        }
+
+
+def _too_long(name: str, number: int) -> Finding:
+    return Finding(
+        where=f"{name} row {number}",
+        what="is too long",
+        allowed=f"less than {format_bytes(MAX_ROW_BYTES)}",
+        next_step="cut it, or end each row with a line break",
+    )

@@ -1,0 +1,169 @@
+"""`FineTuneConf`: the params of one `fine_tune` run, and the own-script run that they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from trainyard.errors import Finding, unknown_key
+from trainyard.installation import SHIPPED
+from trainyard.specs.base_run_conf import BaseRunConf
+from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
+
+SOURCE_DIR = f"{SHIPPED}fine_tuning"
+ENTRY_POINT, EVALUATION_ENTRY_POINT = "train_sft.py", "evaluate_sft.py"
+CHOICES = {
+    "method": ("sft", "dpo"),
+    "adapter": ("lora", "qlora", "none"),
+    "artifact": ("merged", "adapter"),
+}
+FURTHER_HYPERPARAMETERS = (
+    *("lora_alpha", "lora_dropout", "target_modules", "lr_scheduler", "warmup_steps"),
+    *("weight_decay", "gradient_accumulation_steps", "beta", "eval_steps", "save_steps"),
+    *("logging_steps",),
+)
+"""Hyperparameters of train_sft.py that have no field of their own."""
+HUB_MODEL = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+_OF_THE_SCRIPT = (
+    *("method", "adapter", "rank", "learning_rate", "epochs", "max_steps", "max_length"),
+    *("packing", "batch_size", "seed", "artifact"),
+)
+"""Fields that train_sft.py has under the same name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FineTuneConf(BaseRunConf):
+    """Settings of one fine-tuning, beside those of every run.
+
+    Attributes:
+        base_model: `s3://` prefix of a model that save_pretrained wrote, or a model's id on the Hugging Face hub.
+        train_data: `s3://` prefix of `*.jsonl`: chat, prompt and completion, text, or pairs for DPO.
+        validation_data: likewise, held out: the evaluation measures it; None = nothing measures the model.
+        init_from: `s3://` address of an earlier run's model.tar.gz or of its prefix, to train on from.
+        method: `sft` or `dpo`.
+        adapter: `none` trains every weight; `lora`; `qlora` needs bitsandbytes in the image.
+        rank: of the adapter.
+        learning_rate: the peak; None = by method and adapter.
+        epochs, max_steps: the length; max_steps None = by epochs.
+        batch_size: sequences of one rank in one pass.
+        max_length: tokens of one sample.
+        artifact: `merged` = a whole model, `adapter` = the adapter only.
+        register_when: what the model must reach to be registered; None = it is registered. Without validation_data
+            nothing is measured, so it is left out.
+        approval: a person is asked before the model is registered.
+        approval_timeout_s: how long; without an answer the model is not registered.
+        environment: variables of the container, such as those of a hub.
+    """
+
+    base_model: str
+    train_data: str
+    instance_type: str = "ml.g5.2xlarge"
+    instance_count: int = 1
+    validation_data: str | None = None
+    init_from: str | None = None
+    method: str = "sft"
+    adapter: str = "lora"
+    rank: int = 16
+    learning_rate: float | None = None
+    epochs: float = 1.0
+    max_steps: int | None = None
+    batch_size: int = 4
+    max_length: int = 1024
+    packing: bool = False
+    seed: int = 0
+    artifact: str = "merged"
+    register_when: str | None = "gain > 0"
+    approval: bool = False
+    approval_timeout_s: int = 24 * 3600
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield every fault that the conf alone can know."""
+        yield from base_findings(self)
+        yield from choice_findings(self, CHOICES)
+        yield from _addresses(self)
+        yield from _unknown_hyperparameters(self)
+        yield from _contradictions(self)
+
+    @property
+    def is_from_hub(self) -> bool:
+        """True if the base model comes from the hub."""
+        return not self.base_model.startswith("s3://")
+
+    def script_params(self) -> dict[str, Any]:
+        """Return the params of the own-script run (`ScriptConf`) that this fine-tuning is."""
+        inputs = {"train": self.train_data} | (
+            {} if self.is_from_hub else {"model": self.base_model}
+        )
+        inputs |= {"init": self.init_from} if self.init_from else {}
+        hyperparameters = {name: getattr(self, name) for name in _OF_THE_SCRIPT}
+        hyperparameters |= {"hub_model": self.base_model} if self.is_from_hub else {}
+        given = {name: value for name, value in hyperparameters.items() if value is not None}
+        shared = {each.name: asdict(self)[each.name] for each in fields(BaseRunConf)}
+        return {
+            **shared,
+            "entry_point": ENTRY_POINT,
+            "source_dir": SOURCE_DIR,
+            "framework": "huggingface",
+            "environment": self.environment,
+            "hyperparameters": {**given, **self.hyperparameters},
+            **self._evaluation(inputs),
+            "approval": self.approval,
+            "approval_timeout_s": self.approval_timeout_s,
+        }
+
+    def _evaluation(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return the training's inputs, and what measures the model."""
+        if self.validation_data is None:
+            return {"inputs": inputs}
+        base = {} if self.is_from_hub else {"base": self.base_model}
+        return {
+            "inputs": inputs | {"validation": self.validation_data},
+            "evaluation_entry_point": EVALUATION_ENTRY_POINT,
+            "evaluation_inputs": {**base, "test": self.validation_data},
+            "register_when": self.register_when,
+        }
+
+
+def _addresses(conf: FineTuneConf) -> Iterator[Finding]:
+    for name in ("train_data", "validation_data", "init_from"):
+        value = getattr(conf, name)
+        if value is not None and not value.startswith("s3://"):
+            yield Finding(
+                where=name, what="is no S3 URI", got=repr(value), allowed="s3://bucket/prefix"
+            )
+    if conf.is_from_hub and not HUB_MODEL.fullmatch(conf.base_model):
+        yield Finding(
+            where="base_model",
+            what="is neither an S3 URI nor a model of the Hugging Face hub",
+            got=repr(conf.base_model),
+            allowed="s3://bucket/prefix, or owner/name",
+        )
+
+
+def _unknown_hyperparameters(conf: FineTuneConf) -> Iterator[Finding]:
+    for name in conf.hyperparameters:
+        if name in _OF_THE_SCRIPT:
+            yield Finding(
+                where=f"hyperparameters.{name}",
+                what="is a field of the run",
+                next_step=f"set {name} beside hyperparameters",
+            )
+        elif name not in FURTHER_HYPERPARAMETERS:
+            yield unknown_key("hyperparameters", name, list(FURTHER_HYPERPARAMETERS))
+
+
+def _contradictions(conf: FineTuneConf) -> Iterator[Finding]:
+    if conf.artifact == "adapter" and conf.adapter == "none":
+        yield Finding(
+            where="artifact",
+            what="is adapter, but the run trains every weight",
+            got=conf.artifact,
+            next_step="set artifact to merged, or adapter to lora",
+        )
+    if conf.packing and conf.method == "dpo":
+        yield Finding(
+            where="packing", what="does not go with method dpo", next_step="set it to false"
+        )

@@ -1,0 +1,112 @@
+"""`CheckDataOperator`: the rows of a fine-tuning's data, looked at before anything is paid."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.retry_policy import RETRIES, retried_by_error
+from trainyard_airflow.tasks.shared.run_state import RunState
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from trainyard.sharding.answer_survey import AnswerSurvey
+    from trainyard.sharding.objects import Objects
+    from trainyard.specs.script_conf import ScriptConf
+
+_BYTES_OF = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+_USUAL_DTYPE = "float32"
+"""Of a config.json that names none."""
+
+
+@retried_by_error
+class CheckDataOperator(ConnectedOperator):
+    """Reads training and validation data; returns their figures and what the training is expected to cost.
+
+    Reads at most `trainyard.sharding.answer_survey.MAX_READ_BYTES` of each prefix, row by row.
+    """
+
+    ui_color = "#fdf6e3"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**RETRIES, **kwargs})
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return figures of each split and the estimate.
+
+        Raises:
+            SpecError: bad rows, by file and number.
+        """
+        conf = RunState.of_script(context).conf
+        surveys = self._surveys(conf)
+        train = surveys["train"]
+        for survey in surveys.values():
+            survey.raise_errors()
+            for warning in survey.warnings(max_length=conf.hyperparameters["max_length"]):
+                self.log.warning("%s", warning)
+        estimate = self._estimate(conf, train)
+        splits = {name: each.to_dict() for name, each in surveys.items()}
+        self.log.info("Data: %s", json.dumps(splits))
+        return {"splits": splits, "estimate": estimate}
+
+    def _surveys(self, conf: ScriptConf) -> dict[str, AnswerSurvey]:
+        from trainyard.sharding.answer_survey import AnswerSurvey  # a DAG file imports this module
+
+        made = {
+            name: AnswerSurvey(uri=conf.inputs[name], method=conf.hyperparameters["method"])
+            for name in ("train", "validation")
+            if name in conf.inputs
+        }
+        for survey in made.values():
+            survey.read(self._stored)
+        return made
+
+    def _estimate(self, conf: ScriptConf, train: AnswerSurvey) -> dict[str, Any]:
+        from trainyard.planning.fine_tune_estimate import estimate_fine_tune  # as above
+        from trainyard.units import format_duration, format_usd
+
+        num_parameters = self._num_parameters(conf)
+        estimate = estimate_fine_tune(
+            conf,
+            num_rows=train.estimated_rows,
+            num_tokens=train.estimated_tokens,
+            num_parameters=num_parameters,
+        )
+        seconds = None if estimate.hours is None else estimate.hours * 3600
+        self.log.info(
+            "Estimated: %s steps, %s tokens, %s, %s",
+            f"{estimate.num_steps:,}",
+            f"{estimate.num_tokens:,}",
+            "hours unknown" if seconds is None else format_duration(seconds),
+            format_usd(estimate.cost_usd),
+        )
+        if seconds is not None and seconds > conf.max_run_s:
+            self.log.warning(
+                "The training is expected to take %s, longer than max_run_s %d: raise max_run_s, or train less",
+                format_duration(seconds),
+                conf.max_run_s,
+            )
+        return {**estimate.to_dict(), "num_parameters": num_parameters}
+
+    def _num_parameters(self, conf: ScriptConf) -> float | None:
+        """Return the base model's parameters by the size of its safetensors; None if it has none in S3."""
+        prefix = conf.inputs.get("model")
+        if prefix is None:
+            return None
+        heads = list(self._stored.list(prefix))
+        size = sum(each.size for each in heads if each.uri.endswith(".safetensors"))
+        configs = [each.uri for each in heads if each.uri.endswith("/config.json")]
+        if not size or not configs:
+            return None
+        config = json.loads(self.objects.read(configs[0]))
+        dtype = config.get("dtype") or config.get("torch_dtype") or _USUAL_DTYPE
+        return size / _BYTES_OF.get(str(dtype), _BYTES_OF[_USUAL_DTYPE])
+
+    @property
+    def _stored(self) -> Objects:
+        """S3 as a survey sees it."""
+        from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+
+        return S3DatasetObjects(self.clients.client("s3"))

@@ -1,0 +1,176 @@
+"""The DAG `fine_tune` on the engine: a small chat model by LoRA, its gate, its data check, its question to a person."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sagemaker_engine.images.image_file import read_image_files
+from sagemaker_engine.images.image_store import ImageStore, default_folder
+from tests.dags.test_own_script import put_faults, put_quotas, states_of
+from tests.dags.test_train_end_to_end import result
+from tests.sagemaker_engine.images.built import need_built
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.conftest import RunningEngine
+
+pytestmark = [pytest.mark.dag_run, pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
+
+MAKER = Path(__file__).parents[1] / "training_scripts" / "make_chat_model.py"
+SPOT_QUOTA = "ml.g5.2xlarge for spot training job usage"
+QUOTA = "ml.g5.2xlarge for training job usage"
+CHAT = {"messages": [{"role": "user", "content": "Hi?"}, {"role": "assistant", "content": "Hi."}]}
+
+
+def put_files(engine: RunningEngine, s3: Any, files: Mapping[str, bytes]) -> str:
+    """Put files below a prefix of the run's bucket; return its address."""
+    for name, content in files.items():
+        s3.put_object(Bucket=engine.bucket, Key=f"raw/fine-tune/{name}", Body=content)
+    return f"s3://{engine.bucket}/raw/fine-tune"
+
+
+@pytest.fixture
+def small_model(aws_connection: RunningEngine, s3: Any, tmp_path: Path) -> str:
+    """Return the address of a small chat model with data of each format."""
+    image = next(each for each in read_image_files() if each.name == "huggingface")
+    python = need_built(ImageStore(folder=default_folder()), image) / "bin" / "python"
+    subprocess.run([python, MAKER, tmp_path], check=True, capture_output=True)
+    files = {
+        str(path.relative_to(tmp_path)): path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
+    put_quotas(aws_connection, SPOT_QUOTA, QUOTA)
+    put_faults(aws_connection)
+    return put_files(aws_connection, s3, files)
+
+
+def conf_of(place: str, data: str, **params: Any) -> dict[str, Any]:
+    """Return the params of a run on a data set."""
+    return {
+        "base_model": f"{place}/base/",
+        "train_data": f"{place}/{data}/train/",
+        "validation_data": f"{place}/{data}/test/",
+        "max_steps": 60,
+        "learning_rate": 1e-3,
+        "hyperparameters": {"save_steps": 10},
+        **params,
+    }
+
+
+@pytest.mark.slow
+def test_lora_is_interrupted_beats_its_base_and_is_registered(
+    database: Any, aws_connection: RunningEngine, small_model: str, s3: Any
+) -> None:
+    strike = {"what": "interrupt", "job": "*fine-tune-train*", "at": {"step": 25}}
+    put_faults(aws_connection, strike)
+
+    dag_run = database("fine_tune").test(
+        run_conf=conf_of(small_model, "chat", use_spot_instances=True)
+    )
+
+    assert str(dag_run.state) == "success"
+    checked = result(dag_run, "check_data")
+    assert checked["splits"]["train"]["num_rows"] == 160
+    assert checked["splits"]["train"]["formats"] == {"chat": 160}
+    assert checked["estimate"]["num_steps"] == 60
+    assert checked["estimate"]["num_parameters"] == pytest.approx(1_282_400, rel=0.01)
+    training = result(dag_run, "train")
+    assert training["interruptions"] == 1
+    metrics = result(dag_run, "evaluate")["metrics"]
+    assert metrics["gain"] > 1
+    lineage = result(dag_run, "register")["lineage"]
+    assert lineage["input.model"] == f"{small_model}/base/"
+    bucket, _, key = result(dag_run, "report")["report_json"].removeprefix("s3://").partition("/")
+    report = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+    assert report["rules"]["judged"] == "statistics"
+    starts = [each["step"] for each in report["history"] if each["event"] == "start"]
+    assert len(starts) == 2
+    assert starts[1] >= 10
+
+
+def nonsense(_: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows that teach nothing of the answers."""
+    return [{"text": "no " * 60}] * 160
+
+
+def swapped(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return pairs that prefer the wrong answers."""
+    return [{**each, "chosen": each["rejected"], "rejected": each["chosen"]} for each in pairs]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "data", "spoil"), [("sft", "chat", nonsense), ("dpo", "pairs", swapped)]
+)
+def test_gate_refuses_a_spoiled_adapter(
+    database: Any,
+    aws_connection: RunningEngine,
+    small_model: str,
+    s3: Any,
+    tmp_path: Path,
+    method: str,
+    data: str,
+    spoil: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
+) -> None:
+    lines = (tmp_path / data / "train" / "train.jsonl").read_text().splitlines()
+    rows = "".join(json.dumps(row) + "\n" for row in spoil([json.loads(line) for line in lines]))
+    put_files(aws_connection, s3, {f"spoiled/{data}/rows.jsonl": rows.encode()})
+    spoiled = {"train_data": f"{small_model}/spoiled/{data}/", "learning_rate": 3e-3}
+
+    dag_run = database("fine_tune").test(
+        run_conf=conf_of(
+            small_model, data, method=method, artifact="adapter", watch_rules=False, **spoiled
+        )
+    )
+
+    assert str(dag_run.state) == "success"
+    assert result(dag_run, "evaluate")["metrics"]["gain"] < 0
+    assert states_of(dag_run)["register"] == "skipped"
+    assert "not registered: needs gain > 0" in result(dag_run, "report")["note"]
+
+
+def test_bad_rows_are_refused_by_number_before_anything_is_paid(
+    database: Any, aws_connection: RunningEngine, sagemaker: Any, s3: Any
+) -> None:
+    before = sagemaker.list_training_jobs(NameContains="fine-tune")["TrainingJobSummaries"]
+    put_quotas(aws_connection, QUOTA)
+    good = json.dumps(CHAT)
+    files = {
+        "few/base/config.json": b'{"dtype": "float32"}',
+        "few/base/model.safetensors": bytes(400),
+        "few/train/rows.jsonl": f'{good}\n{{"messages": []}}\nno json\n'.encode(),
+    }
+    place = put_files(aws_connection, s3, files)
+    conf = {"base_model": f"{place}/few/base/", "train_data": f"{place}/few/train/"}
+
+    dag_run = database("fine_tune").test(run_conf=conf)
+
+    assert str(dag_run.state) == "failed"
+    states = states_of(dag_run)
+    assert (states["preflight"], states["check_data"]) == ("success", "failed")
+    told = json.dumps(result(dag_run, "check_data", "failure"))
+    assert "rows.jsonl row 2" in told
+    assert "rows.jsonl row 3" in told
+    after = sagemaker.list_training_jobs(NameContains="fine-tune")["TrainingJobSummaries"]
+    assert after == before
+
+
+@pytest.mark.slow
+def test_everything_wrong_with_the_conf_is_reported_at_once(
+    database: Any, aws_connection: RunningEngine
+) -> None:
+    conf = {"base_model": "nowhere", "train_data": "train.jsonl", "metod": "dpo"}
+
+    dag_run = database("fine_tune").test(run_conf=conf)
+
+    assert str(dag_run.state) == "failed"
+    told = json.dumps(result(dag_run, "preflight", "failure"))
+    for each in ("base_model", "train_data", "metod"):
+        assert each in told

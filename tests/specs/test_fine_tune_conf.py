@@ -1,0 +1,89 @@
+"""A fine-tuning's conf, and the own-script run that it stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainyard.errors import SpecError
+from trainyard.specs.fine_tune_conf import FineTuneConf
+from trainyard.specs.script_conf import ScriptConf
+
+PLACES = {"base_model": "s3://bucket/base/", "train_data": "s3://bucket/train/"}
+MEASURED = {**PLACES, "validation_data": "s3://bucket/test/"}
+
+
+def script_of(**params: Any) -> ScriptConf:
+    """Return the run of the script that params stand for."""
+    return ScriptConf.from_params(FineTuneConf.from_params(params).script_params())
+
+
+def test_a_fine_tuning_is_a_run_of_the_shipped_script() -> None:
+    conf = script_of(**MEASURED, rank=8, approval=True, init_from="s3://bucket/old/model.tar.gz")
+
+    assert (conf.source_dir, conf.entry_point) == ("shipped:fine_tuning", "train_sft.py")
+    assert conf.framework == "huggingface"
+    assert conf.inputs == {
+        "model": "s3://bucket/base/",
+        "train": "s3://bucket/train/",
+        "validation": "s3://bucket/test/",
+        "init": "s3://bucket/old/model.tar.gz",
+    }
+    assert conf.evaluation_inputs == {"base": "s3://bucket/base/", "test": "s3://bucket/test/"}
+    assert conf.register_when == "gain > 0"
+    assert conf.approval
+    assert conf.hyperparameters["rank"] == 8
+    assert "learning_rate" not in conf.hyperparameters
+
+
+def test_without_validation_data_nothing_is_measured_and_no_gate_holds() -> None:
+    conf = script_of(**PLACES)
+
+    assert conf.evaluation_entry_point is None
+    assert conf.register_when is None
+
+
+def test_a_hub_model_is_a_hyperparameter_and_no_channel() -> None:
+    conf = script_of(**{**MEASURED, "base_model": "owner/some-model"})
+
+    assert conf.hyperparameters["hub_model"] == "owner/some-model"
+    assert "model" not in conf.inputs
+    assert "base" not in conf.evaluation_inputs
+
+
+def test_a_capacity_ladder_and_notifications_reach_the_run() -> None:
+    ladder = [{"instance_type": "ml.g5.2xlarge", "use_spot_instances": True}]
+    topic = {"topic_arn": "arn:aws:sns:us-east-1:123456789012:runs"}
+    conf = script_of(**PLACES, capacity_ladder=ladder, notifications=topic)
+
+    assert conf.capacity_ladder[0].use_spot_instances
+    assert conf.notifications is not None
+    assert conf.notifications.topic_arn == topic["topic_arn"]
+
+
+@pytest.mark.parametrize(
+    ("params", "where", "says"),
+    [
+        ({"metod": "dpo"}, "metod", "'method'"),
+        ({"method": "ppo"}, "method", "sft, dpo"),
+        ({"base_model": "/models/base"}, "base_model", "owner/name"),
+        ({"train_data": "train.jsonl"}, "train_data", "s3://bucket/prefix"),
+        ({"artifact": "adapter", "adapter": "none"}, "artifact", "set artifact to merged"),
+        ({"method": "dpo", "packing": True}, "packing", "does not go with method dpo"),
+        ({"epochs": 0}, "epochs", "more than 0"),
+        ({"rank": 0}, "rank", "at least 1"),
+        ({"hyperparameters": {"rank": 4}}, "hyperparameters.rank", "set rank beside"),
+        ({"hyperparameters": {"warmup": 4}}, "hyperparameters.warmup", "warmup_steps"),
+    ],
+    ids=lambda each: str(each)[:30],
+)
+def test_what_cannot_be_is_refused_by_its_place(
+    params: dict[str, Any], where: str, says: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        FineTuneConf.from_params({**PLACES, **params})
+
+    (finding,) = caught.value.findings
+    assert finding.where == where
+    assert says in str(finding)

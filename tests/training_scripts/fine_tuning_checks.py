@@ -1,0 +1,141 @@
+"""Checks of the fine-tuning scripts by their own modules: run by an interpreter with transformers, PEFT and TRL.
+
+`python fine_tuning_checks.py <check> <folder>`: the folder is what make_chat_model.py wrote. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from sft.errors import FineTuningError
+from sft.models import Origin, load_model, load_tokenizer
+from sft.options import Options
+from sft.rows import IGNORED, RowTokenizer, read_rows
+from sft.training import make_trainer
+from trainyard_watch.environment import ContainerPaths
+from trainyard_watch.huggingface import WatchCallback
+
+MARKED = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] }}<|im_end|>\n{% endgeneration %}"
+    "{% else %}{{ message['content'] }}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CHANGING = "{% for message in messages %}{{ loop.length }}{{ message['content'] }}{% endfor %}"
+
+
+def trained_texts(folder: Path) -> dict[str, Any]:
+    """Return the texts of the tokens that have labels, by format, and what errors say."""
+    tokenizer = AutoTokenizer.from_pretrained(folder / "base")
+    found: dict[str, Any] = {}
+    for name in ("chat", "prompts", "texts"):
+        where, row = next(read_rows(folder / name / "train"))
+        tokens = RowTokenizer(tokenizer).tokens(row, where=where)
+        kept = [token for token in tokens.labels if token != IGNORED]
+        found[name] = {"row": row, "trained": tokenizer.decode(kept), "where": where}
+    _, chat = next(read_rows(folder / "chat" / "train"))
+    by_spans = RowTokenizer(tokenizer).tokens(chat, where="row")
+    tokenizer.chat_template = MARKED
+    found["markers_agree"] = RowTokenizer(tokenizer).tokens(chat, where="row") == by_spans
+    errors = {}
+    for name, template in (("changing", CHANGING), ("absent", None)):
+        tokenizer.chat_template = template
+        try:
+            RowTokenizer(tokenizer).tokens(chat, where="train.jsonl row 1")
+        except FineTuningError as error:
+            errors[name] = str(error)
+    return found | {"errors": errors}
+
+
+def frozen_base(folder: Path) -> dict[str, Any]:
+    """Return what training an adapter changed of the base model's weights."""
+    paths = _paths(folder, "frozen", data="chat")
+    options = Options(max_steps=8, learning_rate=1e-2)
+    trainer = make_trainer(
+        options, paths, Origin.of_job(options, paths.channels), WatchCallback(statistics="off")
+    )
+    trainer.train()
+    trained = {
+        name.replace(".base_layer", ""): value
+        for name, value in trainer.model.get_base_model().state_dict().items()
+    }
+    base = AutoModelForCausalLM.from_pretrained(folder / "base").state_dict()
+    return {
+        "weights": len(base),
+        "changed": [name for name, value in base.items() if not torch.equal(value, trained[name])],
+        "adapter_moved": any(
+            bool(value.abs().sum()) for name, value in trained.items() if "lora_B" in name
+        ),
+    }
+
+
+def packed_losses(folder: Path) -> dict[str, Any]:
+    """Return loss and gradients of the same rows, packed and one by one."""
+    sums = {}
+    for packing in (True, False):
+        paths = _paths(folder, f"packed-{packing}", data="chat")
+        options = Options(adapter="none", packing=packing, max_length=240, batch_size=400)
+        trainer = make_trainer(
+            options, paths, Origin.of_job(options, paths.channels), WatchCallback(statistics="off")
+        )
+        (batch,) = trainer.get_train_dataloader()
+        model = trainer.model.eval()
+        loss = trainer.compute_loss(model, dict(batch))
+        loss.backward()
+        gradients = {name: each.grad for name, each in model.named_parameters()}
+        sums[packing] = (loss.item(), gradients, len(trainer.train_dataset))
+    (packed, packed_gradients, num_packed), (plain, plain_gradients, num_plain) = (
+        sums[True],
+        sums[False],
+    )
+    norm = sum(each.square().sum() for each in plain_gradients.values()).sqrt()
+    apart = sum(
+        (each - packed_gradients[name]).square().sum() for name, each in plain_gradients.items()
+    ).sqrt()
+    return {
+        "loss_difference": abs(packed - plain),
+        "gradient_difference": (apart / norm).item(),
+        "sequences": [num_packed, num_plain],
+    }
+
+
+def merged_logits(folder: Path) -> dict[str, Any]:
+    """Return the largest difference of logits between the jobs' `merged` and `adapter` models."""
+    jobs = {name: folder / "jobs" / name / "model" for name in ("merged", "adapter")}
+    merged = AutoModelForCausalLM.from_pretrained(jobs["merged"]).eval()
+    origin = Origin(base=str(folder / "base"), start=jobs["adapter"])
+    adapted = load_model(Options(artifact="adapter"), origin).eval()
+    base = AutoModelForCausalLM.from_pretrained(folder / "base").eval()
+    tokenizer = load_tokenizer(origin)
+    tokens = tokenizer("The red cat sees a bird. What colour has the cat?", return_tensors="pt")
+    with torch.no_grad():
+        logits = [each(input_ids=tokens["input_ids"]).logits for each in (merged, adapted, base)]
+    return {
+        "difference": (logits[0] - logits[1]).abs().max().item(),
+        "learned": (logits[1] - logits[2]).abs().max().item(),
+        "dtype": str(next(merged.parameters()).dtype),
+    }
+
+
+def _paths(folder: Path, name: str, *, data: str) -> ContainerPaths:
+    place = folder / "checks" / name
+    return ContainerPaths(
+        base_dir=place,
+        model_dir=place / "model",
+        output_data_dir=place / "output" / "data",
+        channels={"model": folder / "base", "train": folder / data / "train"},
+    )
+
+
+CHECKS = {
+    each.__name__: each for each in (trained_texts, frozen_base, packed_losses, merged_logits)
+}
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(CHECKS[sys.argv[1]](Path(sys.argv[2]))) + "\n")

@@ -1,0 +1,103 @@
+"""Measure a fine-tuned model against its base model on held-out rows: the script of a processing job.
+
+Reads `<base>/processing/input/{model/model.tar.gz,base/,test/*.jsonl}`; without `base` the hub model that the training
+had. Writes `<base>/processing/output/evaluation/evaluation.json`. `<base>` is SAGEMAKER_BASE_DIR, else /opt/ml. Exit
+codes: 0 measured; 1 failed, with the reason on stderr and in `<base>/output/message`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from sft.artifact import read_options
+from sft.errors import FineTuningError
+from sft.likelihood import HeldOut, answer_metrics, log_likelihoods, pair_metrics
+from sft.models import ADAPTER_CONFIG, has_bf16, unpacked
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+log = logging.getLogger("evaluate_sft")
+
+BASE_DIR = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+INPUT = BASE_DIR / "processing" / "input"
+OUTPUT = BASE_DIR / "processing" / "output" / "evaluation"
+
+
+def main() -> int:
+    """Measure both models; return the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    try:
+        metrics = measure()
+    except FineTuningError as error:
+        log.error("%s", error)  # noqa: TRY400  # the message says it all
+        message = BASE_DIR / "output" / "message"
+        message.parent.mkdir(parents=True, exist_ok=True)
+        message.write_text(str(error)[:1024], encoding="utf-8")
+        return 1
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    (OUTPUT / "evaluation.json").write_text(json.dumps({"metrics": metrics}), encoding="utf-8")
+    log.info("%s", json.dumps(metrics))
+    return 0
+
+
+def measure() -> dict[str, float]:
+    """Return the metrics of the tuned model and of its base.
+
+    Raises:
+        FineTuningError: a model or the rows cannot be used.
+    """
+    tuned = unpacked(INPUT / "model")
+    options = read_options(tuned)
+    data = HeldOut.read(
+        INPUT / "test",
+        AutoTokenizer.from_pretrained(tuned),
+        method=options.method,
+        max_length=options.max_length,
+    )
+    base = load(_base_place(options.hub_model))
+    base_values = log_likelihoods(base, data.samples)
+    if (tuned / ADAPTER_CONFIG).is_file():
+        model = PeftModel.from_pretrained(base, tuned).eval()
+    else:
+        del base
+        model = load(str(tuned))
+    values = log_likelihoods(model, data.samples)
+    if data.is_pairs:
+        return pair_metrics(base=base_values, tuned=values)
+    return answer_metrics(data, base=base_values, tuned=values)
+
+
+def load(place: str) -> PreTrainedModel:
+    """Return a model for measuring, on the GPU if there is one."""
+    dtype = torch.bfloat16 if has_bf16() else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(place, dtype=dtype)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+def _base_place(hub_model: str | None) -> str:
+    """Return the folder of the base model, or its id on the hub.
+
+    Raises:
+        FineTuningError: there is neither.
+    """
+    folder = INPUT / "base"
+    if folder.is_dir():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        return str(unpacked(folder))
+    if hub_model:
+        return hub_model
+    raise FineTuningError("the job has no base model; give it the input base")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

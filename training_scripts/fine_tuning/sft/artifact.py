@@ -1,0 +1,57 @@
+"""Model artifact of a fine-tuning: safetensors, tokenizer and a file that says how it was made."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from peft import PeftModel
+
+from sft.errors import FineTuningError
+from sft.options import Options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+MANIFEST = "fine_tuning.json"
+
+
+def save_artifact(
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    options: Options,
+    *,
+    folder: Path,
+) -> None:
+    """Write the model, merged or as an adapter, the tokenizer and the manifest.
+
+    Merging changes the model: call this last.
+    """
+    if isinstance(model, PeftModel) and options.artifact == "merged":
+        model = model.merge_and_unload()
+    if isinstance(model, PeftModel):
+        model.save_pretrained(folder, selected_adapters=["default"])
+    else:
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / MANIFEST).write_text(json.dumps(asdict(options), indent=1), encoding="utf-8")
+
+
+def read_options(folder: Path) -> Options:
+    """Return the options that a model was fine-tuned with.
+
+    Raises:
+        FineTuningError: the folder has no manifest, or one of another version.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise FineTuningError(
+            f"{folder} has no {MANIFEST}; only a model of train_sft.py is measured"
+        )
+    try:
+        return Options(**json.loads(path.read_bytes()))
+    except TypeError as error:
+        raise FineTuningError(f"{path} is of another version of train_sft.py: {error}") from error

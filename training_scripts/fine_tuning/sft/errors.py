@@ -1,0 +1,7 @@
+"""Errors of a fine-tuning that its user can correct."""
+
+from __future__ import annotations
+
+
+class FineTuningError(Exception):
+    """Options, data or a model that cannot be used; the message has the place and the next step."""

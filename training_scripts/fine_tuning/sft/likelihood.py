@@ -1,0 +1,132 @@
+"""Likelihood of answers under a model: of held-out rows, and of the two answers of a pair."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sft.errors import FineTuningError
+from sft.rows import IGNORED, RowTokenizer, pair_of, read_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
+    from transformers import PreTrainedTokenizerBase
+
+    from sft.rows import Tokens
+
+MAX_EXPONENT = 700.0
+"""math.exp of more overflows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """Tokens of held-out rows; of pairs, those of the chosen and the rejected answers, pair by pair."""
+
+    samples: list[Tokens]
+    is_pairs: bool
+
+    @classmethod
+    def read(
+        cls, folder: Path, tokenizer: PreTrainedTokenizerBase, *, method: str, max_length: int
+    ) -> HeldOut:
+        """Return the rows of a folder, cut to `max_length` as the training cut them.
+
+        Raises:
+            FineTuningError: no row has an answer within `max_length`, or a row cannot be used.
+        """
+        rows, samples = RowTokenizer(tokenizer), []
+        for where, row in read_rows(folder):
+            answers = answers_of(row, where=where) if method == "dpo" else [row]
+            cut = [rows.tokens(each, where=where).cut(max_length) for each in answers]
+            if all(each.num_trained for each in cut):
+                samples += cut
+        if not samples:
+            raise FineTuningError(f"{folder}: no row has an answer within max_length {max_length}")
+        return cls(samples=samples, is_pairs=method == "dpo")
+
+
+def answers_of(row: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
+    """Return a pair as two rows with `prompt` and `completion`: the chosen answer first."""
+    pair = pair_of(row, where=where)
+    return [{"prompt": pair["prompt"], "completion": pair[name]} for name in ("chosen", "rejected")]
+
+
+def log_likelihoods(model: nn.Module, samples: list[Tokens]) -> list[float]:
+    """Return the log-likelihood of each sample's labelled tokens, in nats, in float32.
+
+    Raises:
+        FineTuningError: one is NaN or infinite.
+    """
+    device = next(model.parameters()).device
+    values = [_log_likelihood(model, each, device=device) for each in samples]
+    if num_spoiled := sum(not math.isfinite(each) for each in values):
+        raise FineTuningError(
+            f"the likelihood of {num_spoiled} of {len(values)} samples is NaN or infinite under "
+            f"{model.config.name_or_path}: its weights are spoiled"
+        )
+    return values
+
+
+@torch.no_grad()
+def _log_likelihood(model: nn.Module, sample: Tokens, *, device: torch.device) -> float:
+    tokens = torch.tensor([sample.input_ids], device=device)
+    logits = model(input_ids=tokens).logits[0, :-1].float()
+    wanted = torch.tensor(sample.labels[1:], device=device)
+    loss = torch.nn.functional.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="sum")
+    return -loss.item()
+
+
+def answer_metrics(data: HeldOut, *, base: list[float], tuned: list[float]) -> dict[str, float]:
+    """Return the loss of answers: nats per token of an answer, of base and tuned model, and how much was gained.
+
+    Args:
+        data: what was measured.
+        base: log-likelihoods of its samples under the base model.
+        tuned: likewise under the tuned model.
+    """
+    num_tokens = sum(each.num_trained for each in data.samples)
+    losses = {name: -sum(each) / num_tokens for name, each in (("test", tuned), ("base", base))}
+    return {
+        "test_loss": losses["test"],
+        "base_loss": losses["base"],
+        "test_perplexity": math.exp(min(losses["test"], MAX_EXPONENT)),
+        "base_perplexity": math.exp(min(losses["base"], MAX_EXPONENT)),
+        "gain": losses["base"] - losses["test"],
+        "num_tokens": num_tokens,
+    }
+
+
+def pair_metrics(*, base: list[float], tuned: list[float]) -> dict[str, float]:
+    """Return shares of pairs: in which a model finds the chosen answer likelier, and in which its margin grew.
+
+    The margin is the log-likelihood of the chosen answer less that of the rejected one. Its growth over the base model
+    is DPO's implicit reward margin (Rafailov et al. 2023, section 4), without beta.
+
+    Args:
+        base: log-likelihoods under the base model, of chosen and rejected answers in turn.
+        tuned: likewise under the tuned model.
+    """
+    margins = {name: _margins(each) for name, each in (("test", tuned), ("base", base))}
+    grown = [new - old for new, old in zip(margins["test"], margins["base"], strict=True)]
+    shares = {name: _share(each) for name, each in margins.items()}
+    return {
+        "test_preferred": shares["test"],
+        "base_preferred": shares["base"],
+        "reward_accuracy": _share(grown),
+        "reward_margin": sum(grown) / len(grown),
+        "gain": shares["test"] - shares["base"],
+        "num_pairs": len(grown),
+    }
+
+
+def _margins(values: list[float]) -> list[float]:
+    return [chosen - rejected for chosen, rejected in zip(values[::2], values[1::2], strict=True)]
+
+
+def _share(values: list[float]) -> float:
+    return sum(value > 0 for value in values) / len(values)

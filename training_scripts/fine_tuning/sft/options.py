@@ -1,0 +1,158 @@
+"""`Options`: the hyperparameters of one fine-tuning, each declared once as a field."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from sft.errors import FineTuningError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+CHOICES = {
+    "method": ("sft", "dpo"),
+    "adapter": ("none", "lora", "qlora"),
+    "artifact": ("merged", "adapter"),
+}
+LEARNING_RATES = {
+    ("sft", "none"): 2e-5,
+    ("sft", "lora"): 2e-4,
+    ("dpo", "none"): 1e-6,
+    ("dpo", "lora"): 1e-5,
+}
+"""Peak learning rates of TRL's documentation, by method and adapter (SFTTrainer and DPOTrainer, "Train adapters")."""
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Hyperparameters of one run. A value of None is derived.
+
+    Attributes:
+        method: `sft` learns answers, `dpo` prefers one answer of two.
+        adapter: `none` trains every weight; `qlora` is LoRA over a base in 4 bits.
+        rank, lora_alpha, lora_dropout, target_modules: of the adapter; lora_alpha None = twice the rank. target_modules
+            is `all-linear` or names with commas between them.
+        max_length: tokens of one sample; what is longer is cut at its end.
+        packing: put several samples into one sequence, each with attention to itself only.
+        epochs, max_steps: the length; max_steps 0 = by epochs.
+        batch_size: sequences of one rank in one pass; gradient_accumulation_steps: passes of one optimizer step.
+        beta: of DPO, the weight of the distance to the reference.
+        eval_steps: steps between two measurements on the channel `validation`; 0 = only at the end.
+        artifact: `merged` = a whole model; `adapter` = the adapter's weights only.
+        hub_model: a model of the Hugging Face hub, if the job has no channel `model`.
+    """
+
+    method: str = "sft"
+    adapter: str = "lora"
+    rank: int = 16
+    lora_alpha: int | None = None
+    lora_dropout: float = 0.0
+    target_modules: str = "all-linear"
+    max_length: int = 1024
+    packing: bool = False
+    learning_rate: float | None = None
+    lr_scheduler: str = "linear"
+    warmup_steps: int = 0
+    weight_decay: float = 0.0
+    epochs: float = 1.0
+    max_steps: int = 0
+    batch_size: int = 4
+    gradient_accumulation_steps: int = 1
+    beta: float = 0.1
+    eval_steps: int = 0
+    save_steps: int = 50
+    logging_steps: int = 1
+    seed: int = 0
+    artifact: str = "merged"
+    hub_model: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            FineTuningError: everything that is wrong, in one message.
+        """
+        if wrong := list(_faults(self)):
+            raise FineTuningError("; ".join(wrong))
+
+    @classmethod
+    def read(cls, argv: Sequence[str] | None = None) -> Options:
+        """Return the options of a command line; an unknown one ends the process with code 2.
+
+        Raises:
+            FineTuningError: values that are out of range or contradict each other.
+        """
+        parser = argparse.ArgumentParser(allow_abbrev=False)
+        for each in fields(cls):
+            default = None if each.default is MISSING else each.default
+            parser.add_argument(f"--{each.name}", type=_reader(str(each.type)), default=default)
+        return cls(**vars(parser.parse_args(argv)))
+
+    @property
+    def has_adapter(self) -> bool:
+        """True if the base model's own weights stay as they are."""
+        return self.adapter != "none"
+
+    @property
+    def peak_learning_rate(self) -> float:
+        """The learning rate, or that of TRL's documentation for the method."""
+        kind = "lora" if self.has_adapter else "none"
+        return self.learning_rate or LEARNING_RATES[self.method, kind]
+
+    @property
+    def targets(self) -> str | list[str]:
+        """Modules that get an adapter, as PEFT takes them."""
+        names = [name.strip() for name in self.target_modules.split(",")]
+        return names[0] if names == ["all-linear"] else names
+
+
+def _reader(type_name: str) -> Callable[[str], Any]:
+    """Return what reads a field of a type; the toolkit passes None as an empty text."""
+    readers: Mapping[str, Callable[[str], Any]] = {
+        "int": int,
+        "float": float,
+        "str": str,
+        "bool": _boolean,
+    }
+    name, _, is_optional = type_name.partition(" | ")
+    if not is_optional:
+        return readers[name]
+    return lambda text: None if text in {"", "None", "null"} else readers[name](text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is neither of {', '.join((*_TRUE, *_FALSE))}")
+
+
+def _faults(options: Options) -> list[str]:
+    faults = [
+        f"{name} is {getattr(options, name)!r}; allowed: {', '.join(allowed)}"
+        for name, allowed in CHOICES.items()
+        if getattr(options, name) not in allowed
+    ]
+    least = {"rank": 1, "max_length": 2, "batch_size": 1, "gradient_accumulation_steps": 1}
+    least |= {"save_steps": 1, "logging_steps": 1, "max_steps": 0, "eval_steps": 0}
+    faults += [
+        f"{name} is {getattr(options, name)}; allowed: at least {number}"
+        for name, number in least.items()
+        if getattr(options, name) < number
+    ]
+    if options.max_steps == 0 and options.epochs <= 0:
+        faults.append(f"epochs is {options.epochs:g}; allowed: more than 0, or set max_steps")
+    if options.artifact == "adapter" and not options.has_adapter:
+        faults.append("artifact is 'adapter', but adapter is 'none'; set artifact to merged")
+    if options.packing and options.method == "dpo":
+        faults.append("packing does not go with method dpo; set packing to false")
+    if options.adapter == "qlora" and importlib.util.find_spec("bitsandbytes") is None:
+        faults.append(
+            "adapter qlora needs bitsandbytes, which this image lacks; add it to the job's image or set adapter to lora"
+        )
+    return faults

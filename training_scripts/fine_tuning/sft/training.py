@@ -1,0 +1,149 @@
+"""One fine-tuning on one rank: TRL's trainer, watched, resumed from its newest whole checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import PrinterCallback
+from transformers.trainer_utils import set_seed
+from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+
+from sft.artifact import save_artifact
+from sft.errors import FineTuningError
+from sft.models import Origin, adapter_config, has_bf16, load_model, load_tokenizer
+from sft.samples import samples_of
+from trainyard_watch.huggingface import WatchCallback, newest_checkpoint
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import Trainer
+
+    from sft.options import Options
+    from trainyard_watch.environment import ContainerPaths
+
+log = logging.getLogger(__name__)
+
+KEPT_CHECKPOINTS = 3
+"""The Trainer removes an old one before S3 has the new one."""
+
+
+def train(options: Options, paths: ContainerPaths) -> int:
+    """Train from the newest checkpoint to the last step or a stop; write the model; return the exit code.
+
+    Raises:
+        FineTuningError: options, data or the base model cannot be used, or the weights became NaN.
+    """
+    origin = Origin.of_job(options, paths.channels)
+    callback = WatchCallback()
+    trainer = make_trainer(options, paths, origin, callback)
+    checkpoint = newest_checkpoint(paths.default_checkpoint_dir)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    if trainer.is_world_process_zero():
+        _check_finite(trainer.model)
+        save_artifact(
+            trainer.accelerator.unwrap_model(trainer.model),
+            trainer.processing_class,
+            options,
+            folder=paths.model_dir,
+        )
+    return callback.exit_code
+
+
+def _check_finite(model: nn.Module) -> None:
+    """Refuse a model that no evaluation could measure.
+
+    Raises:
+        FineTuningError: a trained weight is NaN or infinite.
+    """
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    spoiled = [name for name, each in trained.items() if not torch.isfinite(each).all()]
+    if spoiled:
+        raise FineTuningError(
+            f"{len(spoiled)} of {len(trained)} trained weights are NaN or infinite, such as {spoiled[0]}; lower "
+            "learning_rate, raise warmup_steps, or look for broken rows"
+        )
+
+
+def make_trainer(
+    options: Options, paths: ContainerPaths, origin: Origin, callback: WatchCallback
+) -> Trainer:
+    """Return the trainer of the method, with model, data and adapter.
+
+    Raises:
+        FineTuningError: data or the base model cannot be used.
+    """
+    if "train" not in paths.channels:
+        raise FineTuningError("the job has no channel train; give it the prefix of *.jsonl")
+    set_seed(options.seed)
+    tokenizer = load_tokenizer(origin)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    splits = {
+        name: samples_of(options, tokenizer, paths.channels[name])
+        for name in ("train", "validation")
+        if name in paths.channels
+    }
+    kind, arguments = (
+        (DPOTrainer, _dpo_arguments) if options.method == "dpo" else (SFTTrainer, _sft_arguments)
+    )
+    trainer = kind(
+        model=load_model(options, origin),
+        args=arguments(options, paths, has_validation="validation" in splits),
+        train_dataset=splits["train"],
+        eval_dataset=splits.get("validation"),
+        processing_class=tokenizer,
+        peft_config=adapter_config(options, origin),
+        callbacks=[callback],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _sft_arguments(options: Options, paths: ContainerPaths, *, has_validation: bool) -> SFTConfig:
+    return SFTConfig(
+        **_shared_arguments(options, paths, has_validation=has_validation),
+        packing=options.packing,
+        eval_packing=False,
+    )
+
+
+def _dpo_arguments(options: Options, paths: ContainerPaths, *, has_validation: bool) -> DPOConfig:
+    return DPOConfig(
+        **_shared_arguments(options, paths, has_validation=has_validation), beta=options.beta
+    )
+
+
+def _shared_arguments(
+    options: Options, paths: ContainerPaths, *, has_validation: bool
+) -> dict[str, Any]:
+    has_gpu = torch.cuda.is_available()
+    is_measured = has_validation and options.eval_steps > 0
+    return {
+        "output_dir": str(paths.default_checkpoint_dir),
+        "use_cpu": not has_gpu,  # else accelerate sees no ranks without GPUs
+        "bf16": has_bf16(),
+        "gradient_checkpointing": has_gpu,
+        "max_length": options.max_length,
+        "num_train_epochs": options.epochs,
+        "max_steps": options.max_steps or -1,
+        "per_device_train_batch_size": options.batch_size,
+        "per_device_eval_batch_size": options.batch_size,
+        "gradient_accumulation_steps": options.gradient_accumulation_steps,
+        "learning_rate": options.peak_learning_rate,
+        "lr_scheduler_type": options.lr_scheduler,
+        "warmup_steps": options.warmup_steps,
+        "weight_decay": options.weight_decay,
+        "save_steps": options.save_steps,
+        "save_total_limit": KEPT_CHECKPOINTS,
+        "eval_strategy": "steps" if is_measured else "no",
+        "eval_steps": options.eval_steps or None,
+        "logging_steps": options.logging_steps,
+        "logging_nan_inf_filter": False,
+        "seed": options.seed,
+        "ddp_find_unused_parameters": False,
+        "dataloader_pin_memory": has_gpu,
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
