@@ -54,6 +54,7 @@ def test_every_task_takes_the_connection_and_the_form_the_defaults(parsed: Any) 
     assert set(connections.values()) == {"aws_team_b"}
     assert dag.params["source"] == "s3://team-b/text/"
     assert dag.params["budget_usd"] == 40
+    assert "trainyard" in dag.tags, "the pages show runs of such DAGs"
 
 
 def test_wrong_defaults_are_an_import_error_with_all_of_them(parsed: Any) -> None:

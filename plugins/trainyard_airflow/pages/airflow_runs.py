@@ -14,6 +14,7 @@ from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.redaction import redacted
 from trainyard_airflow.links import LINKS_XCOM_KEY
 from trainyard_airflow.operators.sagemaker_job import JOB_CONNECTION_XCOM_KEY, JOB_XCOM_KEY
+from trainyard_airflow.tasks.shared.default_args import PAGES_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-TAG, NO_TRAINING_TAGS = "trainyard", ("clean-up", "planning")
+NO_TRAINING_TAGS = ("clean-up", "planning")
 RESULT_KEY = "return_value"
 _JSON_BEGINS = frozenset('{["')
 _LIST_TASKS = (TaskId.PREFLIGHT, TaskId.REPORT)
@@ -32,7 +33,7 @@ def read_run(session: Session, *, dag_id: str, run_id: str) -> RunRow | None:
     from airflow.models.dag import DagTag  # noqa: TID251  # the API server has the database
     from airflow.models.dagrun import DagRun  # noqa: TID251
 
-    tagged = select(DagTag.dag_id).where(DagTag.name == TAG)
+    tagged = select(DagTag.dag_id).where(DagTag.name == PAGES_TAG)
     run = session.scalar(
         select(DagRun).where(
             DagRun.dag_id == dag_id, DagRun.run_id == run_id, DagRun.dag_id.in_(tagged)
@@ -52,7 +53,7 @@ def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list
     from airflow.models.dag import DagTag  # noqa: TID251  # as above
     from airflow.models.dagrun import DagRun  # noqa: TID251
 
-    tagged = select(DagTag.dag_id).where(DagTag.name == TAG)
+    tagged = select(DagTag.dag_id).where(DagTag.name == PAGES_TAG)
     others = select(DagTag.dag_id).where(DagTag.name.in_(NO_TRAINING_TAGS))
     readable = set(session.scalars(tagged.where(DagTag.dag_id.not_in(others)))) & set(dag_ids)
     query = (

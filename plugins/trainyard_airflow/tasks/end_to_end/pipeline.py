@@ -23,7 +23,7 @@ from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
 from trainyard_airflow.tasks.shared.assets import MODEL_ASSET, SHARDS_ASSET
-from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
+from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES, PAGES_TAG
 from trainyard_airflow.tasks.shared.form_schema import give_params, params_with
 
 if TYPE_CHECKING:
@@ -57,7 +57,13 @@ def training_pipeline(
     params = params_with(run_params, defaults or {}, subject=f"training_pipeline {dag_id}")
     own_args = dag_arguments.pop("default_args", {})
     default_args = {**DEFAULT_ARGS, "aws_conn_id": aws_conn_id, **own_args}
-    dag_arguments = {"catchup": False, **dag_arguments, "default_args": default_args}
+    tags = {PAGES_TAG, *dag_arguments.pop("tags", ())}
+    dag_arguments = {
+        "catchup": False,
+        **dag_arguments,
+        "default_args": default_args,
+        "tags": tags,
+    }
     with DAG(dag_id=dag_id, schedule=schedule, **dag_arguments) as dag:
         preflight = PreflightOperator(task_id=TaskId.PREFLIGHT)
         shard = ShardDatasetOperator(

@@ -74,6 +74,7 @@ export interface RunPage {
     is_complete: boolean;
     ceiling_usd: number | null;
     budget_usd: number | null;
+    cap_usd: number | null;
     saved_usd: number | null;
   };
   goodput: { wall_seconds: number; share: number; seconds: Record<string, number> } | null;

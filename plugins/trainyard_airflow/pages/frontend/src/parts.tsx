@@ -7,6 +7,7 @@ const TONES: Record<string, string> = {
   succeeded: "good",
   failed: "bad",
   "stopped by a rule": "bad",
+  "stopped by its cost cap": "warn",
   Completed: "good",
   Failed: "bad",
   Stopped: "warn",

@@ -117,7 +117,12 @@ function Tiles({ page, curve }: { page: Page; curve: Curve }) {
   const newest = training.at(-1);
   const rate = RATES.find((name) => curve.newest(name));
   const interruptions = training.reduce((sum, job) => sum + job.interruptions, 0);
-  const limit = cost.budget_usd ?? cost.ceiling_usd;
+  const [limitName, limit] =
+    cost.cap_usd !== null
+      ? ["cap", cost.cap_usd]
+      : cost.budget_usd !== null
+        ? ["budget", cost.budget_usd]
+        : ["at most", cost.ceiling_usd];
   const shown = curve.metrics.filter((name) => !RATES.includes(name) && !["learning_rate", "gradient_norm"].includes(name));
   return (
     <div class="tiles">
@@ -132,7 +137,7 @@ function Tiles({ page, curve }: { page: Page; curve: Curve }) {
         name={page.run.is_over ? "cost" : "cost so far"}
         value={`${cost.is_complete ? "" : "at least "}${usd(cost.so_far_usd)}`}
         note={[
-          limit === null ? "" : `${cost.budget_usd === null ? "at most" : "budget"} ${usd(limit)}`,
+          limit === null ? "" : `${limitName} ${usd(limit)}`,
           cost.saved_usd ? `spot saved ${usd(cost.saved_usd)}` : "",
         ]
           .filter(Boolean)
