@@ -61,6 +61,7 @@ class AutoMLReportOperator(ClosingReportOperator):
             "report_json": data,
             "status": record.status,
             "beats_baseline": record.beats_baseline,
+            "cost_usd": None if ledger is None else ledger.total_usd,
             "unsettled": unsettled_names(ledger),
         }
 

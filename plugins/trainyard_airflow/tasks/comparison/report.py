@@ -78,6 +78,7 @@ class ComparisonReportOperator(ClosingReportOperator):
             "cells": {"measured": len(record.measured), "asked": len(record.cells)},
             "knees": [each.words for each in findings.knees],
             "ledger": paths.ledger,
+            "cost_usd": None if ledger is None else ledger.total_usd,
             "unsettled": unsettled_names(ledger),
         }
 
