@@ -124,6 +124,7 @@ class _Span:
 _OF_TASKS = {
     TaskId.SHARD: Cause.DATA,
     TaskId.PREPARE: Cause.DATA,
+    TaskId.CHECK_DATA: Cause.DATA,
     TaskId.TUNE: Cause.SEARCHING,
     TaskId.SEARCH: Cause.SEARCHING,
     TaskId.EVALUATE: Cause.EVALUATING,
