@@ -25,6 +25,7 @@ SEARCH = {
 }
 
 
+@pytest.mark.slow
 def test_a_trial_goes_on_to_a_long_training_and_the_final_one_takes_the_winner(
     database, aws_connection, s3
 ):

@@ -132,6 +132,7 @@ def test_the_fleet_page_lists_the_run_and_what_it_cost(
     page.until(condition.url_contains("plugin/trainyard_training"), "the run's tab did not open")
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_stop_button_ends_a_run_after_a_second_press(
     stack: LiveStack, browser: WebDriver

@@ -316,7 +316,7 @@ class Look:
         limit_s, usd_per_s = self.followed.patience.max_billed_s, self.followed.patience.usd_per_s
         if not limit_s or usd_per_s is None:
             return
-        tenth = int(10 * billed_s / limit_s)
+        tenth = min(10, int(10 * billed_s / limit_s))
         if tenth > self.told_tenth:
             self.told_tenth = tenth
             log.info(
