@@ -116,6 +116,7 @@ def test_restarted_trigger_marks_the_gap_in_the_log(
     assert ("goes on with the last minute" in told) is is_told
 
 
+@pytest.mark.slow
 def test_trigger_outlives_a_killed_engine(steady_engine, task, script, caplog):
     trigger = submit(script(COUNTS), task)
 

@@ -98,6 +98,7 @@ def finished(engine: RunningEngine) -> dict[str, Any]:
     )
 
 
+@pytest.mark.slow
 def test_search_goes_on_after_its_engine_was_killed(own_engine: RunningEngine) -> None:
     start_search(own_engine, "sleep 1; echo loss=0.5\n")
     before = wait_for_trials(own_engine, 2)
