@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 FRONTEND = STATIC.parent / "frontend"
 NPM = shutil.which("npm")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not NPM, reason="npm is not installed"),
-]
+needs_npm = pytest.mark.skipif(not NPM, reason="npm is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +42,14 @@ def run(folder: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+@needs_npm
 def test_the_sources_pass_their_own_tests(frontend: Path) -> None:
     run(frontend, "test")
 
 
+@pytest.mark.slow
+@needs_npm
 def test_the_committed_build_is_the_sources_build(frontend: Path) -> None:
     run(frontend, "run", "build")
     built = frontend.parent / "static"
@@ -64,6 +65,8 @@ def page_browser(tmp_path: Path) -> Iterator[WebDriver]:
     driver.quit()
 
 
+@pytest.mark.slow
+@needs_npm
 @needs_browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize(("path", "drawn"), [("run", ".chart canvas"), ("fleet", "tbody tr")])

@@ -32,6 +32,15 @@ def run_id(stack: LiveStack) -> str:
     return stack.api.trigger(DAG_ID, conf=SMALL_RUN)
 
 
+@pytest.fixture(scope="module")
+def ended_run_id(stack: LiveStack) -> str:
+    """A run that trained nothing."""
+    stack.api.set_paused(DAG_ID, paused=False)
+    run_id = stack.api.trigger(DAG_ID, conf=SMALL_RUN)
+    stack.api.fail_run(DAG_ID, run_id)
+    return run_id
+
+
 def token(stack: LiveStack, **claims: Any) -> str:
     """Return the token of a user; with other claims than the admin's, of another one."""
     login = {"username": "admin", "password": stack.password}
@@ -54,25 +63,28 @@ def ask(stack: LiveStack, path: str, run_id: str, *, token: str | None) -> reque
 
 
 @pytest.mark.parametrize("path", PAGES_DATA)
-def test_nobody_sees_data_without_a_login(stack: LiveStack, run_id: str, path: str) -> None:
-    assert ask(stack, path, run_id, token=None).status_code == 401
+def test_nobody_sees_data_without_a_login(stack: LiveStack, ended_run_id: str, path: str) -> None:
+    assert ask(stack, path, ended_run_id, token=None).status_code == 401
 
 
-def test_who_may_not_read_the_dag_sees_nothing_of_its_runs(stack: LiveStack, run_id: str) -> None:
+def test_who_may_not_read_the_dag_sees_nothing_of_its_runs(
+    stack: LiveStack, ended_run_id: str
+) -> None:
     nobody = token(stack, sub="nobody", role=None)
-    assert ask(stack, "api/run", run_id, token=nobody).status_code == 403
-    assert ask(stack, "api/log", run_id, token=nobody).status_code == 403
-    report = f"reports/{DAG_ID}/{run_id}/report.html"
-    assert ask(stack, report, run_id, token=nobody).status_code == 403
-    assert ask(stack, "api/fleet", run_id, token=nobody).status_code == 403
+    assert ask(stack, "api/run", ended_run_id, token=nobody).status_code == 403
+    assert ask(stack, "api/log", ended_run_id, token=nobody).status_code == 403
+    report = f"reports/{DAG_ID}/{ended_run_id}/report.html"
+    assert ask(stack, report, ended_run_id, token=nobody).status_code == 403
+    assert ask(stack, "api/fleet", ended_run_id, token=nobody).status_code == 403
 
 
-def test_a_run_that_there_is_not_is_not_found(stack: LiveStack, run_id: str) -> None:
-    answer = ask(stack, "api/run", f"no-{run_id}", token=token(stack))
+def test_a_run_that_there_is_not_is_not_found(stack: LiveStack, ended_run_id: str) -> None:
+    answer = ask(stack, "api/run", f"no-{ended_run_id}", token=token(stack))
     assert answer.status_code == 404
-    assert f"no-{run_id}" in answer.json()["detail"]
+    assert f"no-{ended_run_id}" in answer.json()["detail"]
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_tab_shows_a_run_from_its_first_steps_to_its_report(
     stack: LiveStack, run_id: str, browser: WebDriver
@@ -99,6 +111,7 @@ def test_the_tab_shows_a_run_from_its_first_steps_to_its_report(
     assert not [each for each in browser.get_log("browser") if "trainyard/app-" in each["message"]]
 
 
+@pytest.mark.slow
 def test_the_report_task_has_a_button_to_the_report(stack: LiveStack, run_id: str) -> None:
     stack.end_of(DAG_ID, run_id)
     links = requests.get(
@@ -111,6 +124,7 @@ def test_the_report_task_has_a_button_to_the_report(stack: LiveStack, run_id: st
     assert answer.status_code == 200
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_fleet_page_lists_the_run_and_what_it_cost(
     stack: LiveStack, run_id: str, browser: WebDriver
