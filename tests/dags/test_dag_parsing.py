@@ -64,7 +64,7 @@ import airflow.sdk
 from airflow.sdk import Asset, AssetOrTimeSchedule, BaseOperator, CronTriggerTimetable, DAG, Param
 from airflow.providers.standard.operators.empty import EmptyOperator
 airflow_s = time.process_time()
-for name in sys.argv[1:]:
+for name in 3 * sys.argv[1:]:
     if os.fork() == 0:
         started = time.process_time()
         __import__(name)
@@ -87,6 +87,8 @@ def imports():
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     measured = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
+    # What else the machine does adds to CPU time, too: the least of three is the file's own.
+    measured.sort(key=lambda each: -each["share"])
     return {each["name"]: each for each in measured}
 
 

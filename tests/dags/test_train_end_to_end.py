@@ -63,8 +63,8 @@ def put_source(s3: Any, bucket: str) -> str:
     """Return the address of six files of text."""
     for number in range(6):
         text = "".join(f"line {line} of file {number}\n" for line in range(4000))
-        s3.put_object(Bucket=bucket, Key=f"raw/{number}.txt", Body=text.encode())
-    return f"s3://{bucket}/raw/"
+        s3.put_object(Bucket=bucket, Key=f"raw/text/{number}.txt", Body=text.encode())
+    return f"s3://{bucket}/raw/text/"
 
 
 def stored(s3: Any, uri: str) -> bytes:
