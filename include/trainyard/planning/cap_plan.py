@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainyard.cost.cost_cap import unpriced, usd_per_s
-from trainyard.errors import Finding, Severity
+from trainyard.errors import Finding, Severity, SpecError
 from trainyard.specs.limits import LEAST_RUN_S
 from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from trainyard.cost.job_cost import CostEstimate
     from trainyard.planning.run_cost import RunCost
@@ -28,6 +28,7 @@ class CapPlan:
         search_usd: of the search, its share of the cap.
         least_training_usd: of the shortest training on the dearest tier.
         evaluation_usd: of the evaluation's longest run, which is kept back until the training has ended.
+        unpriced_types: instance types of the run without a known price.
     """
 
     max_cost_usd: float
@@ -35,6 +36,7 @@ class CapPlan:
     search_usd: float
     least_training_usd: float
     evaluation_usd: float
+    unpriced_types: tuple[str, ...] = ()
 
     @property
     def after_sharding_usd(self) -> float:
@@ -73,27 +75,41 @@ def cap_plan(
         search_usd=search_usd,
         least_training_usd=part(TaskId.TRAIN, LEAST_RUN_S),
         evaluation_usd=part(TaskId.EVALUATE),
+        unpriced_types=tuple(
+            sorted(
+                {
+                    each.instance_type
+                    for each in estimates.values()
+                    if each.price_usd_per_hour is None
+                }
+            )
+        ),
     )
 
 
-def cap_findings(
-    conf: BaseRunConf, plan: CapPlan | None, estimates: Mapping[str, CostEstimate], cost: RunCost
-) -> Iterator[Finding]:
-    """Yield why a run cannot keep its cap, and that the cap may end it before it is finished.
+def keep_cap(
+    conf: BaseRunConf, plan: CapPlan | None, cost: RunCost
+) -> tuple[RunCost, Sequence[Finding]]:
+    """Return the most that a run can cost under its cap, and the warning that the cap may end it early.
 
     Args:
         conf: what the run shall do.
         plan: of its cap; None without one.
-        estimates: as `cap_plan` had them.
         cost: of the run without its cap.
+
+    Raises:
+        SpecError: the run cannot keep its cap.
     """
-    if plan is None:
-        return
-    unknown = sorted(
-        {each.instance_type for each in estimates.values() if each.price_usd_per_hour is None}
-    )
-    if unknown:
-        yield unpriced(", ".join(unknown), plan.max_cost_usd)
+    findings = list(_findings(conf, plan, cost)) if plan else []
+    if any(each.severity is Severity.ERROR for each in findings):
+        raise SpecError(findings, subject="run conf")
+    return within_cap(cost, conf.max_cost_usd), findings
+
+
+def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Finding]:
+    """Yield why a run cannot keep its cap, and that the cap may end it before it is finished."""
+    if plan.unpriced_types:
+        yield unpriced(", ".join(plan.unpriced_types), plan.max_cost_usd)
         return
     parts = {
         "sharding": plan.shard_usd,

@@ -121,12 +121,14 @@ def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> 
 
 def run_cap(conf: RunConf) -> CapPlan | None:
     """Return the parts of the run's cost cap; None without one."""
+    if conf.max_cost_usd is None:
+        return None
     search = search_cost(conf)
     searched = search.ceiling_usd if search else 0.0
-    return cap_plan(conf, capped_estimates(conf), search_usd=searched or 0.0)
+    return cap_plan(conf, _capped_estimates(conf), search_usd=searched or 0.0)
 
 
-def capped_estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
+def _capped_estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
     """Return one attempt of each job of a run under a cap, with the evaluation that follows a stopped training.
 
     A training that is stopped does not measure at its end: the processing job does that, if one can.

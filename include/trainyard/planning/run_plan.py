@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.hardware import hardware, has_bf16
 from trainyard.catalog.instances import InstanceType, catalogue
 from trainyard.errors import BudgetExceededError, Finding, Severity, SpecError
-from trainyard.planning.cap_plan import cap_findings, within_cap
+from trainyard.planning.cap_plan import keep_cap, within_cap
 from trainyard.planning.evaluation_plan import (
     EvaluationPlan,
     evaluation_findings,
@@ -18,7 +18,7 @@ from trainyard.planning.evaluation_plan import (
 )
 from trainyard.planning.ladder_plan import ladder_plan_findings
 from trainyard.planning.phases import BYTES_STATE
-from trainyard.planning.run_cost import RunCost, capped_estimates, run_cap, run_cost
+from trainyard.planning.run_cost import RunCost, run_cap, run_cost
 from trainyard.planning.search_cost import search_findings
 from trainyard.specs.arithmetic import AUTO
 from trainyard.specs.limits import LEAST_RUN_S
@@ -105,10 +105,7 @@ def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
             subject="run conf",
         )
     cost = run_cost(conf, job_attempts=job_attempts)
-    capped = list(cap_findings(conf, run_cap(conf), capped_estimates(conf), cost))
-    if any(each.severity is Severity.ERROR for each in capped):
-        raise SpecError(capped, subject="run conf")
-    cost = within_cap(cost, conf.max_cost_usd)
+    cost, capped = keep_cap(conf, run_cap(conf), cost)
     keep_budget(conf.budget_usd, cost, cheaper=partial(_cheaper, conf, cost))
     warnings = (*findings, *capped, *price_warnings(conf, cost))
     return _plan(conf, num_shards, cost, warnings=warnings)

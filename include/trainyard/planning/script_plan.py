@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.instances import catalogue
 from trainyard.cost.job_cost import CostEstimate, cost_ceiling
 from trainyard.errors import Finding, Severity, SpecError
-from trainyard.planning.cap_plan import cap_findings, cap_plan, within_cap
+from trainyard.planning.cap_plan import cap_plan, keep_cap
 from trainyard.planning.evaluation_plan import LONGEST_DERIVED_S, SMALL_TYPE
 from trainyard.planning.ladder_plan import ladder_plan_findings
 from trainyard.planning.quota_needs import EVALUATION, processing_need, training_needs
@@ -86,12 +86,8 @@ def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPl
     findings = list(_instance_findings(conf))
     if errors := [each for each in findings if each.severity is Severity.ERROR]:
         raise SpecError(errors, subject="run conf")
-    estimates = _estimates(conf)
-    cost = total_cost(estimates, job_attempts=job_attempts)
-    capped = list(cap_findings(conf, script_cap(conf), estimates, cost))
-    if any(each.severity is Severity.ERROR for each in capped):
-        raise SpecError(capped, subject="run conf")
-    cost = within_cap(cost, conf.max_cost_usd)
+    cost = total_cost(_estimates(conf), job_attempts=job_attempts)
+    cost, capped = keep_cap(conf, script_cap(conf), cost)
     keep_budget(conf.budget_usd, cost, cheaper=partial(_cheaper, conf, cost))
     return ScriptPlan(
         conf=conf,
