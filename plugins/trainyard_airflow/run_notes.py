@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 def on_dag_run_success(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Airflow's hook names them
     """Note how the run ended, and that it failed if that is its report's status."""
     note_end(dag_run)
-    fail_if_reported(dag_run)
 
 
 @hookimpl
@@ -39,31 +38,24 @@ def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Air
 
 
 def note_end(dag_run: Any) -> None:
-    """Give a run the note that its report returned; a note that it has already stays.
+    """Give a run its report's note, unless it has one, and mark it failed if its report has that status.
 
     It runs in the scheduler, with the run's own session: another one would wait for the row that the scheduler holds.
-    Without a session, by hand or in `dag.test()`, there is no note. No error leaves it.
+    Without a session, by hand or in `dag.test()`, nothing is done. No error leaves it.
     """
     try:
         session = object_session(dag_run)
-        if session is None or dag_run.note:
+        if session is None:
             return
-        note = _returned(session, dag_run).get("note")
-        if isinstance(note, str):
+        report = _returned(session, dag_run)
+        note = report.get("note")
+        if isinstance(note, str) and not dag_run.note:
             dag_run.note = note
-    except Exception:
-        log.exception("Run %s has no note", dag_run.run_id)
-
-
-def fail_if_reported(dag_run: Any) -> None:
-    """Mark a run failed whose report has the status `failed`; as with `note_end`, no error leaves it."""
-    try:
-        session = object_session(dag_run)
-        if session and _returned(session, dag_run).get("status") == FAILED:
+        if report.get("status") == FAILED and dag_run.state == DagRunState.SUCCESS:
             log.warning("Run %s failed, by its report", dag_run.run_id)
             dag_run.set_state(DagRunState.FAILED)
     except Exception:
-        log.exception("Run %s may be no success", dag_run.run_id)
+        log.exception("Run %s has no note, and may be no success", dag_run.run_id)
 
 
 def _returned(session: Session, dag_run: Any) -> dict[str, Any]:

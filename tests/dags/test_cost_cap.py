@@ -24,7 +24,7 @@ USD_PER_S = 0.115 / 3600
 """Of one ml.m5.large."""
 RESERVE_S, EVALUATION_S, TRAINING_S = 120, 300, 65
 CAP_USD = USD_PER_S * (2 * (TRAINING_S + RESERVE_S) + EVALUATION_S + RESERVE_S)
-"""What lets two instances train for `TRAINING_S`: the rest is kept back for the stop and the evaluation."""
+"""USD for `TRAINING_S` of two instances, the stops of both jobs, and the evaluation."""
 
 
 def loaded(s3: Any, uri: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from trainyard_airflow.operators.watched_training import WatchedTrainingJobOpera
 USD_PER_S = 0.115 / 3600
 """Of one ml.m5.large."""
 CAP_USD = USD_PER_S * (61 + 120)
-"""What lets a job run for 61 s, with the shortest reserve."""
+"""USD for 61 s of one instance and the shortest reserve for its stop."""
 
 # Saves a model when it is asked to stop, if it shall.
 STOPPED = """

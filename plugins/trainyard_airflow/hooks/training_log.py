@@ -27,7 +27,7 @@ def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
         job_name: the training job.
     """
     group = JOB_APIS[JobKind.TRAINING].log_group
-    for stream in _streams(logs, group=group, job_name=job_name):
+    for stream in log_streams(logs, group=group, prefix=f"{job_name}/"):
         for event in _events(logs, group=group, stream=stream):
             text = without_rank(str(event["message"]).rstrip("\r\n"))
             if text.startswith(PREFIX):
@@ -36,11 +36,16 @@ def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
                 )
 
 
-def _streams(logs: Any, *, group: str, job_name: str) -> Iterator[str]:
+def log_streams(logs: Any, *, group: str, prefix: str) -> Iterator[str]:
+    """Yield the names of the streams that begin with a prefix; none before any job has logged.
+
+    Raises:
+        ClientError: the service refuses.
+    """
     from botocore.exceptions import ClientError
 
     pages = logs.get_paginator("describe_log_streams").paginate(
-        logGroupName=group, logStreamNamePrefix=f"{job_name}/"
+        logGroupName=group, logStreamNamePrefix=prefix
     )
     try:
         for page in pages:
@@ -51,17 +56,29 @@ def _streams(logs: Any, *, group: str, job_name: str) -> Iterator[str]:
             raise
 
 
-def _events(logs: Any, *, group: str, stream: str) -> Iterator[dict[str, Any]]:
-    """Yield a stream's events from its head; the token that comes back unchanged ends it."""
+def log_pages(
+    logs: Any, *, group: str, stream: str, token: str | None = None
+) -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """Yield a stream's events a page at a time, each with the token of the next one.
+
+    From its head, or from a token. The token that comes back unchanged ends it.
+
+    Raises:
+        ClientError: the service refuses.
+    """
     where: dict[str, Any] = {
         "logGroupName": group,
         "logStreamName": stream,
         "startFromHead": True,
     }
-    token = None
     while True:
         page = logs.get_log_events(**where, **({"nextToken": token} if token else {}))
-        yield from page["events"]
+        yield page["events"], page["nextForwardToken"]
         if page["nextForwardToken"] == token:
             return
         token = page["nextForwardToken"]
+
+
+def _events(logs: Any, *, group: str, stream: str) -> Iterator[dict[str, Any]]:
+    for events, _ in log_pages(logs, group=group, stream=stream):
+        yield from events

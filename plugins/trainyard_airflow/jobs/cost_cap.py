@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard.specs.training_job import TrainingJobSpec
+    from trainyard.specs.tuning_job import TuningJobSpec
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 ENDED_BY_CAP = "cost cap"
@@ -28,7 +29,7 @@ MAX_BILLED, RATE = "max_billed_s", "usd_per_s"
 """Facts of a job under a cap: seconds that each instance may be billed before the stop, and the price of all."""
 
 
-def cap_of(spec: TrainingJobSpec | ProcessingJobSpec) -> CostCap | None:
+def cap_of(spec: TrainingJobSpec | ProcessingJobSpec | TuningJobSpec) -> CostCap | None:
     """Return the cap of a task's jobs; None if they have none."""
     if spec.max_cost_usd is None:
         return None

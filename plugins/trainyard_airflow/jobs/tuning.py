@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.cost_cap import CostCap
 from trainyard.errors import BudgetExceededError, TrainingRunError
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
@@ -21,6 +20,7 @@ from trainyard.tuning.result import EndedBy
 from trainyard.tuning.trial_table import trial_table
 from trainyard.tuning.trials import to_parquet
 from trainyard.units import format_usd
+from trainyard_airflow.jobs.cost_cap import cap_of
 from trainyard_airflow.jobs.job_code import job_code, job_image
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.tuning_result import ended_by, tuning_result, usable_best
@@ -126,10 +126,9 @@ class TuningJobType(JobType):
             SpecError: the price is not known.
             BudgetExceededError: too little is left.
         """
-        spec = self.spec
-        if spec.max_cost_usd is None:
+        spec, cap = self.spec, cap_of(self.spec)
+        if cap is None:
             return {}
-        cap = CostCap(max_cost_usd=spec.max_cost_usd, stop_reserve_s=spec.stop_reserve_s)
         rate, at_once = usd_per_s(spec.training), spec.max_parallel_jobs
         left_s = cap.job_limit_s(
             paid_usd=paid_usd,

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import OrderedDict
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.hooks.redaction import description_secrets, masked, masked_snapshot
-from trainyard_airflow.hooks.refusals import code_and_message
+from trainyard_airflow.hooks.training_log import log_pages, log_streams
 from trainyard_airflow.triggers.rule_findings import DOCUMENT_NAME, LIVE_NAME, document_below
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ _MOST_FEEDS, _FEEDS_LIVE_S = 16, 600.0
 _CLIENTS_LIVE_S = 600.0
 _LATE_LINES_S = 60.0
 """CloudWatch delivers the last lines of a job some time after its end."""
+_GROUP = JOB_APIS[JobKind.TRAINING].log_group
 _KINDS = {
     TaskId.SHARD: JobKind.PROCESSING,
     TaskId.TUNE: JobKind.TUNING,
@@ -108,36 +109,21 @@ class LogReader:
 
     def _read(self, logs: Any, stream: str) -> Generator[LogLine, None, bool]:
         """Yield the new lines of a stream; return whether there are more of them."""
-        for _ in range(_MOST_PAGES):
-            token = self.tokens[stream]
-            page = logs.get_log_events(
-                logGroupName=JOB_APIS[JobKind.TRAINING].log_group,
-                logStreamName=stream,
-                startFromHead=True,
-                **({"nextToken": token} if token else {}),
-            )
-            self.tokens[stream] = page["nextForwardToken"]
-            for event in page["events"]:
+        pages = log_pages(logs, group=_GROUP, stream=stream, token=self.tokens[stream])
+        for events, token in islice(pages, _MOST_PAGES):
+            is_last = not events or token == self.tokens[stream]
+            self.tokens[stream] = token
+            for event in events:
                 text = str(event["message"]).rstrip("\r\n")
                 yield LogLine(
                     job=self.job, stream=stream, time_ms=int(event["timestamp"]), text=text
                 )
-            if not page["events"] or page["nextForwardToken"] == token:
+            if is_last:
                 return False
         return True
 
     def _list(self, logs: Any) -> None:
-        pages = logs.get_paginator("describe_log_streams").paginate(
-            logGroupName=JOB_APIS[JobKind.TRAINING].log_group,
-            logStreamNamePrefix=f"{self.job}/algo-1-",
-        )
-        try:
-            found = [each["logStreamName"] for page in pages for each in page["logStreams"]]
-        except ClientError as error:
-            if code_and_message(error)[0] != "ResourceNotFoundException":  # no job has logged yet
-                raise
-            return
-        for each in sorted(found):
+        for each in sorted(log_streams(logs, group=_GROUP, prefix=f"{self.job}/algo-1-")):
             self.tokens.setdefault(each, None)
 
 
@@ -294,9 +280,7 @@ class TrainingFeed:
             secrets = self._known[name].secrets
             for line in reader.new_lines(logs, now=now, ended_at=job["ended_at"]):
                 text = masked(line.text, secrets)
-                self._events.read(
-                    LogLine(job=line.job, stream=line.stream, time_ms=line.time_ms, text=text)
-                )
+                self._events.read(replace(line, text=text))
 
     def _read_rules(self, training: Sequence[Mapping[str, Any]], objects: S3Objects) -> None:
         for job in training:

@@ -240,7 +240,7 @@ class Look:
     now_s: float = 0.0
     described: dict[str, Any] = field(default_factory=dict)
     num_interruptions: int = 0
-    told_tenth: int = 0
+    logged_tenth: int = 0
 
     def __post_init__(self) -> None:
         self.reads_logs = self.followed.wants_lines
@@ -317,8 +317,8 @@ class Look:
         if not limit_s or usd_per_s is None:
             return
         tenth = min(10, int(10 * billed_s / limit_s))
-        if tenth > self.told_tenth:
-            self.told_tenth = tenth
+        if tenth > self.logged_tenth:
+            self.logged_tenth = tenth
             log.info(
                 "Job %s: cost so far at most %s; it is stopped at %s for its cost cap",
                 self.followed.job_name,

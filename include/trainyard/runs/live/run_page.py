@@ -81,10 +81,8 @@ def _head(run: RunRow) -> dict[str, Any]:
         "dag_id": run.dag_id,
         "run_id": run.run_id,
         "state": run.state,
-        "run_type": run.run_type,
         "verdict": report.get("status") or run.state,
         "note": run.note or report.get("note"),
-        "queued_at": run.queued_at,
         "start": run.start,
         "end": run.end,
         "is_over": run.is_over,
@@ -132,8 +130,6 @@ def _progress(events: TrainingEvents, *, now: float) -> dict[str, Any]:
         "max_steps": events.max_steps,
         "left_s": left,
         "attempt": events.attempt,
-        "first_line_at": events.first_line_at,
-        "last_line_at": events.last_line_at,
         "is_done": events.is_done,
     }
 

@@ -69,8 +69,6 @@ class TrainingEvents:
     eta_s: float | None = None
     eta_at: float | None = None
     last_step: int | None = None
-    first_line_at: float | None = None
-    last_line_at: float | None = None
     is_done: bool = False
     stall_seconds: float = 0.0
     starts: list[dict[str, Any]] = field(default_factory=list)
@@ -91,8 +89,6 @@ class TrainingEvents:
         if not text.startswith(PREFIX) or len(text) > LONGEST_LINE:
             return
         event = parse_event(replace(line, text=text))
-        self.first_line_at = event.time if self.first_line_at is None else self.first_line_at
-        self.last_line_at = event.time
         match event.kind:
             case "start":
                 self._start(event, line, step=event.step or 0)

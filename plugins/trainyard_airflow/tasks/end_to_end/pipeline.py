@@ -23,7 +23,7 @@ from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
 from trainyard_airflow.tasks.shared.assets import MODEL_ASSET, SHARDS_ASSET
-from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES, PAGES_TAG
+from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES, dag_arguments_with
 from trainyard_airflow.tasks.shared.form_schema import give_params, params_with
 
 if TYPE_CHECKING:
@@ -55,16 +55,8 @@ def training_pipeline(
             error of the DAG file.
     """
     params = params_with(run_params, defaults or {}, subject=f"training_pipeline {dag_id}")
-    own_args = dag_arguments.pop("default_args", {})
-    default_args = {**DEFAULT_ARGS, "aws_conn_id": aws_conn_id, **own_args}
-    tags = {PAGES_TAG, *dag_arguments.pop("tags", ())}
-    dag_arguments = {
-        "catchup": False,
-        **dag_arguments,
-        "default_args": default_args,
-        "tags": tags,
-    }
-    with DAG(dag_id=dag_id, schedule=schedule, **dag_arguments) as dag:
+    arguments = dag_arguments_with(dag_arguments, aws_conn_id=aws_conn_id)
+    with DAG(dag_id=dag_id, schedule=schedule, **arguments) as dag:
         preflight = PreflightOperator(task_id=TaskId.PREFLIGHT)
         shard = ShardDatasetOperator(
             task_id=TaskId.SHARD,

@@ -8,16 +8,14 @@ from trainyard.specs.fine_tune_conf import CHOICES, FURTHER_HYPERPARAMETERS, Fin
 from trainyard_airflow.tasks.shared.form_fields import (
     APPROVAL,
     BUDGET,
-    CAP,
     COUNT,
     EVALUATION,
+    LAST_SECTIONS,
     LIMITS,
-    PLACE,
     RANKS,
-    RULES,
     SPOT,
-    WAITING,
-    WATCHING,
+    TEXT,
+    TEXTS,
 )
 from trainyard_airflow.tasks.shared.form_schema import (
     COUNT_OR_NONE,
@@ -30,8 +28,6 @@ from trainyard_airflow.tasks.shared.form_schema import (
 if TYPE_CHECKING:
     from airflow.sdk import Param
 
-_TEXT = {"type": "string", "minLength": 1}
-_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _BASE_HELP = (
     "S3 prefix of a model that save_pretrained wrote (safetensors and tokenizer), or owner/name on the Hugging Face "
     "hub, which the job must reach."
@@ -47,8 +43,8 @@ _GATE_HELP = (
 
 SECTIONS: Sections = {
     "Basics": {
-        "base_model": ("Base model", _BASE_HELP, _TEXT),
-        "train_data": ("Training data", _DATA_HELP, _TEXT),
+        "base_model": ("Base model", _BASE_HELP, TEXT),
+        "train_data": ("Training data", _DATA_HELP, TEXT),
         "validation_data": (
             "Validation data",
             "Likewise, held out: base and tuned model are measured on it. Empty: nothing measures the model.",
@@ -104,7 +100,7 @@ SECTIONS: Sections = {
             f"{', '.join(FURTHER_HYPERPARAMETERS)}.",
             {"type": "object", "propertyNames": {"enum": list(FURTHER_HYPERPARAMETERS)}},
         ),
-        "environment": ("Environment", "Variables of the container.", _TEXTS),
+        "environment": ("Environment", "Variables of the container.", TEXTS),
         **RANKS,
         **LIMITS,
         **BUDGET,
@@ -114,9 +110,7 @@ SECTIONS: Sections = {
         "register_when": ("Register if", _GATE_HELP, TEXT_OR_NONE),
         **APPROVAL,
     },
-    "Capacity": {**WAITING, **CAP},
-    "Watching": {**RULES, **WATCHING},
-    "Place and registry": PLACE,
+    **LAST_SECTIONS,
 }
 
 

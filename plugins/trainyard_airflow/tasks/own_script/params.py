@@ -12,16 +12,14 @@ from trainyard.specs.script_conf import CHOICES, ScriptConf
 from trainyard_airflow.tasks.shared.form_fields import (
     APPROVAL,
     BUDGET,
-    CAP,
     COUNT,
     EVALUATION,
+    LAST_SECTIONS,
     LIMITS,
-    PLACE,
     RANKS,
-    RULES,
     SPOT,
-    WAITING,
-    WATCHING,
+    TEXT,
+    TEXTS,
 )
 from trainyard_airflow.tasks.shared.form_schema import (
     TEXT_OR_NONE,
@@ -33,9 +31,7 @@ from trainyard_airflow.tasks.shared.form_schema import (
 if TYPE_CHECKING:
     from airflow.sdk import Param
 
-_TEXT = {"type": "string", "minLength": 1}
-_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
-_NAMES = {"type": "array", "items": _TEXT}
+_NAMES = {"type": "array", "items": TEXT}
 _OBJECT = {"type": "object"}
 _SOURCE_HELP = (
     "Folder with the script: relative to the folder that holds Airflow's `dags`, below one of the connection's "
@@ -56,7 +52,7 @@ _METRICS = {
         "type": "object",
         "required": ["name", "regex"],
         "additionalProperties": False,
-        "properties": {"name": _TEXT, "regex": _TEXT},
+        "properties": {"name": TEXT, "regex": TEXT},
     },
 }
 _METRICS_HELP = 'Read from the log by the service: [{"name": "validation:loss", "regex": "val_loss=([0-9.]+)"}].'
@@ -67,8 +63,8 @@ _EVALUATION_HELP = (
 
 SECTIONS: Sections = {
     "Basics": {
-        "entry_point": ("Training script", "A file in the source folder.", _TEXT),
-        "source_dir": ("Source folder", _SOURCE_HELP, _TEXT),
+        "entry_point": ("Training script", "A file in the source folder.", TEXT),
+        "source_dir": ("Source folder", _SOURCE_HELP, TEXT),
         "hyperparameters": ("Hyperparameters", "The script's arguments.", _OBJECT),
         "inputs": ("Data", _INPUTS_HELP, _OBJECT),
         "instance_type": (
@@ -90,7 +86,7 @@ SECTIONS: Sections = {
         ),
         "framework_version": ("Framework version", "Empty: the newest known.", TEXT_OR_NONE),
         "py_version": ("Python version", "Such as py312; empty: that of the image.", TEXT_OR_NONE),
-        "environment": ("Environment", "Variables of the container.", _TEXTS),
+        "environment": ("Environment", "Variables of the container.", TEXTS),
         "input_mode": (
             "Input mode",
             "Of the channels that name none: File copies, FastFile and Pipe stream.",
@@ -106,7 +102,7 @@ SECTIONS: Sections = {
         "evaluation_inputs": (
             "Evaluation data",
             'Further inputs of that job: {"test": "s3://bucket/prefix/"} is found in /opt/ml/processing/input/test.',
-            _TEXTS,
+            TEXTS,
         ),
         **EVALUATION,
         "register_when": (
@@ -116,9 +112,7 @@ SECTIONS: Sections = {
         ),
         **APPROVAL,
     },
-    "Capacity": {**WAITING, **CAP},
-    "Watching": {**RULES, **WATCHING},
-    "Place and registry": PLACE,
+    **LAST_SECTIONS,
 }
 
 

@@ -22,7 +22,7 @@ from trainyard_airflow.tasks.own_script.params import script_params
 from trainyard_airflow.tasks.own_script.preflight import ScriptPreflightOperator
 from trainyard_airflow.tasks.own_script.register import RegisterIfGoodOperator
 from trainyard_airflow.tasks.shared.assets import MODEL_ASSET
-from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES, PAGES_TAG
+from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES, dag_arguments_with
 from trainyard_airflow.tasks.shared.form_schema import give_params, params_with
 
 if TYPE_CHECKING:
@@ -81,14 +81,8 @@ def script_pipeline(
         ValueError: the task that `evaluate` makes has another task_id.
     """
     params = params_with(recipe.params, defaults, subject=f"pipeline {dag_id}")
-    given = dict(dag_arguments or {})
-    default_args = {**DEFAULT_ARGS, "aws_conn_id": aws_conn_id, **given.pop("default_args", {})}
-    tags = {PAGES_TAG, *given.pop("tags", ())}
-    with DAG(
-        dag_id=dag_id,
-        schedule=schedule,
-        **{"catchup": False, **given, "default_args": default_args, "tags": tags},
-    ) as dag:
+    arguments = dag_arguments_with(dag_arguments or {}, aws_conn_id=aws_conn_id)
+    with DAG(dag_id=dag_id, schedule=schedule, **arguments) as dag:
         preflight = recipe.preflight(
             task_id=TaskId.PREFLIGHT,
             has_own_evaluation=evaluate is not None,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainyard_airflow.tasks.shared.task_notes import note_failure, note_start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 JOB_RETRIES = 3
 """Each retry may pay for one more attempt of a job, where the retry table allows it."""
@@ -20,3 +23,15 @@ DEFAULT_ARGS: dict[str, Any] = {
     "on_execute_callback": note_start,
     "on_failure_callback": note_failure,
 }
+
+
+def dag_arguments_with(given: Mapping[str, Any], *, aws_conn_id: str) -> dict[str, Any]:
+    """Return the arguments of a factory's DAG: those of its author over the pipeline's own, and the pages' tag.
+
+    Args:
+        given: what the author gives, as Airflow's DAG takes it.
+        aws_conn_id: the connection of all tasks.
+    """
+    own = {**DEFAULT_ARGS, "aws_conn_id": aws_conn_id, **given.get("default_args", {})}
+    tags = {PAGES_TAG, *given.get("tags", ())}
+    return {"catchup": False, **given, "default_args": own, "tags": tags}

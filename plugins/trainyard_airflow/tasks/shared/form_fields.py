@@ -11,8 +11,16 @@ from trainyard.specs.limits import (
     MAX_RETRY_ATTEMPTS,
 )
 from trainyard.specs.monitoring import TOPIC_ARN, Dashboard, Occasion
-from trainyard_airflow.tasks.shared.form_schema import COUNT_OR_NONE, Fields, exactly, named
+from trainyard_airflow.tasks.shared.form_schema import (
+    COUNT_OR_NONE,
+    Fields,
+    Sections,
+    exactly,
+    named,
+)
 
+TEXT = {"type": "string", "minLength": 1}
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 COUNT = {"type": "integer", "minimum": 1}
 COUNT_OR_OFF = {"type": "integer", "minimum": 0}
 _LADDER_HELP = (
@@ -230,3 +238,9 @@ PLACE: Fields = {
         {"type": "string", "enum": ["PendingManualApproval", "Approved", "Rejected"]},
     ),
 }
+LAST_SECTIONS: Sections = {
+    "Capacity": {**WAITING, **CAP},
+    "Watching": {**RULES, **WATCHING},
+    "Place and registry": PLACE,
+}
+"""Of the forms of own scripts and fine-tunings."""

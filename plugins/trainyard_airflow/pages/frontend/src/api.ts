@@ -47,10 +47,8 @@ export interface RunPage {
     dag_id: string;
     run_id: string;
     state: string;
-    run_type: string;
     verdict: string;
     note: string | null;
-    queued_at: number | null;
     start: number | null;
     end: number | null;
     is_over: boolean;
@@ -66,7 +64,6 @@ export interface RunPage {
     max_steps: number | null;
     left_s: number | null;
     attempt: number;
-    last_line_at: number | null;
     is_done: boolean;
   } | null;
   cost: {

@@ -4,19 +4,13 @@ import { useEffect, useState } from "preact/hooks";
 
 import { Refusal } from "./api";
 
-export const WAIT_MS = 1000;
+const WAIT_MS = 1000;
 const IDLE_MS = 15000;
 const MOST_MS = 30000;
 
-export interface Polled {
-  error: string | null;
-  isFirst: boolean;
-}
-
-// `ask` returns whether something may still change.
-export function usePolling(ask: () => Promise<boolean>, key: string, waitMs = WAIT_MS): Polled {
+// Returns why the last question failed; `ask` returns whether something may still change.
+export function usePolling(ask: () => Promise<boolean>, key: string, waitMs = WAIT_MS): { error: string | null } {
   const [error, setError] = useState<string | null>(null);
-  const [isFirst, setFirst] = useState(true);
   useEffect(() => {
     let timer: number | undefined;
     let isLeft = false;
@@ -36,8 +30,6 @@ export function usePolling(ask: () => Promise<boolean>, key: string, waitMs = WA
           pause = Math.min(MOST_MS, waitMs * 2 ** failures);
           setError(refusal instanceof Error ? refusal.message : String(refusal));
           if (refusal instanceof Refusal && [403, 404].includes(refusal.status)) return;
-        } finally {
-          setFirst(false);
         }
       }
       isAsking = false;
@@ -56,5 +48,5 @@ export function usePolling(ask: () => Promise<boolean>, key: string, waitMs = WA
       document.removeEventListener("visibilitychange", wake);
     };
   }, [key]);
-  return { error, isFirst };
+  return { error };
 }
