@@ -20,7 +20,7 @@ SOURCES := include plugins dags images tools training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine pages wheels mwaa test test-quick test-engine test-all test-resilience check format bench images lock clean
+.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine pages wheels mwaa test test-quick test-engine test-all test-resilience check format bench docs images lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,10 @@ check: $(DEV_READY) ## lint, types, floors, dependencies, prose
 
 format: $(DEV_READY) ## rewrite the sources in their one format
 	$(VENV)/bin/ruff format $(SOURCES)
+
+docs: $(DEV_READY) ## build the documentation site into dist/docs; a dead link fails
+	$(PY) -m reference.params_page > docs/params.md
+	$(VENV)/bin/sphinx-build -q -W --keep-going -c docs/site . dist/docs
 
 bench: $(DEV_READY) ## measure sharding, the engine, its searches and a run's overhead
 	@for name in sharding engine tuning overhead; do echo "== $$name"; $(PY) benchmarks/$$name.py || exit 1; done

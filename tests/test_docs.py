@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from reference.params_page import PAGE, render
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -43,3 +47,19 @@ def test_the_readme_can_be_read_at_one_sitting() -> None:
     assert len(lines) <= 140
     assert sum(len(line.split()) for line in lines) <= 900
     assert max(len(line) for line in lines) <= 100
+
+
+@pytest.mark.dag_run
+def test_the_page_of_the_params_is_what_the_dags_have() -> None:
+    page = (REPOSITORY / PAGE).read_text(encoding="utf-8")
+    assert page == render(), f"{PAGE} is not what `make docs` writes"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs/site", "."]
+    done = subprocess.run(
+        [*command, str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "docs/params.html").exists()

@@ -1,0 +1,1 @@
+"""Reference pages of `docs/` that are generated from the code."""
