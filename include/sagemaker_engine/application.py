@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 from sagemaker_engine.access import control as access
 from sagemaker_engine.access.asks import Place
 from sagemaker_engine.api.automl.jobs import AutoMLJobs
-from sagemaker_engine.api.automl.ports import make_automl_ports
 from sagemaker_engine.api.context import ApiContext
 from sagemaker_engine.api.preconditions import EnginePreconditions
 from sagemaker_engine.api.processing_jobs import ProcessingJobs
@@ -19,11 +18,11 @@ from sagemaker_engine.api.registry import (
     Models,
     RegistryTables,
 )
+from sagemaker_engine.api.searches import make_ports
 from sagemaker_engine.api.tags import Tags
 from sagemaker_engine.api.training.jobs import TrainingJobs
 from sagemaker_engine.api.tuning.jobs import TuningJobs
-from sagemaker_engine.api.tuning.ports import make_tuning_ports
-from sagemaker_engine.automl.driver import Driver
+from sagemaker_engine.automl.rounds import AutoMLSearch
 from sagemaker_engine.automl.tables import AutoMLTables
 from sagemaker_engine.coverage import answered, refusals
 from sagemaker_engine.faults import FaultStore, control as faults
@@ -34,14 +33,15 @@ from sagemaker_engine.http.gateway import Gateway
 from sagemaker_engine.logs import LogsApi
 from sagemaker_engine.logs.log_folder import LogFolder
 from sagemaker_engine.s3.application import S3Application
+from sagemaker_engine.searches.thread import SearchThread
 from sagemaker_engine.services import quota_api
 from sagemaker_engine.services.iam import IamApplication
 from sagemaker_engine.services.metric_feed import MetricFeed
 from sagemaker_engine.services.quota_api import QuotaControl, ServiceQuotas
 from sagemaker_engine.services.quotas import Quotas
 from sagemaker_engine.services.runtime import RuntimeServices
+from sagemaker_engine.tuning.rounds import TuningSearch
 from sagemaker_engine.tuning.tables import TuningTables
-from sagemaker_engine.tuning.tuner import Tuner
 from sagemaker_engine.wire.json_service import JsonService
 from sagemaker_engine.wire.model import load_model
 
@@ -89,11 +89,13 @@ def make_application(
     )
     fault_store = FaultStore(settings.root)
     tables = TuningTables(store.database)
-    tuner = Tuner(make_tuning_ports(context, tables))
-    tuning = TuningJobs(context=context, tables=tables, wake=tuner.wake)
+    tuning_searches = SearchThread(TuningSearch, make_ports(context, tables, TuningSearch.kind))
+    tuning = TuningJobs(context=context, tables=tables, wake=tuning_searches.wake)
     automl_tables = AutoMLTables(store.database)
-    driver = Driver(make_automl_ports(context, automl_tables))
-    automl = AutoMLJobs(context=context, tables=automl_tables, wake=driver.wake)
+    automl_searches = SearchThread(
+        AutoMLSearch, make_ports(context, automl_tables, AutoMLSearch.kind)
+    )
+    automl = AutoMLJobs(context=context, tables=automl_tables, wake=automl_searches.wake)
     services = (
         _sagemaker(context, tuning, automl),
         _logs(settings, moto),
@@ -123,7 +125,7 @@ def make_application(
         refusers=(permissions.refuse, ApiFaults(fault_store=fault_store).answer),
         hosts=hosts,
     )
-    return gateway, (tuner, driver)
+    return gateway, (tuning_searches, automl_searches)
 
 
 def _sagemaker(context: ApiContext, tuning: TuningJobs, automl: AutoMLJobs) -> JsonService:

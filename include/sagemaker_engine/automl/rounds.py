@@ -3,133 +3,69 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.automl import results
 from sagemaker_engine.automl.algorithms import propose
 from sagemaker_engine.automl.plan import read_plan, tabular
 from sagemaker_engine.automl.step_jobs import BATCH, code_of, job_name, request_of
-from sagemaker_engine.automl.tables import SECONDARY_KEY, STATUS_KEY, AutoMLStep, StepKind
-from sagemaker_engine.state.jobs import JobRow, UnknownJobError
-from sagemaker_engine.wire.errors import ServiceError
+from sagemaker_engine.automl.tables import (
+    SECONDARY_KEY,
+    STATUS_KEY,
+    AutoMLRow,
+    AutoMLStep,
+    StepKind,
+)
+from sagemaker_engine.searches.search import Search, SearchKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from sagemaker_engine.automl.plan import AutoMLPlan
-    from sagemaker_engine.automl.tables import AutoMLRow, AutoMLTables
-    from sagemaker_engine.state.jobs import ResourceKind
-    from sagemaker_engine.state.store import JobStore
+    from sagemaker_engine.state.jobs import JobRow
 
 log = logging.getLogger(__name__)
 
-ENDING = "Ending"
-"""The member of an AutoML job's state that keeps how it is going to end, once that is settled."""
 MAX_FRUITLESS = 5
 MAX_MEMBERS = 8
-TRY_AGAIN = frozenset({"ResourceLimitExceeded", "ThrottlingException"})
 NO_CANDIDATE = "ClientError: No candidate succeeded; the first failed with: {reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoMLPorts:
-    """Ports of an AutoML job: its rows, the jobs' store, and the ways to create and stop a job.
+class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
+    """One AutoML job under way."""
 
-    `create_job` takes the kind, the Create request, the region and the AutoML job's ARN.
-    """
+    kind = SearchKind(
+        noun="AutoML job",
+        link="AutoMLJobArn",
+        stopping={STATUS_KEY: "Stopping", SECONDARY_KEY: "Stopping"},
+        failed={STATUS_KEY: "Failed", SECONDARY_KEY: "Failed"},
+        end_key="EndTime",
+    )
 
-    tables: AutoMLTables
-    store: JobStore
-    clock: Callable[[], float]
-    tags_of: Callable[[str], Mapping[str, str]]
-    create_job: Callable[[ResourceKind, dict[str, Any], str, str], None]
-    stop_job: Callable[[ResourceKind, str], None]
-
-
-@dataclass(slots=True, kw_only=True)
-class AutoMLSearch:
-    """One AutoML job under way; all that it must know after a restart is in the tables."""
-
-    ports: AutoMLPorts
-    row: AutoMLRow
-
-    def advance(self) -> bool:
-        """Do one round with the job as it is stored; return whether it has ended."""
-        looked_at = [self._look_at(step) for step in self.ports.tables.steps(self.row.arn)]
-        steps = [step for step in looked_at if step is not None]
-        active = [step for step in steps if step.result is None]
-        ending = self._ending(steps)
-        if ending is not None:
-            for step in active:
-                self._stop(step)
-            if not active:
-                self._finish(ending)
-            return not active
-        self._tell_phase(steps if active else [*steps, *self._launch_next(steps)])
-        return False
-
-    def _look_at(self, step: AutoMLStep) -> AutoMLStep | None:
-        """Return the step as it is now: launched if it was not, with its result if it has ended.
-
-        One that was never launched is forgotten, and None returned, when the job is ending.
-        """
-        if step.result is not None:
-            return step
-        job = self._job(step)
-        if job is None and step.launched_at is None:
-            if self.row.stop_requested_at is None and ENDING not in self.row.state:
-                return self._launch(step)
-            self.ports.tables.forget(self.row.arn, step.number)
-            return None
-        if job is None:
-            return self._fail(step, "ClientError: The job was deleted.")
-        if job.is_terminal:
-            return self._end(step, results.result_of(job))
-        if step.is_stopped and job.status == "InProgress":
-            self.ports.stop_job(step.kind.job_kind, step.job_name)
-        return step
-
-    def _job(self, step: AutoMLStep) -> JobRow | None:
-        """Return the step's job, None when there is none or it is somebody else's."""
-        try:
-            job = self.ports.store.get(step.kind.job_kind, step.job_name)
-        except UnknownJobError:
-            return None
-        return job if job.request.get("AutoMLJobArn") == self.row.arn else None
-
-    def _launch(self, step: AutoMLStep) -> AutoMLStep:
-        request = request_of(self.row, step, self._plan(self.ports.tables.steps(self.row.arn)))
+    def _request_of(self, job: AutoMLStep) -> dict[str, Any]:
+        request = request_of(self.row, job, self._plan(self.ports.tables.jobs(self.row.arn)))
         tags = self.ports.tags_of(self.row.arn)
         if tags:
             request["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
-        region = self.row.arn.split(":")[3]
-        try:
-            self.ports.create_job(step.kind.job_kind, request, region, self.row.arn)
-        except ServiceError as error:
-            if error.code in TRY_AGAIN:
-                log.warning("step %s waits: %s", step.job_name, error.message)
-                return step
-            return self._fail(step, f"ClientError: {error.message}")
-        self.ports.tables.note(self.row.arn, step.number, launched_at=self.ports.clock())
-        log.info("step %s: %s", step.job_name, step.recipe)
-        return step
+        return request
 
-    def _fail(self, step: AutoMLStep, reason: str) -> AutoMLStep:
-        kind = f"{step.kind.job_kind.value}-job"
-        arn = f"{self.row.arn.rpartition(':')[0]}:{kind}/{step.job_name}"
-        now = self.ports.clock()
-        return self._end(step, results.failed_result(step, arn=arn, reason=reason, at=now))
+    def _result_of(self, job: AutoMLStep, ended: JobRow) -> dict[str, Any]:  # noqa: ARG002
+        return results.result_of(ended)
 
-    def _end(self, step: AutoMLStep, result: dict[str, Any]) -> AutoMLStep:
-        self.ports.tables.note(self.row.arn, step.number, result=result)
-        log.info("step %s: %s", step.job_name, result["Status"])
-        return replace(step, result=result)
+    def _failed_result(self, job: AutoMLStep, *, arn: str, reason: str) -> dict[str, Any]:
+        return results.failed_result(job, arn=arn, reason=reason, at=self.ports.clock())
 
-    def _stop(self, step: AutoMLStep) -> None:
-        if not step.is_stopped:
-            self.ports.tables.note(self.row.arn, step.number, is_stopped=1)
-            self.ports.stop_job(step.kind.job_kind, step.job_name)
+    def _with_result(self, job: AutoMLStep, result: dict[str, Any]) -> AutoMLStep:
+        return replace(job, result=result)
+
+    def _stop_columns(self, reason: str) -> dict[str, Any]:  # noqa: ARG002
+        return {"is_stopped": True}
+
+    def _go_on(self, jobs: list[AutoMLStep], active: list[AutoMLStep]) -> list[AutoMLStep]:
+        launched = [] if active else self._launch_next(jobs)
+        self._update_phase([*jobs, *launched])
+        return active or launched
 
     def _plan(self, steps: Sequence[AutoMLStep]) -> AutoMLPlan | None:
         """Return the plan, None before the analysis has completed."""
@@ -179,7 +115,7 @@ class AutoMLSearch:
             history.append(results.pending(algorithm, point))
         return found
 
-    def _tell_phase(self, steps: Sequence[AutoMLStep]) -> None:
+    def _update_phase(self, steps: Sequence[AutoMLStep]) -> None:
         """Bring the secondary status up to date."""
         phase = self._phase(steps)
         if self.row.state[SECONDARY_KEY] != phase:
@@ -207,26 +143,16 @@ class AutoMLSearch:
         job = self._job(step)
         return step.result is not None or (job is not None and "TrainingStartTime" in job.state)
 
-    def _ending(self, steps: Sequence[AutoMLStep]) -> dict[str, Any] | None:
-        """Return how the job is to end; what was once settled stays."""
-        settled: dict[str, Any] | None = self.row.state.get(ENDING)
-        if settled is not None:
-            return settled
-        found = self._reason_to_end(steps)
-        if found is not None:
-            self._change(lambda state: state.update({ENDING: found}))
-        return found
-
-    def _reason_to_end(self, steps: Sequence[AutoMLStep]) -> dict[str, Any] | None:
+    def _reason_to_end(self, jobs: list[AutoMLStep]) -> dict[str, Any] | None:
         if self.row.stop_requested_at is not None:
             return _outcome("Stopped", "Stopped")
-        if not steps or steps[0].result is None:
+        if not jobs or jobs[0].result is None:
             return self._time_is_up()
-        if not steps[0].has_completed:
-            return _outcome("Failed", "Failed", FailureReason=results.analysis_failure(steps[0]))
-        plan = self._plan(steps)
+        if not jobs[0].has_completed:
+            return _outcome("Failed", "Failed", FailureReason=results.analysis_failure(jobs[0]))
+        plan = self._plan(jobs)
         assert plan is not None  # noqa: S101  # the analysis has completed
-        return self._fruitless(steps, plan) or self._explained(steps) or self._time_is_up()
+        return self._fruitless(jobs, plan) or self._explained(jobs) or self._time_is_up()
 
     def _fruitless(self, steps: Sequence[AutoMLStep], plan: AutoMLPlan) -> dict[str, Any] | None:
         ended = [step for step in steps if step.kind.is_candidate and step.result is not None]
@@ -258,18 +184,11 @@ class AutoMLSearch:
             return None
         return _outcome("Completed", "MaxAutoMLJobRuntimeReached")
 
-    def _finish(self, ending: dict[str, Any]) -> None:
-        now = self.ports.clock()
-
-        def end(state: dict[str, Any]) -> None:
-            state.update({**ending, "EndTime": now})
-
-        self._change(end)
-        log.info("AutoML job %s: %s", self.row.name, ending)
-
-    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
-        self.ports.tables.change(self.row.name, change, at=self.ports.clock())
-        self.row = self.ports.tables.get(self.row.name)
+    def _finish(self, jobs: list[AutoMLStep], ending: dict[str, Any] | None) -> bool:  # noqa: ARG002
+        if ending is None:  # What was launched has failed at once: the next round decides.
+            return False
+        self._close(ending)
+        return True
 
 
 def _outcome(status: str, secondary: str, **members: Any) -> dict[str, Any]:

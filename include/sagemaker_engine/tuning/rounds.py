@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import itertools
-import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.jobs import JobRow, ResourceKind, UnknownJobError
+from sagemaker_engine.searches.search import Search, SearchKind
+from sagemaker_engine.state.jobs import ResourceKind
 from sagemaker_engine.tuning import results, warm_start
 from sagemaker_engine.tuning.completion import progress_of
 from sagemaker_engine.tuning.early_stopping import is_below_median
 from sagemaker_engine.tuning.observations import TrialPhase
 from sagemaker_engine.tuning.plan import read_plan
 from sagemaker_engine.tuning.search import TuningStrategy, num_start_of, suggest
-from sagemaker_engine.tuning.tables import STATUS_KEY, TrialRow
+from sagemaker_engine.tuning.tables import STATUS_KEY, TrialRow, TuningRow
 from sagemaker_engine.tuning.trial_jobs import read_curve, training_request, trial_name
-from sagemaker_engine.wire.errors import ServiceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobStore
+    from sagemaker_engine.searches.search import SearchPorts
+    from sagemaker_engine.state.jobs import JobRow
     from sagemaker_engine.tuning.completion import SearchProgress
     from sagemaker_engine.tuning.early_stopping import Curve
     from sagemaker_engine.tuning.observations import Observation
     from sagemaker_engine.tuning.plan import TuningPlan
     from sagemaker_engine.tuning.ranges import Point
-    from sagemaker_engine.tuning.tables import TuningRow, TuningTables
 
-log = logging.getLogger(__name__)
-
-ENDING = "Ending"
-"""The member of a tuning job's state that keeps how it is going to end, once that is settled."""
 MAX_FRUITLESS = 5
 """After so many trials without a single success the service gives a search up."""
-TRY_AGAIN = frozenset({"ResourceLimitExceeded", "ThrottlingException"})
 NO_SUCCESS = (
     f"No training job succeeded after {MAX_FRUITLESS} attempts. For additional details, please take "
     "a look at the training job failures by listing training jobs for the hyperparameter tuning job."
@@ -48,119 +39,43 @@ NO_METRIC = (
 ALL_FAILED = "All training jobs failed. Please take a look at the training jobs failures to get more details."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningPorts:
-    """Ports of a search: its rows, the jobs' store, and the ways to create and stop a job.
+class TuningSearch(Search[TuningRow, TrialRow]):
+    """One tuning job under way."""
 
-    `create_job` takes a CreateTrainingJob request, the region and the tuning job's ARN.
-    """
+    kind = SearchKind(
+        noun="tuning job",
+        link="TuningJobArn",
+        stopping={STATUS_KEY: "Stopping"},
+        failed={STATUS_KEY: "Failed"},
+        end_key="HyperParameterTuningEndTime",
+    )
 
-    tables: TuningTables
-    store: JobStore
-    settings: EngineSettings
-    clock: Callable[[], float]
-    create_job: Callable[[dict[str, Any], str, str], None]
-    stop_job: Callable[[str], None]
+    def __init__(self, ports: SearchPorts[TuningRow, TrialRow], row: TuningRow) -> None:
+        super().__init__(ports, row)
+        self.plan = read_plan(row.request)
+        self._num_judged: dict[int, int] = {}
 
+    def _request_of(self, job: TrialRow) -> dict[str, Any]:
+        definition = self.plan.definitions[job.definition]
+        tags = {tag["Key"]: tag["Value"] for tag in self.row.request.get("Tags", [])}
+        return training_request(definition, job.job_name, job.point, tags=tags)
 
-@dataclass(slots=True, kw_only=True)
-class TuningSearch:
-    """One tuning job under way. All it must know after a restart is in the tables."""
+    def _result_of(self, job: TrialRow, ended: JobRow) -> dict[str, Any]:
+        definition = self.plan.definitions[job.definition]
+        return results.result_of(ended, definition, self._curve(job))
 
-    ports: TuningPorts
-    tuning: TuningRow
-    plan: TuningPlan
-    _num_judged: dict[int, int] = field(default_factory=dict)
+    def _failed_result(self, job: TrialRow, *, arn: str, reason: str) -> dict[str, Any]:
+        return results.failed_result(job, arn=arn, reason=reason, at=self.ports.clock())
 
-    @classmethod
-    def of(cls, ports: TuningPorts, tuning: TuningRow) -> TuningSearch:
-        """Return the search of a stored tuning job."""
-        return cls(ports=ports, tuning=tuning, plan=read_plan(tuning.request))
+    def _with_result(self, job: TrialRow, result: dict[str, Any]) -> TrialRow:
+        return replace(job, result=result)
 
-    def advance(self, tuning: TuningRow) -> bool:
-        """Do one round with the tuning job as it is stored now; return whether it has ended."""
-        self.tuning = tuning
-        stored = self.ports.tables.trials(tuning.arn)
-        looked_at = [self._look_at(trial) for trial in stored]
-        trials = [trial for trial in looked_at if trial is not None]
-        active = [trial for trial in trials if trial.result is None]
-        ending = self._ending(trials)
-        if ending is not None:
-            for trial in active:
-                self._stop(trial, "the search ends")
-        else:
-            self._stop_early(trials)
-            active += self._launch_more(trials, len(active))
-        if active:
-            return False
-        self._finish(trials, ending)
-        return True
+    def _stop_columns(self, reason: str) -> dict[str, Any]:
+        return {"stop_reason": reason}
 
-    def _look_at(self, trial: TrialRow) -> TrialRow | None:
-        """Return the trial as it is now: launched if it was not, with its result if it has ended.
-
-        One that was never launched is forgotten, and None returned, when the search is ending.
-        """
-        if trial.result is not None:
-            return trial
-        job = self._job(trial)
-        if job is None and trial.launched_at is None:
-            if self.tuning.stop_requested_at is None and ENDING not in self.tuning.state:
-                return self._launch(trial)
-            self.ports.tables.forget(self.tuning.arn, trial.number)
-            return None
-        if job is None:
-            return self._end(
-                trial, self._failed(trial, "ClientError: The training job was deleted.")
-            )
-        if job.is_terminal:
-            definition = self.plan.definitions[trial.definition]
-            return self._end(trial, results.result_of(job, definition, self._curve(trial)))
-        if trial.stop_reason is not None and job.status == "InProgress":
-            self.ports.stop_job(trial.job_name)
-        return trial
-
-    def _job(self, trial: TrialRow) -> JobRow | None:
-        """Return the trial's training job, None when there is none or it is somebody else's."""
-        try:
-            job = self.ports.store.get(ResourceKind.TRAINING, trial.job_name)
-        except UnknownJobError:
-            return None
-        return job if job.request.get("TuningJobArn") == self.tuning.arn else None
-
-    def _launch(self, trial: TrialRow) -> TrialRow:
-        definition = self.plan.definitions[trial.definition]
-        tags = {tag["Key"]: tag["Value"] for tag in self.tuning.request.get("Tags", [])}
-        request = training_request(definition, trial.job_name, trial.point, tags=tags)
-        region = self.tuning.arn.split(":")[3]
-        try:
-            self.ports.create_job(request, region, self.tuning.arn)
-        except ServiceError as error:
-            if error.code in TRY_AGAIN:
-                log.warning("trial %s waits: %s", trial.job_name, error.message)
-                return trial
-            log.warning("trial %s failed to start: %s", trial.job_name, error.message)
-            return self._end(trial, self._failed(trial, f"ClientError: {error.message}"))
-        self.ports.tables.note(self.tuning.arn, trial.number, launched_at=self.ports.clock())
-        log.info("trial %s: %s", trial.job_name, trial.point)
-        return trial
-
-    def _end(self, trial: TrialRow, result: dict[str, Any]) -> TrialRow:
-        self.ports.tables.note(self.tuning.arn, trial.number, result=result)
-        status, objective = result["TrainingJobStatus"], results.objective_of(result)
-        log.info("trial %s: %s, objective %s", trial.job_name, status, objective)
-        return replace(trial, result=result)
-
-    def _failed(self, trial: TrialRow, reason: str) -> dict[str, Any]:
-        arn = f"{self.tuning.arn.rpartition(':')[0]}:training-job/{trial.job_name}"
-        return results.failed_result(trial, arn=arn, reason=reason, at=self.ports.clock())
-
-    def _stop(self, trial: TrialRow, reason: str) -> None:
-        if trial.stop_reason is not None:
-            return
-        self.ports.tables.note(self.tuning.arn, trial.number, stop_reason=reason)
-        log.info("trial %s is stopped: %s", trial.job_name, reason)
-        self.ports.stop_job(trial.job_name)
+    def _go_on(self, jobs: list[TrialRow], active: list[TrialRow]) -> list[TrialRow]:
+        self._stop_early(jobs)
+        return active + self._launch_more(jobs, len(active))
 
     def _curve(self, trial: TrialRow) -> Curve:
         if trial.result is not None:
@@ -208,15 +123,12 @@ class TuningSearch:
         definition = self._definition_of(number)
         trial = TrialRow(
             number=number,
-            job_name=trial_name(self.tuning, number),
+            job_name=trial_name(self.row, number),
             definition=definition,
             point=self._point(number, definition, trials),
             decided_at=self.ports.clock(),
-            launched_at=None,
-            stop_reason=None,
-            result=None,
         )
-        self.ports.tables.decide(self.tuning.arn, trial)
+        self.ports.tables.decide(self.row.arn, trial)
         return trial
 
     def _definition_of(self, number: int) -> int:
@@ -233,7 +145,7 @@ class TuningSearch:
         history = [*self._inherited(index, own), *own]
         turn = len(own)
         if self._transfers:
-            inherited = warm_start.inherited_observations(self.tuning.inherited, definition)
+            inherited = warm_start.inherited_observations(self.row.inherited, definition)
             repeated = warm_start.points_to_repeat(inherited, max_jobs=self.plan.max_jobs)
             if turn < len(repeated):
                 return repeated[turn]
@@ -242,7 +154,7 @@ class TuningSearch:
             definition.space,
             history,
             maximize=definition.maximize,
-            seed=self.tuning.seed,
+            seed=self.row.seed,
             number=number,
             num_start=num_start_of(self.plan.max_jobs),
         )
@@ -251,59 +163,36 @@ class TuningSearch:
         if self.plan.strategy is TuningStrategy.GRID:
             return []
         definition = self.plan.definitions[index]
-        found = warm_start.inherited_observations(self.tuning.inherited, definition)
+        found = warm_start.inherited_observations(self.row.inherited, definition)
         return warm_start.moved(found, own) if self._transfers else found
 
     @property
     def _transfers(self) -> bool:
-        config = self.tuning.request.get("WarmStartConfig", {})
+        config = self.row.request.get("WarmStartConfig", {})
         return bool(config.get("WarmStartType") == "TransferLearning")
 
-    def _ending(self, trials: list[TrialRow]) -> dict[str, str] | None:
-        """Return how the search is to end; what was once settled stays."""
-        settled: dict[str, str] | None = self.tuning.state.get(ENDING)
-        if settled is not None:
-            return settled
-        found = self._reason_to_end(trials)
-        if found is not None:
-            log.info("tuning job %s ends: %s", self.tuning.name, found)
-            self._change(lambda state: state.update({ENDING: found}))
-        return found
-
-    def _reason_to_end(self, trials: list[TrialRow]) -> dict[str, str] | None:
-        if self.tuning.stop_requested_at is not None:
-            return {"Status": "Stopped"}
-        ended = [trial.result for trial in trials if trial.result is not None]
+    def _reason_to_end(self, jobs: list[TrialRow]) -> dict[str, str] | None:
+        if self.row.stop_requested_at is not None:
+            return {STATUS_KEY: "Stopped"}
+        ended = [trial.result for trial in jobs if trial.result is not None]
         succeeded = [each for each in ended if each["ObjectiveStatus"] == TrialPhase.SUCCEEDED]
         if len(ended) >= MAX_FRUITLESS and not succeeded:
             num_failed = sum(each["TrainingJobStatus"] == "Failed" for each in ended)
             reason = NO_SUCCESS if num_failed == len(ended) else NO_METRIC
-            return {"Status": "Failed", "FailureReason": reason}
-        if self.ports.clock() - self.tuning.created_at >= self.plan.max_runtime_s:
-            return {"Status": "Stopped"}
-        progress = progress_in(trials, self.plan)
+            return {STATUS_KEY: "Failed", "FailureReason": reason}
+        if self.ports.clock() - self.row.created_at >= self.plan.max_runtime_s:
+            return {STATUS_KEY: "Stopped"}
+        progress = progress_in(jobs, self.plan)
         if self.plan.criteria.are_met(progress, maximize=self.plan.maximize):
-            return {"Status": "Completed"}
+            return {STATUS_KEY: "Completed"}
         return None
 
-    def _finish(self, trials: list[TrialRow], ending: dict[str, str] | None) -> None:
-        outcome = ending or {"Status": "Completed"}
-        ended = [trial.result for trial in trials if trial.result is not None]
-        if ending is None and not any(e["ObjectiveStatus"] == TrialPhase.SUCCEEDED for e in ended):
-            outcome = {"Status": "Failed", "FailureReason": ALL_FAILED}
-        now = self.ports.clock()
-
-        def end(state: dict[str, Any]) -> None:
-            state[STATUS_KEY] = outcome["Status"]
-            state["HyperParameterTuningEndTime"] = now
-            if "FailureReason" in outcome:
-                state["FailureReason"] = outcome["FailureReason"]
-
-        self._change(end)
-        log.info("tuning job %s: %s after %s trials", self.tuning.name, outcome, len(trials))
-
-    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
-        self.ports.tables.change(self.tuning.name, change, at=self.ports.clock())
+    def _finish(self, jobs: list[TrialRow], ending: dict[str, Any] | None) -> bool:
+        ended = [trial.result for trial in jobs if trial.result is not None]
+        has_succeeded = any(e["ObjectiveStatus"] == TrialPhase.SUCCEEDED for e in ended)
+        failed = {STATUS_KEY: "Failed", "FailureReason": ALL_FAILED}
+        self._close(ending or ({STATUS_KEY: "Completed"} if has_succeeded else failed))
+        return True
 
 
 def progress_in(trials: list[TrialRow], plan: TuningPlan) -> SearchProgress:

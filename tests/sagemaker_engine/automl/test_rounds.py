@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.automl.rounds import AutoMLPorts, AutoMLSearch
+from sagemaker_engine.automl.rounds import AutoMLSearch
 from sagemaker_engine.automl.tables import AutoMLRow, AutoMLStep, AutoMLTables, StepKind
+from sagemaker_engine.searches.search import SearchPorts
 from sagemaker_engine.state.jobs import ResourceKind
+from sagemaker_engine.state.settings import EngineSettings
 from sagemaker_engine.state.store import JobStore
 from sagemaker_engine.wire.errors import ServiceError
 
@@ -38,10 +40,11 @@ class Account:
     refusal: ServiceError | None = None
 
     @property
-    def ports(self) -> AutoMLPorts:
-        return AutoMLPorts(
+    def ports(self) -> SearchPorts[AutoMLRow, AutoMLStep]:
+        return SearchPorts(
             tables=self.tables,
             store=self.store,
+            settings=EngineSettings(root=self.store.database.path.parent, endpoint_url=""),
             clock=lambda: self.now,
             tags_of=lambda _: {"team": "t"},
             create_job=self.create_job,
@@ -67,7 +70,7 @@ class Account:
         """Let one round pass, as an engine does that knows nothing but the tables; return the job after it."""
         row = self.tables.get("a")
         if not row.is_terminal:
-            AutoMLSearch(ports=self.ports, row=row).advance()
+            AutoMLSearch(self.ports, row).advance(row)
         return self.tables.get("a")
 
     def end(self, step: AutoMLStep, status: str = "Completed", **state: Any) -> None:
@@ -84,7 +87,7 @@ class Account:
 
     @property
     def steps(self) -> list[AutoMLStep]:
-        return self.tables.steps(ARN)
+        return self.tables.jobs(ARN)
 
     @property
     def active(self) -> list[AutoMLStep]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.automl import results
 from sagemaker_engine.automl.plan import read_plan, tabular
-from sagemaker_engine.automl.rounds import ENDING
 from sagemaker_engine.automl.step_jobs import (
     IMAGE,
     TRAIN,
@@ -16,6 +15,7 @@ from sagemaker_engine.automl.step_jobs import (
     metric_names,
 )
 from sagemaker_engine.automl.tables import StepKind
+from sagemaker_engine.searches.search import ENDING
 from sagemaker_engine.state.jobs import ResourceKind, UnknownJobError
 from sagemaker_engine.tuning.observations import TrialPhase
 

@@ -8,24 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.automl.answers import automl_summary, candidates, describe_automl_job
 from sagemaker_engine.api.automl.first_version import as_first_version, as_second_version
-from sagemaker_engine.api.automl.lists import select_candidates, select_jobs
+from sagemaker_engine.api.automl.lists import select_candidates
 from sagemaker_engine.api.automl.rules import check_automl_request
 from sagemaker_engine.api.resources import check_input, check_output, check_role
-from sagemaker_engine.api.tuning.lists import page_of
-from sagemaker_engine.automl.driver import note_stop
+from sagemaker_engine.api.searches import found, page_of, request_stop, select, unknown
 from sagemaker_engine.automl.plan import tabular
-from sagemaker_engine.automl.tables import (
-    SECONDARY_KEY,
-    STATUS_KEY,
-    AutoMLNameTakenError,
-    AutoMLRow,
-    UnknownAutoMLJobError,
-)
-from sagemaker_engine.wire.errors import (
-    ResourceInUseError,
-    ResourceNotFoundError,
-    ValidationError,
-)
+from sagemaker_engine.automl.rounds import AutoMLSearch
+from sagemaker_engine.automl.tables import SECONDARY_KEY, STATUS_KEY, AutoMLRow
+from sagemaker_engine.searches.tables import SearchNameTakenError
+from sagemaker_engine.wire.errors import ResourceInUseError, ResourceNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +24,9 @@ if TYPE_CHECKING:
     from sagemaker_engine.api.context import ApiContext
     from sagemaker_engine.automl.tables import AutoMLTables
     from sagemaker_engine.wire.json_service import Call, Handler
+
+
+NOUN = "an AutoML job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +61,8 @@ class AutoMLJobs:
         """
         answer = as_first_version(self.describe(call))
         if answer is None:
-            raise ResourceNotFoundError(_unknown(call))
+            name, region = call.request["AutoMLJobName"], call.region
+            raise ResourceNotFoundError(unknown(name, noun=NOUN, region=region))
         return answer
 
     def create(self, call: Call) -> dict[str, Any]:
@@ -89,12 +84,11 @@ class AutoMLJobs:
             seed=_seed(name),
             created_at=now,
             modified_at=now,
-            stop_requested_at=None,
         )
         tags = {tag["Key"]: tag["Value"] for tag in call.request.get("Tags", [])}
         try:
             self.tables.create(row, tags=tags)
-        except AutoMLNameTakenError as error:
+        except SearchNameTakenError as error:
             raise ResourceInUseError(
                 f"AutoML job names must be unique within an AWS account and region, and an AutoML job "
                 f"with this name already exists ({row.arn})"
@@ -105,11 +99,13 @@ class AutoMLJobs:
     def describe(self, call: Call) -> dict[str, Any]:
         """Return all that is known of an AutoML job."""
         row = self._row(call)
-        return describe_automl_job(self.context, row, self.tables.steps(row.arn))
+        return describe_automl_job(self.context, row, self.tables.jobs(row.arn))
 
     def list(self, call: Call) -> dict[str, Any]:
         """Return one page of summaries."""
-        page, token = page_of(select_jobs(self.tables.all(), call.request), call.request)
+        page, token = page_of(
+            select(self.tables.all(), call.request, order="Descending"), call.request
+        )
         return {"AutoMLJobSummaries": [automl_summary(row) for row in page], "NextToken": token}
 
     def stop(self, call: Call) -> dict[str, Any]:
@@ -118,24 +114,16 @@ class AutoMLJobs:
         Raises:
             ValidationError: It has ended, or is stopping already.
         """
-        row = self._row(call)
-
-        def change(state: dict[str, Any]) -> None:
-            if state[STATUS_KEY] != "InProgress":
-                raise ValidationError(
-                    f"The request was rejected because the AutoML job is in status {state[STATUS_KEY]}."
-                )
-            note_stop(state)
-
-        self.tables.change(row.name, change, at=self.context.clock(), stop=True)
+        at = self.context.clock()
+        request_stop(self.tables, self._row(call), AutoMLSearch.kind, noun="AutoML job", at=at)
         self.wake()
         return {}
 
     def list_candidates(self, call: Call) -> dict[str, Any]:
         """Return one page of a job's candidates."""
         row = self._row(call)
-        found = candidates(self.context, row, self.tables.steps(row.arn))
-        page, token = page_of(select_candidates(found, call.request), call.request)
+        all_of_it = candidates(self.context, row, self.tables.jobs(row.arn))
+        page, token = page_of(select_candidates(all_of_it, call.request), call.request)
         return {"Candidates": page, "NextToken": token}
 
     def _check_preconditions(self, call: Call) -> None:
@@ -159,17 +147,7 @@ class AutoMLJobs:
 
     def _row(self, call: Call) -> AutoMLRow:
         name = call.request["AutoMLJobName"]
-        try:
-            return self.tables.get(name)
-        except UnknownAutoMLJobError as error:
-            raise ResourceNotFoundError(_unknown(call)) from error
-
-
-def _unknown(call: Call) -> str:
-    return (
-        f"Amazon SageMaker can't find an AutoML job with the name {call.request['AutoMLJobName']} in "
-        f"the region {call.region}. Check the name and the region."
-    )
+        return found(self.tables, name, noun=NOUN, region=call.region)
 
 
 def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:

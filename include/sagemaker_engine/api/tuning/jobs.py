@@ -6,26 +6,20 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.api.searches import found, page_of, request_stop, select
 from sagemaker_engine.api.tuning.answers import (
     describe_tuning_job,
     trial_summaries,
     tuning_summary,
 )
-from sagemaker_engine.api.tuning.lists import page_of, select_trials, select_tunings
+from sagemaker_engine.api.tuning.lists import select_trials
 from sagemaker_engine.api.tuning.parents import check_parents, inherit
 from sagemaker_engine.api.tuning.preconditions import check_tuning_preconditions
 from sagemaker_engine.api.tuning.rules import check_tuning_request
-from sagemaker_engine.tuning.tables import (
-    STATUS_KEY,
-    TuningNameTakenError,
-    TuningRow,
-    UnknownTuningJobError,
-)
-from sagemaker_engine.wire.errors import (
-    ResourceInUseError,
-    ResourceNotFoundError,
-    ValidationError,
-)
+from sagemaker_engine.searches.tables import SearchNameTakenError
+from sagemaker_engine.tuning.rounds import TuningSearch
+from sagemaker_engine.tuning.tables import STATUS_KEY, TuningRow
+from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,12 +73,11 @@ class TuningJobs:
             seed=config.get("RandomSeed", secrets.randbelow(MAX_SEED)),
             created_at=now,
             modified_at=now,
-            stop_requested_at=None,
         )
         tags = {tag["Key"]: tag["Value"] for tag in call.request.get("Tags", [])}
         try:
             self.tables.create(row, tags=tags)
-        except TuningNameTakenError as error:
+        except SearchNameTakenError as error:
             raise ResourceInUseError(
                 f"A hyperparameter tuning job with the name, {name}, already exists. Choose a "
                 "different name."
@@ -95,14 +88,16 @@ class TuningJobs:
     def describe(self, call: Call) -> dict[str, Any]:
         """Return all that is known of a tuning job."""
         row = self._row(call)
-        return describe_tuning_job(self.context, row, self.tables.trials(row.arn))
+        return describe_tuning_job(self.context, row, self.tables.jobs(row.arn))
 
     def list(self, call: Call) -> dict[str, Any]:
         """Return one page of summaries."""
-        page, token = page_of(select_tunings(self.tables.all(), call.request), call.request)
+        page, token = page_of(
+            select(self.tables.all(), call.request, order="Ascending"), call.request
+        )
         return {
             "HyperParameterTuningJobSummaries": [
-                tuning_summary(self.context, row, self.tables.trials(row.arn)) for row in page
+                tuning_summary(self.context, row, self.tables.jobs(row.arn)) for row in page
             ],
             "NextToken": token,
         }
@@ -113,17 +108,8 @@ class TuningJobs:
         Raises:
             ValidationError: It has ended, or is stopping already.
         """
-        row = self._row(call)
-
-        def change(state: dict[str, Any]) -> None:
-            if state[STATUS_KEY] != "InProgress":
-                raise ValidationError(
-                    "The request was rejected because the hyperparameter tuning job is in status "
-                    f"{state[STATUS_KEY]}."
-                )
-            state[STATUS_KEY] = "Stopping"
-
-        self.tables.change(row.name, change, at=self.context.clock(), stop=True)
+        at, noun = self.context.clock(), "hyperparameter tuning job"
+        request_stop(self.tables, self._row(call), TuningSearch.kind, noun=noun, at=at)
         self.wake()
         return {}
 
@@ -145,19 +131,13 @@ class TuningJobs:
     def list_training_jobs(self, call: Call) -> dict[str, Any]:
         """Return one page of the training jobs that a tuning job has launched."""
         row = self._row(call)
-        summaries = trial_summaries(self.context, row, self.tables.trials(row.arn))
+        summaries = trial_summaries(self.context, row, self.tables.jobs(row.arn))
         page, token = page_of(select_trials(summaries, call.request), call.request)
         return {"TrainingJobSummaries": page, "NextToken": token}
 
     def _row(self, call: Call) -> TuningRow:
         name = call.request["HyperParameterTuningJobName"]
-        try:
-            return self.tables.get(name)
-        except UnknownTuningJobError as error:
-            raise ResourceNotFoundError(
-                f"Amazon SageMaker can't find a tuning job with the name {name} in the region "
-                f"{call.region}. Check the name and the region."
-            ) from error
+        return found(self.tables, name, noun="a tuning job", region=call.region)
 
 
 def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.searches.tables import UnknownSearchError
 from sagemaker_engine.tuning import results
 from sagemaker_engine.tuning.plan import MAX_TRAINING_JOBS, read_definitions, read_plan
 from sagemaker_engine.tuning.ranges import RangeKind
-from sagemaker_engine.tuning.tables import UnknownTuningJobError
 from sagemaker_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def inherit(tables: TuningTables, parents: list[TuningRow]) -> list[dict[str, An
     inherited = []
     for parent in parents:
         plan = read_plan(parent.request)
-        for trial in tables.trials(parent.arn):
+        for trial in tables.jobs(parent.arn):
             objective = None if trial.result is None else results.objective_of(trial.result)
             if trial.result is None or objective is None:
                 continue
@@ -73,7 +73,7 @@ _PARENTS = "ParentHyperParameterTuningJobs"
 def _parent(tables: TuningTables, name: str, region: str) -> TuningRow:
     try:
         parent = tables.get(name)
-    except UnknownTuningJobError as error:
+    except UnknownSearchError as error:
         raise ValidationError(
             f"Amazon SageMaker can't find a tuning job with the name {name} in the region {region}. "
             "Provide parent tuning jobs that exist."
@@ -152,7 +152,7 @@ def _differences(new: Definition, old: Definition, parent: str) -> Iterator[str]
 
 def _check_total(tables: TuningTables, request: Request, parents: list[TuningRow]) -> None:
     limits = request["HyperParameterTuningJobConfig"]["ResourceLimits"]
-    launched = sum(len(tables.trials(each.arn)) for each in parents)
+    launched = sum(len(tables.jobs(each.arn)) for each in parents)
     total = launched + limits.get("MaxNumberOfTrainingJobs", 0)
     if total > MAX_TRAINING_JOBS:
         raise ValidationError(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
+
+from sagemaker_engine.searches.tables import Job, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from sagemaker_engine.searches.search import Search, SearchPorts
 
 log = logging.getLogger(__name__)
 
@@ -19,35 +20,17 @@ MAX_FAULTS = 20
 LAST_ROUNDS_S = 5.0
 
 
-class SearchRow(Protocol):
-    """A search as stored."""
+class SearchThread(Generic[Row, Job]):
+    """Carries on every search of a kind that has not ended; `start` and `stop` frame its life."""
 
-    @property
-    def name(self) -> str:
-        """Of the search."""
-
-    @property
-    def arn(self) -> str:
-        """Of the search."""
-
-
-Row = TypeVar("Row", bound=SearchRow)
-
-
-class SearchThread(ABC, Generic[Row]):
-    """Carries on every search that has not ended; `start` and `stop` frame its life.
-
-    Args:
-        name: of the thread.
-        noun: what one search is called in the log.
-    """
-
-    def __init__(self, *, name: str, noun: str) -> None:
-        self._noun = noun
+    def __init__(self, search: type[Search[Row, Job]], ports: SearchPorts[Row, Job]) -> None:
+        self._search = search
+        self._ports = ports
+        self._searches: dict[str, Search[Row, Job]] = {}
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._faults: dict[str, int] = {}
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=search.kind.noun, daemon=True)
 
     def start(self) -> None:
         """Take up the searches that an earlier engine left, and those to come."""
@@ -59,8 +42,12 @@ class SearchThread(ABC, Generic[Row]):
 
     def stop_searches(self) -> None:
         """Let every search stop, as the service's Stop operation does; no job of it is launched after."""
-        for row in self._running():
-            self._request_stop(row)
+        stopping = self._search.kind.stopping
+        for row in self._ports.tables.running():
+            now = self._ports.clock()
+            self._ports.tables.change(
+                row.name, lambda state: state.update(stopping), at=now, stop=True
+            )
         self.wake()
 
     def stop(self) -> None:
@@ -71,25 +58,9 @@ class SearchThread(ABC, Generic[Row]):
         if self._thread.is_alive():
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
-    @abstractmethod
-    def _running(self) -> Sequence[Row]:
-        """Return the searches that have not ended."""
-
-    @abstractmethod
-    def _request_stop(self, row: Row) -> None:
-        """Note that a search shall stop."""
-
-    @abstractmethod
-    def _round(self, row: Row) -> None:
-        """Take a search one round further."""
-
-    @abstractmethod
-    def _give_up(self, row: Row, *, reason: str) -> None:
-        """Fail the search; its jobs that still run are told to stop."""
-
     def _run(self) -> None:
         while True:
-            running = self._running()
+            running = self._ports.tables.running()
             for row in running:
                 self._advance(row)
             if self._stopping.is_set():
@@ -102,8 +73,25 @@ class SearchThread(ABC, Generic[Row]):
             self._round(row)
             self._faults.pop(row.arn, None)
         except Exception as error:  # The next round tries again; the other searches must go on.
-            log.exception("%s %s: a round failed", self._noun, row.name)
+            log.exception("%s %s: a round failed", self._search.kind.noun, row.name)
             self._faults[row.arn] = self._faults.get(row.arn, 0) + 1
             if self._faults[row.arn] >= MAX_FAULTS:
                 reason = f"InternalServerError: {type(error).__name__}: {error}"
                 self._give_up(row, reason=reason[:1024])
+
+    def _round(self, row: Row) -> None:
+        """Take a search one round further; what a search keeps beside the tables ends with it."""
+        search = self._searches.get(row.arn)
+        if search is None or search.row.created_at != row.created_at:
+            search = self._searches[row.arn] = self._search(self._ports, row)
+        if search.advance(row):
+            del self._searches[row.arn]
+
+    def _give_up(self, row: Row, *, reason: str) -> None:
+        """Fail the search, and stop its jobs that still run."""
+        kind, now = self._search.kind, self._ports.clock()
+        outcome: dict[str, Any] = {**kind.failed, "FailureReason": reason, kind.end_key: now}
+        self._ports.tables.change(row.name, lambda state: state.update(outcome), at=now)
+        for job in self._ports.tables.jobs(row.arn):
+            if job.result is None:
+                self._ports.stop_job(job.job_kind, job.job_name)

@@ -1,0 +1,146 @@
+"""Tuning jobs and AutoML jobs in the API: ports of their searches, Stop, and the selection of their lists."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sagemaker_engine.api.processing_jobs import ProcessingJobs
+from sagemaker_engine.api.starting import stop_job
+from sagemaker_engine.api.training.jobs import TrainingJobs
+from sagemaker_engine.searches.search import SearchPorts
+from sagemaker_engine.searches.tables import UnknownSearchError
+from sagemaker_engine.state.jobs import ResourceKind, UnknownJobError
+from sagemaker_engine.wire.errors import ResourceNotFoundError, ValidationError
+from sagemaker_engine.wire.json_service import Call, NotOursError
+from sagemaker_engine.wire.paging import make_token, read_token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sagemaker_engine.api.context import ApiContext
+    from sagemaker_engine.searches.search import SearchKind
+    from sagemaker_engine.searches.tables import Job, Row, SearchRow, SearchTables
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PAGE = 10
+T = TypeVar("T")
+_ORDERS: dict[str, Callable[[SearchRow], Any]] = {
+    "Name": lambda row: row.name.lower(),
+    "Status": lambda row: row.status,
+    "CreationTime": lambda row: row.created_at,
+}
+
+
+def make_ports(
+    context: ApiContext, tables: SearchTables[Row, Job], kind: SearchKind
+) -> SearchPorts[Row, Job]:
+    """Return the ports of one kind of search: its jobs are created and stopped as any client's jobs."""
+    handlers = {
+        ResourceKind.TRAINING: TrainingJobs(context).create,
+        ResourceKind.PROCESSING: ProcessingJobs(context).create,
+    }
+
+    def create(job_kind: ResourceKind, request: dict[str, Any], region: str, arn: str) -> None:
+        call = Call(
+            operation=f"Create{job_kind.value.title()}Job",
+            request={**request, kind.link: arn},
+            region=region,
+            forward=_nobody,
+        )
+        handlers[job_kind](call)
+
+    def stop(job_kind: ResourceKind, name: str) -> None:
+        try:
+            stop_job(context, job_kind, name, noun=f"{job_kind.value} job")
+        except (UnknownJobError, ValidationError) as error:  # It ended meanwhile.
+            log.info("%s job %s was not stopped: %s", job_kind.value, name, error)
+
+    def tags_of(arn: str) -> dict[str, str]:
+        with context.store.database.read() as db:
+            rows = db.execute("SELECT key, value FROM tags WHERE arn = ?", (arn,)).fetchall()
+        return {row["key"]: row["value"] for row in rows}
+
+    return SearchPorts(
+        tables=tables,
+        store=context.store,
+        settings=context.settings,
+        clock=context.clock,
+        tags_of=tags_of,
+        create_job=create,
+        stop_job=stop,
+    )
+
+
+def found(tables: SearchTables[Row, Job], name: str, *, noun: str, region: str) -> Row:
+    """Return the search of a name.
+
+    Raises:
+        ResourceNotFoundError: There is none.
+    """
+    try:
+        return tables.get(name)
+    except UnknownSearchError as error:
+        raise ResourceNotFoundError(unknown(name, noun=noun, region=region)) from error
+
+
+def unknown(name: str, *, noun: str, region: str) -> str:
+    """Return the service's message about a search that does not exist."""
+    return (
+        f"Amazon SageMaker can't find {noun} with the name {name} in the region {region}. "
+        "Check the name and the region."
+    )
+
+
+def request_stop(
+    tables: SearchTables[Row, Job], row: Row, kind: SearchKind, *, noun: str, at: float
+) -> None:
+    """Let a search end: it launches no job any more, and its running ones are stopped.
+
+    Raises:
+        ValidationError: It has ended, or is stopping already.
+    """
+
+    def change(state: dict[str, Any]) -> None:
+        if state[row.status_key] != "InProgress":
+            raise ValidationError(
+                f"The request was rejected because the {noun} is in status {state[row.status_key]}."
+            )
+        state.update(kind.stopping)
+
+    tables.change(row.name, change, at=at, stop=True)
+
+
+def select(rows: Sequence[Row], request: Mapping[str, Any], *, order: str) -> list[Row]:
+    """Return the searches that a List request asks for, in its order; `order` is the default direction."""
+    passing = [row for row in rows if _passes(row, request)]
+    is_descending = request.get("SortOrder", order) == "Descending"
+    return sorted(passing, key=_ORDERS[request.get("SortBy", "Name")], reverse=is_descending)
+
+
+def page_of(items: Sequence[T], request: dict[str, Any]) -> tuple[Sequence[T], str | None]:
+    """Return the page that the request asks for, and the next page's token.
+
+    Raises:
+        ValidationError: The token was not made here or belongs to another query.
+    """
+    start = read_token(request) or 0
+    end = start + request.get("MaxResults", DEFAULT_PAGE)
+    return items[start:end], make_token(request, end) if end < len(items) else None
+
+
+def _passes(row: SearchRow, request: Mapping[str, Any]) -> bool:
+    if request.get("StatusEquals", row.status) != row.status:
+        return False
+    if request.get("NameContains", "").lower() not in row.name.lower():
+        return False
+    bounds = (("CreationTime", row.created_at), ("LastModifiedTime", row.modified_at))
+    return all(
+        request.get(f"{noun}After", moment - 1) < moment < request.get(f"{noun}Before", moment + 1)
+        for noun, moment in bounds
+    )
+
+
+def _nobody() -> dict[str, Any]:
+    raise NotOursError

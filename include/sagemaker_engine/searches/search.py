@@ -1,0 +1,201 @@
+"""One search under way: a round looks at its jobs, ends what is to end, launches what is to run next."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+from sagemaker_engine.searches.tables import Job, Row
+from sagemaker_engine.state.jobs import JobRow, UnknownJobError
+from sagemaker_engine.wire.errors import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sagemaker_engine.searches.tables import SearchTables
+    from sagemaker_engine.state.jobs import ResourceKind
+    from sagemaker_engine.state.settings import EngineSettings
+    from sagemaker_engine.state.store import JobStore
+
+log = logging.getLogger(__name__)
+
+ENDING = "Ending"
+"""The member of a search's state that keeps how it is going to end, once that is settled."""
+TRY_AGAIN = frozenset({"ResourceLimitExceeded", "ThrottlingException"})
+
+Request = dict[str, Any]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchKind:
+    """Words and states of one kind of search.
+
+    Attributes:
+        noun: what one is called in the log.
+        link: the member of a job's stored request that holds its search's ARN.
+        stopping: members of the state of a search that is to stop.
+        failed: members of the state of one that was given up.
+        end_key: the member that holds the time of its end.
+    """
+
+    noun: str
+    link: str
+    stopping: Mapping[str, str]
+    failed: Mapping[str, str]
+    end_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPorts(Generic[Row, Job]):
+    """Ports of a search: its rows, the jobs' store, and the ways to create and stop a job.
+
+    `create_job` takes the kind, the Create request, the region and the search's ARN; `tags_of` an ARN.
+    """
+
+    tables: SearchTables[Row, Job]
+    store: JobStore
+    settings: EngineSettings
+    clock: Callable[[], float]
+    tags_of: Callable[[str], Mapping[str, str]]
+    create_job: Callable[[ResourceKind, Request, str, str], None]
+    stop_job: Callable[[ResourceKind, str], None]
+
+
+class Search(ABC, Generic[Row, Job]):
+    """One search under way. All that it must know after a restart is in the tables."""
+
+    kind: ClassVar[SearchKind]
+
+    def __init__(self, ports: SearchPorts[Row, Job], row: Row) -> None:
+        self.ports = ports
+        self.row = row
+
+    def advance(self, row: Row) -> bool:
+        """Do one round with the search as it is stored now; return whether it has ended."""
+        self.row = row
+        looked_at = [self._look_at(job) for job in self.ports.tables.jobs(row.arn)]
+        jobs = [job for job in looked_at if job is not None]
+        active = [job for job in jobs if job.result is None]
+        ending = self._ending(jobs)
+        if ending is None:
+            active = self._go_on(jobs, active)
+        else:
+            for job in active:
+                self._stop(job, "the search ends")
+        return not active and self._finish(jobs, ending)
+
+    @abstractmethod
+    def _request_of(self, job: Job) -> Request:
+        """Return the Create request of a job."""
+
+    @abstractmethod
+    def _result_of(self, job: Job, ended: JobRow) -> Result:
+        """Return what became of a job that has ended."""
+
+    @abstractmethod
+    def _failed_result(self, job: Job, *, arn: str, reason: str) -> Result:
+        """Return the result of a job that could not be created, or is gone."""
+
+    @abstractmethod
+    def _with_result(self, job: Job, result: Result) -> Job:
+        """Return the job with its result."""
+
+    @abstractmethod
+    def _stop_columns(self, reason: str) -> dict[str, Any]:
+        """Return the columns that note a job's stop by the search."""
+
+    @abstractmethod
+    def _reason_to_end(self, jobs: list[Job]) -> dict[str, Any] | None:
+        """Return how the search is to end, None if it goes on."""
+
+    @abstractmethod
+    def _go_on(self, jobs: list[Job], active: list[Job]) -> list[Job]:
+        """Launch what is to run next; return the jobs that are active then."""
+
+    @abstractmethod
+    def _finish(self, jobs: list[Job], ending: dict[str, Any] | None) -> bool:
+        """End the search, of whose jobs none is active, if it is to end; return whether it has ended."""
+
+    def _look_at(self, job: Job) -> Job | None:
+        """Return the job as it is now: launched if it was not, with its result if it has ended.
+
+        One that was never launched is forgotten, and None returned, when the search is ending.
+        """
+        if job.result is not None:
+            return job
+        found = self._job(job)
+        if found is None and job.launched_at is None:
+            if self.row.stop_requested_at is None and ENDING not in self.row.state:
+                return self._launch(job)
+            self.ports.tables.forget(self.row.arn, job.number)
+            return None
+        if found is None:
+            return self._fail(job, f"ClientError: The {job.job_kind.value} job was deleted.")
+        if found.is_terminal:
+            return self._end(job, self._result_of(job, found))
+        if job.is_stopped and found.status == "InProgress":
+            self.ports.stop_job(job.job_kind, job.job_name)
+        return job
+
+    def _job(self, job: Job) -> JobRow | None:
+        """Return the engine's row of a job, None when there is none or it is somebody else's."""
+        try:
+            found = self.ports.store.get(job.job_kind, job.job_name)
+        except UnknownJobError:
+            return None
+        return found if found.request.get(self.kind.link) == self.row.arn else None
+
+    def _launch(self, job: Job) -> Job:
+        region = self.row.arn.split(":")[3]
+        request = self._request_of(job)
+        try:
+            self.ports.create_job(job.job_kind, request, region, self.row.arn)
+        except ServiceError as error:
+            if error.code in TRY_AGAIN:
+                log.warning("%s waits: %s", job.job_name, error.message)
+                return job
+            log.warning("%s failed to start: %s", job.job_name, error.message)
+            return self._fail(job, f"ClientError: {error.message}")
+        self.ports.tables.note(self.row.arn, job.number, launched_at=self.ports.clock())
+        log.info("%s: %s", job.job_name, job)
+        return job
+
+    def _fail(self, job: Job, reason: str) -> Job:
+        arn = f"{self.row.arn.rpartition(':')[0]}:{job.job_kind.value}-job/{job.job_name}"
+        return self._end(job, self._failed_result(job, arn=arn, reason=reason))
+
+    def _end(self, job: Job, result: Result) -> Job:
+        self.ports.tables.note(self.row.arn, job.number, result=result)
+        log.info("%s has ended: %s", job.job_name, result)
+        return self._with_result(job, result)
+
+    def _stop(self, job: Job, reason: str) -> None:
+        if job.is_stopped:
+            return
+        self.ports.tables.note(self.row.arn, job.number, **self._stop_columns(reason))
+        log.info("%s is stopped: %s", job.job_name, reason)
+        self.ports.stop_job(job.job_kind, job.job_name)
+
+    def _ending(self, jobs: list[Job]) -> dict[str, Any] | None:
+        """Return how the search is to end; what was once settled stays."""
+        settled: dict[str, Any] | None = self.row.state.get(ENDING)
+        if settled is not None:
+            return settled
+        found = self._reason_to_end(jobs)
+        if found is not None:
+            log.info("%s %s ends: %s", self.kind.noun, self.row.name, found)
+            self._change(lambda state: state.update({ENDING: found}))
+        return found
+
+    def _close(self, outcome: Mapping[str, Any]) -> None:
+        """Store the end."""
+        ended = {**outcome, self.kind.end_key: self.ports.clock()}
+        self._change(lambda state: state.update(ended))
+        log.info("%s %s: %s", self.kind.noun, self.row.name, outcome)
+
+    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+        self.ports.tables.change(self.row.name, change, at=self.ports.clock())
+        self.row = self.ports.tables.get(self.row.name)

@@ -1,0 +1,257 @@
+"""Searches and their jobs as rows."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+from sagemaker_engine.api.registry.tables import put_tags
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Mapping
+
+    from sagemaker_engine.state.database import Database
+    from sagemaker_engine.state.jobs import ResourceKind
+
+RUNNING = ("InProgress", "Stopping")
+_AS_JSON = frozenset({"request", "state", "inherited", "point", "recipe", "result"})
+
+
+class SearchNameTakenError(Exception):
+    """A search of this kind and name exists."""
+
+
+class UnknownSearchError(Exception):
+    """No search of this kind and name exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRow:
+    """One search as stored. Times are epoch seconds; `request` and `state` use wire names."""
+
+    status_key: ClassVar[str]
+
+    name: str
+    arn: str
+    request: dict[str, Any]
+    state: dict[str, Any]
+    seed: int
+    created_at: float
+    modified_at: float
+    stop_requested_at: float | None = None
+
+    @property
+    def status(self) -> str:
+        """Return the status, such as `InProgress`."""
+        return str(self.state[self.status_key])
+
+    @property
+    def is_terminal(self) -> bool:
+        """Return whether the search has ended for good."""
+        return self.status not in RUNNING
+
+
+class SearchJob(Protocol):
+    """One job of a search as stored, a dataclass, from the moment that it was decided on.
+
+    `result` is None until the job ends.
+    """
+
+    @property
+    def number(self) -> int:
+        """Its place among the search's jobs, from 0."""
+
+    @property
+    def job_name(self) -> str:
+        """Of the job."""
+
+    @property
+    def job_kind(self) -> ResourceKind:
+        """Of the job."""
+
+    @property
+    def launched_at(self) -> float | None:
+        """Epoch seconds; None until the job was created."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return whether the search has stopped it."""
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """Outcome of the job; None until it ends."""
+
+
+Row = TypeVar("Row", bound=SearchRow)
+Job = TypeVar("Job", bound=SearchJob)
+
+
+class SearchTables(ABC, Generic[Row, Job]):
+    """Reading and writing of one kind of search; names of searches are not case sensitive.
+
+    Attributes:
+        schema: of both tables.
+        searches, jobs_table: the tables' names.
+        owner: the column of a job that holds its search's ARN.
+    """
+
+    schema: ClassVar[str]
+    searches: ClassVar[str]
+    jobs_table: ClassVar[str]
+    owner: ClassVar[str]
+
+    def __init__(self, database: Database) -> None:
+        """Create the tables if they are missing."""
+        self._database = database
+        database.apply(self.schema)
+
+    @abstractmethod
+    def _read_search(self, columns: dict[str, Any]) -> Row:
+        """Return a search from its columns."""
+
+    @abstractmethod
+    def _read_job(self, columns: dict[str, Any]) -> Job:
+        """Return a job from its columns."""
+
+    def create(self, row: Row, *, tags: Mapping[str, str]) -> None:
+        """Insert a search.
+
+        Raises:
+            SearchNameTakenError: There is one of this name.
+        """
+        with self._database.write() as db:
+            if self._find(db, row.name) is not None:
+                raise SearchNameTakenError(row.name)
+            keys = {"key": row.name.lower(), "status": row.status}
+            _insert(db, self.searches, {**keys, **_columns(row)})
+            put_tags(db, row.arn, dict(tags))
+
+    def get(self, name: str) -> Row:
+        """Return one search.
+
+        Raises:
+            UnknownSearchError: There is none of this name.
+        """
+        with self._database.read() as db:
+            return self._found(db, name)
+
+    def all(self) -> list[Row]:
+        """Return all searches by name."""
+        return self._select("ORDER BY key")
+
+    def running(self) -> list[Row]:
+        """Return the searches that have not ended, the oldest first."""
+        return self._select("WHERE status IN (?, ?) ORDER BY created_at, key", *RUNNING)
+
+    def change(
+        self, name: str, change: Callable[[dict[str, Any]], None], *, at: float, stop: bool = False
+    ) -> None:
+        """Let `change` edit the state in place, in one transaction; `stop` notes the wish to stop.
+
+        Raises:
+            UnknownSearchError: There is none of this name.
+        """
+        with self._database.write() as db:
+            row = self._found(db, name)
+            change(row.state)
+            requested_at = row.stop_requested_at or (at if stop else None)
+            db.execute(
+                f"UPDATE {self.searches} SET state = ?, status = ?, modified_at = ?, "  # noqa: S608
+                "stop_requested_at = ? WHERE key = ?",
+                (
+                    *(json.dumps(row.state), row.status, max(at, row.modified_at)),
+                    *(requested_at, name.lower()),
+                ),
+            )
+
+    def delete(self, name: str) -> None:
+        """Remove a search, its tags and what is known of its jobs; the jobs stay.
+
+        Raises:
+            UnknownSearchError: There is none of this name.
+        """
+        with self._database.write() as db:
+            arn = self._found(db, name).arn
+            db.execute("DELETE FROM tags WHERE arn = ?", (arn,))
+            db.execute(f"DELETE FROM {self.jobs_table} WHERE {self.owner} = ?", (arn,))  # noqa: S608
+            db.execute(f"DELETE FROM {self.searches} WHERE key = ?", (name.lower(),))  # noqa: S608
+
+    def jobs(self, arn: str) -> list[Job]:
+        """Return the jobs of a search by number."""
+        with self._database.read() as db:
+            rows = db.execute(
+                f"SELECT * FROM {self.jobs_table} WHERE {self.owner} = ? ORDER BY number",  # noqa: S608
+                (arn,),
+            ).fetchall()
+        return [self._read_job(_values(row, without={self.owner})) for row in rows]
+
+    def decide(self, arn: str, job: Job) -> None:
+        """Insert a job that is about to be launched."""
+        with self._database.write() as db:
+            _insert(db, self.jobs_table, {self.owner: arn, **_columns(job)})
+
+    def note(self, arn: str, number: int, **columns: Any) -> None:
+        """Set columns of a job, such as launched_at and result (a JSON value)."""
+        if "result" in columns:
+            columns["result"] = json.dumps(columns["result"])
+        assignments = ", ".join(f"{column} = ?" for column in columns)
+        with self._database.write() as db:
+            db.execute(
+                f"UPDATE {self.jobs_table} SET {assignments} "  # noqa: S608  # Names of this package.
+                f"WHERE {self.owner} = ? AND number = ?",
+                (*columns.values(), arn, number),
+            )
+
+    def forget(self, arn: str, number: int) -> None:
+        """Remove a job that was decided on and never launched."""
+        with self._database.write() as db:
+            db.execute(
+                f"DELETE FROM {self.jobs_table} WHERE {self.owner} = ? AND number = ?",  # noqa: S608
+                (arn, number),
+            )
+
+    def _select(self, condition: str, *values: Any) -> list[Row]:
+        sql = f"SELECT * FROM {self.searches} {condition}"  # noqa: S608  # Names of this package.
+        with self._database.read() as db:
+            return [self._search(row) for row in db.execute(sql, values).fetchall()]
+
+    def _found(self, db: sqlite3.Connection, name: str) -> Row:
+        row = self._find(db, name)
+        if row is None:
+            raise UnknownSearchError(name)
+        return self._search(row)
+
+    def _find(self, db: sqlite3.Connection, name: str) -> sqlite3.Row | None:
+        found: sqlite3.Row | None = db.execute(
+            f"SELECT * FROM {self.searches} WHERE key = ?",  # noqa: S608  # Names of this package.
+            (name.lower(),),
+        ).fetchone()
+        return found
+
+    def _search(self, row: sqlite3.Row) -> Row:
+        return self._read_search(_values(row, without={"key", "status"}))
+
+
+def _columns(record: Any) -> dict[str, Any]:
+    """Return a record's columns, mappings and lists as JSON."""
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    return {
+        name: json.dumps(value) if name in _AS_JSON and value is not None else value
+        for name, value in values.items()
+    }
+
+
+def _values(row: sqlite3.Row, *, without: set[str]) -> dict[str, Any]:
+    return {
+        name: json.loads(row[name]) if name in _AS_JSON and row[name] is not None else row[name]
+        for name in row.keys()  # noqa: SIM118  # A row's own iteration gives its values.
+        if name not in without
+    }
+
+
+def _insert(db: sqlite3.Connection, table: str, columns: Mapping[str, Any]) -> None:
+    names, places = ", ".join(columns), ", ".join("?" * len(columns))
+    db.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", tuple(columns.values()))  # noqa: S608
