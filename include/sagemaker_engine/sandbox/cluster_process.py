@@ -110,6 +110,17 @@ def _reap(names: dict[int, str], control: Control) -> None:
             return
 
 
+def _bind_to_parent(parent: int, line: socket.socket) -> None:
+    """Have this process end with its parent, also with one that died before this process could ask for it.
+
+    In a PID namespace of its own a process cannot see whether its parent outside still lives; the line can.
+    """
+    linux.die_with_parent(parent)
+    line.send(b".")
+    if line.recv(1) != b".":
+        os._exit(SETUP_FAILED)
+
+
 class Box:
     """One instance as the cluster process sees it: a child that is led through its set-up."""
 
@@ -193,14 +204,19 @@ class Box:
         if "pid" in self.plan.features:  # Last, since the first process forked after is process 1.
             linux.unshare(Namespace.PID)
             supervisor = 0
+        here, there = socket.socketpair()
         child = os.fork()
         if child == 0:
-            linux.die_with_parent(supervisor)
+            here.close()
             try:
+                _bind_to_parent(supervisor, there)
                 self._execute(root)
             except BaseException:  # noqa: BLE001  (as above)
                 os.write(2, traceback.format_exc().encode())
                 os._exit(SETUP_FAILED)
+        there.close()
+        here.recv(1)
+        here.send(b".")
         os.close(self.instance.descriptor)
         self.control.send("started", instance=self.instance.name, pid=child)
         self._pass_on_signals(child)

@@ -49,9 +49,10 @@ def test_a_job_that_ends_by_itself_waits_for_its_uplink(bench: JobBench, folder:
 
     row = bench.run("job", f"head -c 600000 /dev/urandom > /opt/ml/{folder}/last", **SPOT)
 
-    uploading = row.state["SecondaryStatusTransitions"][-2]
-    assert uploading["Status"] == "Uploading"
-    assert uploading["EndTime"] - uploading["StartTime"] >= 1.0
+    *_, training, uploading, _ = row.state["SecondaryStatusTransitions"]
+    assert [training["Status"], uploading["Status"]] == ["Training", "Uploading"]
+    # On a busy machine the upload begins before the script has ended.
+    assert uploading["EndTime"] - training["StartTime"] >= 1.0
     assert row.status == "Completed"
 
 
