@@ -66,6 +66,8 @@ def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
             ignore_columns=conf.ignore_columns,
             category_columns=conf.category_columns,
             tokenizer=conf.tokenizer,
+            vocab_size=conf.vocab_size,
+            eos_token_id=conf.eos_token_id,
         ),
         destination=state.paths.root,
         job=_sharding_job(context, state),
