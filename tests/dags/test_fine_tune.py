@@ -18,6 +18,7 @@ from tests.dags.test_own_script import put_faults, put_quotas, states_of
 from tests.dags.test_train_end_to_end import result, stored
 from tests.plugins.conftest import connection_json
 from tests.sagemaker_engine.images.built import need_built
+from tests.training_scripts.inference_client import answers_of
 from trainyard.catalog.instances import catalogue
 
 if TYPE_CHECKING:
@@ -38,24 +39,6 @@ def put_files(engine: RunningEngine, s3: Any, files: Mapping[str, bytes]) -> str
     for name, content in files.items():
         s3.put_object(Bucket=engine.bucket, Key=f"raw/fine-tune/{name}", Body=content)
     return f"s3://{engine.bucket}/raw/fine-tune"
-
-
-ANSWER = """
-import sys
-from transformers import AutoModelForCausalLM, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
-question = "The red cat sees a dog. What colour has the cat?"
-messages = [
-    {"role": "system", "content": "Answer in one sentence."},
-    {"role": "user", "content": question},
-]
-tokens = tokenizer.apply_chat_template(
-    messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-)
-made = model.generate(**tokens, max_new_tokens=20, do_sample=False)
-print(tokenizer.decode(made[0, tokens["input_ids"].shape[1]:], skip_special_tokens=True))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -165,10 +148,11 @@ def test_cost_cap_leaves_a_model_that_is_measured_registered_and_answers(
     model = tmp_path / "model"
     with tarfile.open(fileobj=io.BytesIO(stored(s3, properties["model_artifact"]))) as archive:
         archive.extractall(model, filter="data")
-    answer = subprocess.run(
-        [huggingface, "-c", ANSWER, model], check=True, capture_output=True, text=True
-    )
-    assert answer.stdout.strip()
+    (container,) = package["InferenceSpecification"]["Containers"]
+    assert "/huggingface-pytorch-inference:" in container["Image"]
+    messages = CHAT["messages"][:1]
+    (answer,) = answers_of(model, {"messages": messages, "max_new_tokens": 12}, python=huggingface)
+    assert answer["text"]
 
 
 def nonsense(_: list[dict[str, Any]]) -> list[dict[str, Any]]:
