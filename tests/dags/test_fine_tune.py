@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +13,24 @@ import pytest
 
 from sagemaker_engine.images.image_file import read_image_files
 from sagemaker_engine.images.image_store import ImageStore, default_folder
+from tests.conftest import RunningEngine
 from tests.dags.test_own_script import put_faults, put_quotas, states_of
-from tests.dags.test_train_end_to_end import result
+from tests.dags.test_train_end_to_end import result, stored
+from tests.plugins.conftest import connection_json
 from tests.sagemaker_engine.images.built import need_built
+from tests.training_scripts.inference_client import answers_of
+from trainyard.catalog.instances import catalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.conftest import RunningEngine
+    from collections.abc import Callable, Iterator, Mapping
 
 pytestmark = [pytest.mark.dag_run, pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
 
 MAKER = Path(__file__).parents[1] / "training_scripts" / "make_chat_model.py"
 SPOT_QUOTA = "ml.g5.2xlarge for spot training job usage"
 QUOTA = "ml.g5.2xlarge for training job usage"
+RESERVE_S, EVALUATION_S, TRAINING_S = 120, 300, 240
+"""Seconds under the cap: of each job's stop, of the evaluation, and of the training."""
 CHAT = {"messages": [{"role": "user", "content": "Hi?"}, {"role": "assistant", "content": "Hi."}]}
 
 
@@ -35,20 +41,39 @@ def put_files(engine: RunningEngine, s3: Any, files: Mapping[str, bytes]) -> str
     return f"s3://{engine.bucket}/raw/fine-tune"
 
 
-@pytest.fixture
-def small_model(aws_connection: RunningEngine, s3: Any, tmp_path: Path) -> str:
-    """Return the address of a small chat model with data of each format."""
+@pytest.fixture(scope="module")
+def huggingface() -> Path:
+    """Return the interpreter of the engine's Hugging Face image."""
     image = next(each for each in read_image_files() if each.name == "huggingface")
-    python = need_built(ImageStore(folder=default_folder()), image) / "bin" / "python"
-    subprocess.run([python, MAKER, tmp_path], check=True, capture_output=True)
+    return need_built(ImageStore(folder=default_folder()), image) / "bin" / "python"
+
+
+def put_model(engine: RunningEngine, s3: Any, python: Path, folder: Path) -> str:
+    """Make a small chat model with data of each format, and put it; return its address."""
+    subprocess.run([python, MAKER, folder], check=True, capture_output=True)
     files = {
-        str(path.relative_to(tmp_path)): path.read_bytes()
-        for path in tmp_path.rglob("*")
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
         if path.is_file()
     }
-    put_quotas(aws_connection, SPOT_QUOTA, QUOTA)
-    put_faults(aws_connection)
-    return put_files(aws_connection, s3, files)
+    put_quotas(engine, SPOT_QUOTA, QUOTA)
+    put_faults(engine)
+    return put_files(engine, s3, files)
+
+
+@pytest.fixture
+def small_model(aws_connection: RunningEngine, s3: Any, tmp_path: Path, huggingface: Path) -> str:
+    """Return the address of a small chat model with data of each format, on the shared engine."""
+    return put_model(aws_connection, s3, huggingface, tmp_path)
+
+
+@pytest.fixture
+def full_grace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningEngine]:
+    """An engine whose stops take AWS's two minutes, which a merged model may need on a busy machine."""
+    running = RunningEngine(root=tmp_path / "engine", time_scale=1.0).start()
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(running))
+    yield running
+    running.stop()
 
 
 def conf_of(place: str, data: str, **params: Any) -> dict[str, Any]:
@@ -93,6 +118,41 @@ def test_lora_is_interrupted_beats_its_base_and_is_registered(
     starts = [each["step"] for each in report["history"] if each["event"] == "start"]
     assert len(starts) == 2
     assert starts[1] >= 10
+
+
+@pytest.mark.slow
+def test_cost_cap_leaves_a_model_that_is_measured_registered_and_answers(
+    database: Any, full_grace: RunningEngine, tmp_path: Path, huggingface: Path
+) -> None:
+    s3, sagemaker = full_grace.client("s3"), full_grace.client("sagemaker")
+    place = put_model(full_grace, s3, huggingface, tmp_path / "made")
+    usd_per_s = (catalogue().types["ml.g5.2xlarge"].price_usd_per_hour or 0) / 3600
+    cap_usd = usd_per_s * (TRAINING_S + EVALUATION_S + 2 * RESERVE_S)
+    limits = {"stop_reserve_s": RESERVE_S, "evaluation_max_run_s": EVALUATION_S}
+
+    dag_run = database("fine_tune").test(
+        run_conf=conf_of(place, "chat", max_steps=100_000, max_cost_usd=cap_usd, **limits)
+    )
+
+    assert str(dag_run.state) == "success"
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    assert record["status"] == "stopped by its cost cap"
+    assert record["ledger"]["total_usd"] <= cap_usd
+    step = record["cap_stop"]["step"]
+    assert 0 < step < 100_000
+    assert result(dag_run, "evaluate")["metrics"]["gain"] > 0
+    package = sagemaker.describe_model_package(ModelPackageName=record["model_package_arn"])
+    properties = package["CustomerMetadataProperties"]
+    assert properties["ended_by"] == "cost cap"
+    assert properties["stopped_at_step"] == str(step)
+    model = tmp_path / "model"
+    with tarfile.open(fileobj=io.BytesIO(stored(s3, properties["model_artifact"]))) as archive:
+        archive.extractall(model, filter="data")
+    (container,) = package["InferenceSpecification"]["Containers"]
+    assert "/huggingface-pytorch-inference:" in container["Image"]
+    messages = CHAT["messages"][:1]
+    (answer,) = answers_of(model, {"messages": messages, "max_new_tokens": 12}, python=huggingface)
+    assert answer["text"]
 
 
 def nonsense(_: list[dict[str, Any]]) -> list[dict[str, Any]]:

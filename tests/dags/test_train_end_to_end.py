@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -132,7 +134,11 @@ def test_run_shards_by_a_job_trains_evaluates_registers_and_reports(
     assert lineage["data_fingerprint"] == record["dataset"]["fingerprint"]
     assert lineage["code_sha256"] == record["code_sha256"]
     assert lineage["training_image"] == IMAGE
-    assert "InferenceSpecification" not in package
+    (container,) = package["InferenceSpecification"]["Containers"]
+    assert container["Image"].endswith("/pytorch-inference:2.6.0-cpu-py312")
+    assert container["ModelDataUrl"] == training["artifact_uri"]
+    with tarfile.open(fileobj=io.BytesIO(stored(s3, training["artifact_uri"]))) as archive:
+        assert {"code/inference.py", "code/trainer/serving.py"} <= set(archive.getnames())
 
 
 SEARCH = {

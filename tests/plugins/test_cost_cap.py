@@ -46,6 +46,19 @@ def test_thousand_runs_keep_their_cap_and_what_it_stopped_left_a_model() -> None
     assert {"completed", "refused", "no money"} <= {each.end for each in outcomes}
 
 
+@pytest.mark.engine
+def test_whole_checkpoints_are_found_by_their_step(engine: Any, s3: Any) -> None:
+    place = "capped/checkpoints/"
+    names = ("step-00000007/manifest.json", "checkpoint-15/files.json", "checkpoint-20/model.bin")
+    for name in names:
+        s3.put_object(Bucket=engine.bucket, Key=place + name, Body=b"{}")
+
+    found = checkpoints_in(s3, f"s3://{engine.bucket}/{place}")
+
+    assert set(found) == {7, 15}
+    assert found[15] == f"s3://{engine.bucket}/{place}checkpoint-15"
+
+
 @pytest.fixture
 def spec(aws_connection: Any, script: Any, task: Any) -> Any:
     """Return a function that makes the spec of a capped job."""

@@ -105,11 +105,16 @@ def test_model_with_a_serving_image_says_how_it_is_served(
     aws_connection, artifact, task, sagemaker
 ):
     image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
-    given = version(task.run_id, image_uri=image)
+    types, variables = ("ml.m5.large", "ml.c5.xlarge"), {"SAGEMAKER_PROGRAM": "inference.py"}
+    given = version(task.run_id, image_uri=image, instance_types=types, environment=variables)
     told = execute(RegisterModelOperator(task_id="register", version=given), task)
 
     package = sagemaker.describe_model_package(ModelPackageName=told["model_package_arn"])
-    (container,) = package["InferenceSpecification"]["Containers"]
+    served = package["InferenceSpecification"]
+    (container,) = served["Containers"]
+    assert container["Environment"] == variables
+    assert served["SupportedRealtimeInferenceInstanceTypes"] == list(types)
+    assert served["SupportedTransformInstanceTypes"] == list(types)
     assert (container["Image"], container["ModelDataUrl"]) == (image, given.model_artifact)
     assert "SourceUri" not in package
 

@@ -346,7 +346,13 @@ def test_the_model_version_says_how_many_samples_were_measured_at_most() -> None
     run = context(evaluation_max_samples=500)
     pull = run["ti"].xcom_pull
     more = {
-        "train": {**pull("train"), "job_name": "t", "attempt": 1, "final_metrics": {}},
+        "train": {
+            **pull("train"),
+            "job_name": "t",
+            "attempt": 1,
+            "final_metrics": {},
+            "instance_type": "ml.m5.large",
+        },
         "shard": {**pull("shard"), "fingerprint": "f"},
         "evaluate": {"job_name": "e"},
     }
@@ -354,4 +360,7 @@ def test_the_model_version_says_how_many_samples_were_measured_at_most() -> None
         dag_id="d", run_id="r", xcom_pull=lambda task_ids: more.get(task_ids) or pull(task_ids)
     )
 
-    assert register_task_version(run, None).lineage["evaluation_max_samples"] == 500
+    version = register_task_version(run, None)
+    assert version.lineage["evaluation_max_samples"] == 500
+    assert "/pytorch-inference:" in (version.image_uri or "")
+    assert "ml.m5.large" in version.instance_types

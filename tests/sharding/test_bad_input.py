@@ -125,7 +125,7 @@ def test_row_without_target_is_a_bad_row(tmp_path: Path, store: Store) -> None:
         (b"a,b\n", "t.csv", "the source has no rows"),
         (b"a,a\n1,2\n", "t.csv", "names a column twice"),
         (b"\n\n", "t.jsonl", "none of the first lines is a JSON object"),
-        (b"whatever", "t.bin", "the format of the source cannot be told"),
+        (b"whatever", "t.dat", "the format of the source cannot be told"),
         (b"not parquet", "t.parquet", "a source file cannot be read"),
         (b"not gzip", "t.csv.gz", "a source file cannot be read"),
         (gzip.compress(b"text\n" * 10_000)[:-20], "t.txt.gz", "a source file cannot be read"),

@@ -58,6 +58,9 @@ def test_text_from_a_form_is_read() -> None:
         ({"model_package_group": "-x"}, "model_package_group: is malformed"),
         ({"source": "  "}, "source: is empty"),
         ({"tokenizer": "gpt2"}, "tokenizer: is no tokenizer"),
+        ({"data_format": "tokens"}, "vocab_size: is required by the format tokens"),
+        ({"vocab_size": 9, "tokenizer": "own.json"}, "vocab_size: goes without a tokenizer"),
+        ({"vocab_size": 9, "eos_token_id": 9}, "eos_token_id: is no id of the vocabulary"),
         ({"validation_fraction": 0}, "validation_fraction: is no share of the rows"),
         (
             {"validation_fraction": 0.6, "test_fraction": 0.4},

@@ -245,6 +245,35 @@ def token_data(tmp_path_factory: pytest.TempPathFactory, shards: ModuleType) -> 
     return shards.write_token_dataset(tmp_path_factory.mktemp("tokens"), splits, num_shards=3)
 
 
+@pytest.fixture(scope="session")
+def table_data(tmp_path_factory: pytest.TempPathFactory, shards: ModuleType) -> Path:
+    """Rows whose target follows from a number and a category."""
+    draw = random.Random(1)  # noqa: S311 data, not secrets
+    root = tmp_path_factory.mktemp("table")
+    splits = {}
+    for split, num_rows in (("train", 600), ("validation", 100), ("test", 100)):
+        numbers = [draw.gauss(0, 1) for _ in range(num_rows)]
+        codes = [draw.randrange(2) for _ in range(num_rows)]
+        columns = {
+            "x": ("float32", numbers),
+            "c": ("int32", codes),
+            "y": ("int32", [int((x > 0) != bool(c)) for x, c in zip(numbers, codes, strict=True)]),
+            "z": ("float32", [2 * x - c for x, c in zip(numbers, codes, strict=True)]),
+        }
+        entry = shards.write_shard(root / split / "shard-00000.bin", columns)
+        splits[split] = {
+            "num_rows": num_rows,
+            "shards": [entry | {"rows": num_rows, "first_row": 0}],
+        }
+    schema = [
+        {"name": "x", "dtype": "float32", "role": "feature", "mean": 0.0, "std": 1.0},
+        {"name": "c", "dtype": "int32", "role": "feature", "categories": ["no", "yes"]},
+        {"name": "y", "dtype": "int32", "role": "target", "categories": ["left", "right"]},
+        {"name": "z", "dtype": "float32", "role": "id", "mean": -0.5, "std": 2.1},
+    ]
+    return shards.write_index(root, {"kind": "columns", "schema": schema}, splits)
+
+
 @pytest.fixture
 def make_job(
     rank_server: RankServer, tmp_path: Path, token_data: Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import tarfile
 
 import pytest
@@ -124,35 +123,6 @@ def test_model_of_another_vocabulary_is_refused(make_job, evaluation, tmp_path, 
 
     assert evaluation(base_dir) == 1
     assert "the model has vocab_size 257" in (base_dir / "output/failure").read_text()
-
-
-@pytest.fixture(scope="module")
-def table_data(tmp_path_factory, shards):
-    """Rows whose target follows from a number and a category."""
-    draw = random.Random(1)  # noqa: S311 data, not secrets
-    root = tmp_path_factory.mktemp("table")
-    splits = {}
-    for split, num_rows in (("train", 600), ("validation", 100), ("test", 100)):
-        numbers = [draw.gauss(0, 1) for _ in range(num_rows)]
-        codes = [draw.randrange(2) for _ in range(num_rows)]
-        columns = {
-            "x": ("float32", numbers),
-            "c": ("int32", codes),
-            "y": ("int32", [int((x > 0) != bool(c)) for x, c in zip(numbers, codes, strict=True)]),
-            "z": ("float32", [2 * x - c for x, c in zip(numbers, codes, strict=True)]),
-        }
-        entry = shards.write_shard(root / split / "shard-00000.bin", columns)
-        splits[split] = {
-            "num_rows": num_rows,
-            "shards": [entry | {"rows": num_rows, "first_row": 0}],
-        }
-    schema = [
-        {"name": "x", "dtype": "float32", "role": "feature", "mean": 0.0, "std": 1.0},
-        {"name": "c", "dtype": "int32", "role": "feature", "categories": ["no", "yes"]},
-        {"name": "y", "dtype": "int32", "role": "target", "categories": ["left", "right"]},
-        {"name": "z", "dtype": "float32", "role": "id", "mean": -0.5, "std": 2.1},
-    ]
-    return shards.write_index(root, {"kind": "columns", "schema": schema}, splits)
 
 
 TABLE = {

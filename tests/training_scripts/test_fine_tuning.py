@@ -18,6 +18,7 @@ from sagemaker_engine.images.image_file import read_image_files
 from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.limits import EVENT_LIMIT_S
 from tests.sagemaker_engine.images.built import has_index, need_built
+from tests.training_scripts.inference_client import answers_of
 
 pytestmark = pytest.mark.slow
 
@@ -179,6 +180,35 @@ def test_merged_equals_adapter(python: Path, folder: Path) -> None:
     assert found["dtype"] == "torch.float32"
     assert found["learned"] > 0.1
     assert found["difference"] < 1e-5
+
+
+def test_merged_model_answers_by_the_inference_contract(python: Path, folder: Path) -> None:
+    job = Job(python, folder, "served", data="chat", **{**LORA, "max_steps": 60})
+    assert job.run() == 0, job.errors
+    question = "The red cat sees a dog. What colour has the cat?"
+    messages = [
+        {"role": "system", "content": "Answer in one sentence."},
+        {"role": "user", "content": question},
+    ]
+
+    chat, prompt, drawn, both, unknown, most = answers_of(
+        job.place / "model",
+        {"messages": messages, "max_new_tokens": 12},
+        {"prompt": question, "max_new_tokens": 4},
+        {"prompt": question, "max_new_tokens": 4, "temperature": 0.7},
+        {"prompt": question, "messages": messages},
+        {"question": question},
+        {"prompt": question, "max_new_tokens": 0},
+        python=python,
+    )
+
+    assert chat["text"].startswith("The ")
+    assert " is " in chat["text"]
+    assert prompt["text"]
+    assert "text" in drawn
+    assert "either messages or a prompt" in both["error"]
+    assert "no JSON object of messages" in unknown["error"]
+    assert "max_new_tokens is 0" in most["error"]
 
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -30,6 +30,7 @@ from trainer.precision import Precision, settle
 from trainer.profiling import open_traces
 from trainer.rank_memory import peak_memory, state_bytes
 from trainer.run_report import RunReport
+from trainer.serving import write_serving_code
 from trainer.skipped_steps import read_steps
 from trainer.tasks import make_task, open_splits
 from trainer.test_split import EVALUATION_FILE, describe, write_report
@@ -650,7 +651,13 @@ class Training:
             "hyperparameters": self.hp.to_dict(),
         }
         tokenizer = self.index.content.get("tokenizer")
-        write_model(self.paths.model_dir, weights, self.task, facts | {"tokenizer": tokenizer})
+        write_model(
+            self.paths.model_dir,
+            weights,
+            self.task,
+            facts | {"tokenizer": tokenizer, "categories": self.index.categories},
+        )
+        write_serving_code(self.paths.model_dir / "code")
         return facts | measured | {"weights_sha256": weights_sha256(weights)}
 
     def measure_ranks(self) -> dict[str, Any]:

@@ -29,6 +29,8 @@ TABLES = {
     "debugger": ("debugger",),
 }
 """Each framework and the SDK's tables of it."""
+SERVING = {"pytorch-inference": "pytorch", "huggingface-inference": "huggingface"}
+"""Likewise of images that serve models."""
 TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "trainium": "ml.trn1.2xlarge"}
 # SDK v3 leaves this part of the model parallel library's tag out; v2's `get_training_image_uri` has it.
 CUDA_OF_TORCH = {"2.5": "cu124", **dict.fromkeys(("2.1", "2.2", "2.3", "2.4"), "cu121")}
@@ -47,13 +49,14 @@ def read_sdk() -> dict[str, Any]:
     """Return the members of the data file, without its date, as the installed SDK has them."""
     images: dict[str, Any] = {}
     accounts: dict[str, dict[str, str]] = {}
-    for framework, tables in TABLES.items():
-        for table in tables:
-            for version, processor, python, uri, accounts_by_region in _images(table):
-                repository = uri.partition("/")[2].partition(":")[0]
-                accounts[repository] = accounts.get(repository, {}) | accounts_by_region
-                of_version = images.setdefault(framework, {}).setdefault(version, {})
-                of_version.setdefault(processor, {})[python] = uri.partition("/")[2]
+    tables = [(name, table, "training") for name, all_ in TABLES.items() for table in all_]
+    tables += [(name, table, "inference") for name, table in SERVING.items()]
+    for framework, table, scope in tables:
+        for version, processor, python, uri, accounts_by_region in _images(table, scope):
+            repository = uri.partition("/")[2].partition(":")[0]
+            accounts[repository] = accounts.get(repository, {}) | accounts_by_region
+            of_version = images.setdefault(framework, {}).setdefault(version, {})
+            of_version.setdefault(processor, {})[python] = uri.partition("/")[2]
     registries = sorted({json.dumps(each, sort_keys=True) for each in accounts.values()})
     indexes = {
         name: registries.index(json.dumps(each, sort_keys=True)) for name, each in accounts.items()
@@ -81,19 +84,19 @@ def as_text(table: Mapping[str, Any]) -> str:
     return f'{{\n{rest}"registries": [\n{registries}\n],\n"images": {{\n{frameworks}\n}}\n}}\n'
 
 
-def _scope(table: str) -> dict[str, Any]:
+def _scope(table: str, scope: str = "training") -> dict[str, Any]:
     from sagemaker.core import image_uris  # type: ignore[import-untyped]  # ships no types
 
     config = image_uris.config_for_framework(table)
-    return dict(config.get("training", config))
+    return dict(config.get(scope, config))
 
 
-def _images(table: str) -> Iterator[tuple[str, str, str, str, dict[str, str]]]:
-    """Yield version, processor, Python, URI and registries of each image of a table that is for training.
+def _images(table: str, name: str) -> Iterator[tuple[str, str, str, str, dict[str, str]]]:
+    """Yield version, processor, Python, URI and registries of each image of a table that is for `name`.
 
     A shortened version such as `2.8` has its own entry: the SDK's tag for it is not always that of the full one.
     """
-    scope = _scope(table)
+    scope = _scope(table, name)
     aliases = scope.get("version_aliases", {})
     # The model parallel library's own versions are no torch versions: those are its aliases.
     own = () if table == _MODEL_PARALLEL else scope["versions"]
@@ -103,7 +106,7 @@ def _images(table: str) -> Iterator[tuple[str, str, str, str, dict[str, str]]]:
         for base, each in entries:
             for python in each.get("py_versions") or ("",):
                 for processor, instance_type in TYPES.items():
-                    uri = _retrieved(table, version, base, python, processor, instance_type)
+                    uri = _retrieved(table, name, version, base, python, processor, instance_type)
                     if uri:
                         yield version, processor, python, uri, _registries(each, processor)
 
@@ -129,13 +132,21 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _retrieved(
-    table: str, version: str, base: str, python: str, processor: str, instance_type: str
+    table: str,
+    scope: str,
+    version: str,
+    base: str,
+    python: str,
+    processor: str,
+    instance_type: str,
 ) -> str | None:
     from sagemaker.core import image_uris
 
     is_smp = table == _MODEL_PARALLEL
     cuda = CUDA_OF_TORCH.get(".".join(version.split(".")[:2]))
-    if (is_smp and not cuda) or (processor == "trainium" and table != "pytorch"):
+    if (is_smp and not cuda) or (
+        processor == "trainium" and (table, scope) != ("pytorch", "training")
+    ):
         return None
     try:
         uri: str = image_uris.retrieve(
@@ -144,7 +155,7 @@ def _retrieved(
             version=version,
             py_version=python or None,
             instance_type=instance_type,
-            image_scope="training",
+            image_scope=scope,
             base_framework_version=base if table == "huggingface" else None,
             container_version=cuda if is_smp else None,
         )

@@ -184,7 +184,8 @@ def _request(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...
 
 
 def _vocabulary(conf: RunConf) -> int:
-    return _BYTE_VOCABULARY if conf.tokenizer == "bytes" else _ASSUMED_VOCABULARY
+    usual = _BYTE_VOCABULARY if conf.tokenizer == "bytes" else _ASSUMED_VOCABULARY
+    return conf.vocab_size or usual
 
 
 def _is_copies(candidate: PlanCandidate) -> bool:

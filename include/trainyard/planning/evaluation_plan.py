@@ -349,7 +349,8 @@ def _shape(conf: RunConf) -> ModelShape | None:
         num_layers=conf.num_layers,
         hidden_size=conf.hidden_size,
         num_heads=conf.num_heads,
-        vocab_size=BYTE_VOCABULARY if conf.tokenizer == "bytes" else LARGE_VOCABULARY,
+        vocab_size=conf.vocab_size
+        or (BYTE_VOCABULARY if conf.tokenizer == "bytes" else LARGE_VOCABULARY),
         sequence_length=conf.sequence_length,
         family=TRAINYARD,
     )

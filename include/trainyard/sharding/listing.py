@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from trainyard.errors import DataError, SpecError, near_matches
 from trainyard.sharding.objects import S3_SCHEME
 from trainyard.sharding.settings import PYTHON_STDLIB, DataFormat, Source
-from trainyard.sharding.source_files import COMPRESSIONS, FileStamp, SourceFile, suffix_of
+from trainyard.sharding.source_files import (
+    COMPRESSIONS,
+    INDEX_SUFFIX,
+    FileStamp,
+    SourceFile,
+    suffix_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +29,8 @@ SUFFIXES = {
     DataFormat.JSONL: frozenset({".jsonl", ".ndjson"}),
     DataFormat.CSV: frozenset({".csv", ".tsv"}),
     DataFormat.PARQUET: frozenset({".parquet", ".pq"}),
+    DataFormat.ARROW: frozenset({".arrow", ".feather"}),
+    DataFormat.TOKENS: frozenset({".bin", ".npy", INDEX_SUFFIX}),
     DataFormat.TEXT: frozenset(
         [
             ".txt",
@@ -59,6 +67,9 @@ SUFFIXES = {
         ]
     ),
 }
+_SEVERAL_SPLITS = "dataset_dict.json"
+_CACHED = re.compile(r"cache-[0-9a-f]+\.arrow")
+"""Results that `datasets` keeps beside a data set on disk."""
 _WILDCARD = re.compile(r"[*?[]")
 _STDLIB_LEFT_OUT = frozenset(
     {
@@ -195,6 +206,8 @@ def _is_data(name: str, pattern: str = "") -> bool:
         return True
     *folders, file = name.split("/")
     hidden = [part for part in folders if part.startswith(("_", ".")) and "=" not in part]
+    if _CACHED.fullmatch(file):
+        return False
     is_module = file.startswith("_") and suffix_of(file) in SUFFIXES[DataFormat.TEXT]
     return not hidden and (is_module or not file.startswith(("_", ".")))
 
@@ -211,6 +224,8 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
     }
     if not by_format:
         raise _unknown_format(source, found)
+    if DataFormat.ARROW in by_format:
+        _check_one_split(source, found)
     if len(by_format) > 1:
         raise DataError(
             "the source mixes formats",
@@ -225,11 +240,32 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
 def _capped(files: list[SourceFile], max_source_bytes: int) -> Iterator[SourceFile]:
     left = max_source_bytes or None
     for file in files:
-        if left is None:
+        if left is None or suffix_of(file.name) == INDEX_SUFFIX:
             yield file
         elif left > 0:
             yield replace(file, max_bytes=left) if file.size > left or file.compression else file
             left -= file.size
+
+
+def _check_one_split(source: Source, found: list[SourceFile]) -> None:
+    """Refuse a folder of several data sets of Hugging Face: reading all would mix their splits.
+
+    Raises:
+        DataError: that is so.
+    """
+    marks = [file for file in found if PurePosixPath(file.name).name == _SEVERAL_SPLITS]
+    if marks:
+        folder = source.uri.rstrip("/")
+        splits = sorted(
+            {file.name.partition("/")[0] for file in found if suffix_of(file.name) == ".arrow"}
+        )
+        raise DataError(
+            "the source holds several splits of a Hugging Face data set",
+            job_name="sharding",
+            where=marks[0].name,
+            got=", ".join(splits),
+            next_step=f"name the folder of one, such as {folder}/{splits[0]}; Trainyard splits by hash of the row",
+        )
 
 
 def _missing(source: Source) -> DataError:
@@ -254,5 +290,5 @@ def _unknown_format(source: Source, found: list[SourceFile]) -> DataError:
         where=source.uri,
         got=", ".join(seen[:10]),
         allowed=", ".join(sorted(suffix for group in SUFFIXES.values() for suffix in group)),
-        next_step="name the format with data_format: text, jsonl, csv or parquet",
+        next_step=f"name the format with data_format: {', '.join(SUFFIXES)}",
     )

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trainyard.errors import DataError
+from trainyard.sharding.columnar_schema import (
+    check_names,
+    check_types,
+    decodable_rows,
+    is_string,
+    text_columns,
+    wanted_schema,
+)
 from trainyard.sharding.source_files import SourceFile, unreadable
 from trainyard.sharding.table_batch import TableBatch
 
@@ -63,20 +70,13 @@ class ParquetTable:
         for at, file in enumerate(files):
             with self._opened(file) as opened:
                 schema = opened.schema_arrow
-                _check_names(file, [name for name in schema.names if name not in ignored])
+                check_names(file, [name for name in schema.names if name not in ignored])
                 if at == 0:
                     self.names = schema.names
-                    wanted = [only] if only in schema.names else schema.names
-                    self.schema = pa.schema(
-                        [
-                            pa.field(name, _plain(schema.field(name).type))
-                            for name in wanted
-                            if name not in ignored
-                        ]
-                    )
-                    self._checked = [] if only else [*filter(self._is_text, self.schema.names)]
-                    self._strings = [field.name for field in self.schema if _is_string(field.type)]
-                self._check(file, schema)
+                    self.schema = wanted_schema(schema, ignored=ignored, only=only)
+                    self._checked = [] if only else text_columns(self.schema)
+                    self._strings = [field.name for field in self.schema if is_string(field.type)]
+                check_types(file, schema, wanted=self.schema)
                 self.num_rows += self._rows_to_read(file, opened)
                 self.nullable |= _with_missing(opened.metadata, self.schema.names)
 
@@ -103,7 +103,9 @@ class ParquetTable:
                     left -= kept.num_rows
                     done += kept.num_rows
                     share = done / max(1, self.num_rows)
-                    good = self._decodable(file, kept, first)
+                    good = decodable_rows(
+                        file, kept, first, texts=self._checked, bad_rows=self._bad_rows
+                    )
                     yield file, TableBatch(batch=good, done=share, first_line=first)
                     first += kept.num_rows
                     if left == 0:
@@ -120,32 +122,6 @@ class ParquetTable:
                 )
         except (pa.ArrowException, OSError) as error:
             raise unreadable(file, error) from error
-
-    def _is_text(self, name: str) -> bool:
-        kind = self.schema.field(name).type
-        return _is_string(kind) or pa.types.is_string_view(kind)
-
-    def _decodable(self, file: SourceFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """Return the rows whose strings are UTF-8, which Parquet promises and writers break."""
-        faults: dict[int, str] = {}
-        for name in self._checked:
-            column = batch.column(name)
-            values = column.dictionary if pa.types.is_dictionary(column.type) else column
-            try:
-                values.validate(full=True)
-            except pa.ArrowInvalid:
-                texts = column.cast(pa.large_binary()).to_pylist()
-                faults |= {at: name for at, text in enumerate(texts) if text and not _is_utf8(text)}
-        if not faults:
-            return batch
-        for at, name in sorted(faults.items()):
-            self._bad_rows.add(file.name, first + at, f"not UTF-8: column {name!r}", "")
-        good = batch.filter(pa.array([at not in faults for at in range(batch.num_rows)]))
-        for name in set(faults.values()):  # whose dictionary would keep what no row has
-            at, column = good.schema.get_field_index(name), good.column(name)
-            if pa.types.is_dictionary(column.type):
-                good = good.set_column(at, name, column.dictionary_decode())
-        return good
 
     @contextmanager
     def _opened(self, file: SourceFile) -> Iterator[pq.ParquetFile]:
@@ -174,24 +150,6 @@ class ParquetTable:
         if file.max_bytes is None or file.max_bytes >= file.size:
             return num_rows
         return max(1, num_rows * file.max_bytes // file.size)
-
-    def _check(self, file: SourceFile, schema: pa.Schema) -> None:
-        found = [schema.field(name) if name in schema.names else None for name in self.schema.names]
-        types = [None if field is None else _plain(field.type) for field in found]
-        if types != self.schema.types:
-            different = [
-                f"{field.name}: {kind or 'missing'}"
-                for field, kind in zip(self.schema, types, strict=True)
-                if field.type != kind
-            ]
-            raise DataError(
-                "a Parquet file's columns are not those of the first file",
-                job_name="sharding",
-                where=file.name,
-                got=", ".join(different),
-                allowed=", ".join(f"{field.name}: {field.type}" for field in self.schema),
-                next_step="bring the files to one schema, or narrow the source with a glob",
-            )
 
 
 def _groups_by_batch_rows(
@@ -224,35 +182,6 @@ def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
     """Return the bytes of some columns, encoded and not compressed."""
     chunks = (group.column(at) for at in range(group.num_columns))
     return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _check_names(file: SourceFile, names: list[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(
-            "a Parquet file names a column twice",
-            job_name="sharding",
-            where=file.name,
-            got=", ".join(twice),
-            next_step="rename one of them, or name them in ignore_columns",
-        )
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values, whether or not they are read as a dictionary."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _with_missing(metadata: pq.FileMetaData, names: list[str]) -> set[str]:

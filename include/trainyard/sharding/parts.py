@@ -20,7 +20,7 @@ from trainyard.sharding.quarantine import BadRows
 from trainyard.sharding.reading import Reading
 from trainyard.sharding.run import folder_under_way
 from trainyard.sharding.shard_set import Numbering
-from trainyard.sharding.source_files import check_unchanged
+from trainyard.sharding.source_files import INDEX_SUFFIX, check_unchanged
 from trainyard.sharding.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -86,8 +86,14 @@ def files_of_part(files: Iterable[SourceFile], *, part: int, num_parts: int) -> 
     return [
         file
         for file in files
-        if int.from_bytes(hashlib.sha256(file.name.encode()).digest()[:8]) % num_parts == part
+        if int.from_bytes(hashlib.sha256(_home(file.name).encode()).digest()[:8]) % num_parts
+        == part
     ]
+
+
+def _home(name: str) -> str:
+    """Return the name that decides about a file: an index goes with its array."""
+    return name.removesuffix(INDEX_SUFFIX) + ".bin" if name.endswith(INDEX_SUFFIX) else name
 
 
 def write_part(

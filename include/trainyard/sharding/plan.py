@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import ContractError
 from trainyard.sharding.index import INDEX_NAME, ShardIndex, dataset_uri
 from trainyard.sharding.listing import list_files
-from trainyard.sharding.settings import BYTES_TOKENIZER, DataFormat, ShardSettings, Source
+from trainyard.sharding.settings import (
+    BYTES_TOKENIZER,
+    UNTABLED,
+    DataFormat,
+    ShardSettings,
+    Source,
+)
 from trainyard.sharding.shard_count import fit_num_shards
 from trainyard.sharding.source_files import SourceFile, bytes_to_read, fingerprint
 
@@ -147,7 +153,7 @@ def _source_algorithm(files: list[SourceFile], settings: ShardSettings) -> str:
 
 
 def _is_table(data_format: DataFormat, settings: ShardSettings) -> bool:
-    return data_format is not DataFormat.TEXT and settings.text_column is None
+    return data_format not in UNTABLED and settings.text_column is None
 
 
 def _mark(source_mark: str, described: dict[str, Any]) -> str:
@@ -175,4 +181,6 @@ def _described(
         described["tokenizer"] = load_tokenizer(settings.tokenizer, objects).identity
     for name in ("ignore_columns", "category_columns"):
         described[name] = list(described[name])
+    if not settings.vocab_size:  # so that data sets of earlier releases keep their address
+        del described["vocab_size"], described["eos_token_id"]
     return {"layout_version": _LAYOUT_VERSION, "data_format": data_format.value, **described}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from trainyard.errors import Finding, SpecError
-from trainyard.sharding.settings import DataFormat, ShardSettings
+from trainyard.sharding.settings import UNTABLED, DataFormat, ShardSettings
 from trainyard.sharding.source_files import ReadProgress, SourceFile
 from trainyard.sharding.text_rows import TextBatch, text_file_rows
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
     from trainyard.sharding.table_batch import TableBatch
+    from trainyard.sharding.token_rows import TokenBatch, Vocabulary
 
 
 class Table(Protocol):
@@ -63,7 +64,7 @@ class Reading:
     @property
     def is_text(self) -> bool:
         """Return whether the source becomes tokens; otherwise it becomes typed columns."""
-        return self.data_format is DataFormat.TEXT or self.settings.text_column is not None
+        return self.data_format in UNTABLED or self.settings.text_column is not None
 
     def table(self) -> Table:
         """Return the files as a table; reads only as much as it takes to know the columns.
@@ -75,6 +76,17 @@ class Reading:
             from trainyard.sharding.parquet_rows import ParquetTable
 
             return ParquetTable(
+                self.files,
+                self.objects,
+                self.folder,
+                self.bad_rows,
+                ignored=frozenset(self.settings.ignore_columns),
+                only=self.settings.text_column,
+            )
+        if self.data_format is DataFormat.ARROW:
+            from trainyard.sharding.arrow_rows import ArrowTable
+
+            return ArrowTable(
                 self.files,
                 self.objects,
                 self.folder,
@@ -94,22 +106,25 @@ class Reading:
 
         return CsvTable(self.files, self.objects, self.settings, self.bad_rows)
 
-    def text_batches(self) -> Iterator[TextBatch]:
-        """Yield rows of text: pieces of text files, or the text column of a table.
+    def token_rows(self, vocabulary: Vocabulary) -> Iterator[TextBatch | TokenBatch]:
+        """Yield rows that become tokens: pieces of text files, token arrays, or one column of a table.
 
         Raises:
             DataError: a file cannot be read.
             SpecError: the source has no such text column.
         """
-        if self.data_format is not DataFormat.TEXT:
-            from trainyard.sharding.text_columns import text_column_rows
-
-            yield from text_column_rows(
-                self.table(), self.settings.text_column or "", self.bad_rows
-            )
+        if self.data_format not in UNTABLED:
+            yield from self._column_rows(self.settings.text_column or "", vocabulary)
             return
         if self.settings.text_column is not None:
             raise SpecError([_no_columns(self.settings.text_column)], subject="shard settings")
+        if self.data_format is DataFormat.TOKENS:
+            from trainyard.sharding.token_rows import token_array_rows
+
+            yield from token_array_rows(
+                self.files, self.objects, self.bad_rows, vocabulary=vocabulary
+            )
+            return
         progress = ReadProgress(self.files)
         for file in self.files:
             yield from text_file_rows(
@@ -120,11 +135,22 @@ class Reading:
                 progress=progress,
             )
 
+    def _column_rows(self, column: str, vocabulary: Vocabulary) -> Iterator[TextBatch | TokenBatch]:
+        """Yield the rows of a column: lists of token ids, or texts."""
+        from trainyard.sharding.text_columns import text_column_rows
+        from trainyard.sharding.token_columns import holds_token_ids, token_column_rows
+
+        table = self.table()
+        if column in table.schema.names and holds_token_ids(table.schema.field(column).type):
+            yield from token_column_rows(table, column, self.bad_rows, vocabulary=vocabulary)
+        else:
+            yield from text_column_rows(table, column, self.bad_rows)
+
 
 def _no_columns(text_column: str) -> Finding:
     return Finding(
         where="text_column",
-        what="text files have no columns",
+        what="text files and token arrays have no columns",
         got=text_column,
         next_step="leave text_column empty, or name the format with data_format",
     )

@@ -26,6 +26,12 @@ class DataFormat(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
     PARQUET = "parquet"
+    ARROW = "arrow"
+    TOKENS = "tokens"
+
+
+UNTABLED = frozenset({DataFormat.TEXT, DataFormat.TOKENS})
+"""Formats without columns: they become tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +78,15 @@ class ShardSettings:
         instance_count, processes_per_instance, num_workers: who will read; their product must divide the shards.
         validation_fraction, test_fraction: share of the rows, chosen by a hash of each row's content.
         max_bad_row_fraction: share of unreadable rows above which sharding fails.
-        text_column: column of a table whose text is tokenised; None makes a table typed columns.
+        text_column: column of a table whose text is tokenised, or which holds lists of token ids; None makes a table
+            typed columns.
         target_column: column with the role `target`.
         ignore_columns: columns that are left out.
         category_columns: columns of a csv or jsonl file read as categories though they look like numbers.
-        tokenizer: `bytes`, or the path or `s3://` address of a `tokenizers` JSON file.
+        tokenizer: `bytes`, or the path or `s3://` address of a `tokenizers` JSON file. For token ids: the one that
+            made them.
+        vocab_size: number of ids of a source of token ids whose tokenizer is not at hand; 0 for any other source.
+        eos_token_id: the id that ends a document there; None if none does.
         target_shard_bytes: size that `num_shards=0` aims at.
         text_row_bytes: a text file is cut into rows of at least this size, at line ends.
         max_categories: distinct strings a category column may have.
@@ -98,6 +108,8 @@ class ShardSettings:
     ignore_columns: tuple[str, ...] = ()
     category_columns: tuple[str, ...] = ()
     tokenizer: str = BYTES_TOKENIZER
+    vocab_size: int = 0
+    eos_token_id: int | None = None
     target_shard_bytes: int = 32 * 1024**2
     text_row_bytes: int = 8 * 1024
     max_categories: int = 10_000
@@ -116,6 +128,7 @@ class ShardSettings:
 
 _LEAST = {
     "num_shards": 0,
+    "vocab_size": 0,
     "num_workers": 0,
     "instance_count": 1,
     "processes_per_instance": 1,
@@ -132,6 +145,7 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
     for name in ("validation_fraction", "test_fraction", "max_bad_row_fraction"):
         if not 0 <= getattr(settings, name) <= 1:
             yield _out_of_range(name, getattr(settings, name), "0 to 1")
+    yield from _vocabulary_findings(settings)
     held_out = settings.validation_fraction + settings.test_fraction
     if held_out >= 1:
         yield Finding(
@@ -154,6 +168,22 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
             where="target_column",
             what="the target is also in ignore_columns",
             got=settings.target_column,
+        )
+
+
+def _vocabulary_findings(settings: ShardSettings) -> Iterator[Finding]:
+    end = settings.eos_token_id
+    if end is not None and not 0 <= end < settings.vocab_size:
+        allowed = (
+            f"0 to {settings.vocab_size - 1}" if settings.vocab_size else "none without vocab_size"
+        )
+        yield _out_of_range("eos_token_id", end, allowed)
+    if settings.vocab_size and settings.tokenizer != BYTES_TOKENIZER:
+        yield Finding(
+            where="vocab_size",
+            what="goes without a tokenizer, which has its own number of ids",
+            got=f"{settings.vocab_size} with {settings.tokenizer}",
+            next_step="set one of the two",
         )
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+INDEX_SUFFIX = ".idx"
+"""Of a Megatron array's index, which lies beside it."""
 
 
 class FileStamp(NamedTuple):

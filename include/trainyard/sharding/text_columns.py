@@ -39,7 +39,7 @@ def text_column_rows(table: Table, column: str, bad_rows: BadRows) -> Iterator[T
             job_name="sharding",
             where=f"column {column!r}",
             got=str(kind),
-            allowed="strings",
+            allowed="strings; in arrow and parquet also lists of whole numbers, as token ids",
             next_step="name the column of text in text_column",
         )
     name, row_number = "", 0

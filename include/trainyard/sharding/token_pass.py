@@ -1,24 +1,36 @@
-"""Text to token shards."""
+"""Text or token ids to token shards."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trainyard.errors import Finding, SpecError
 from trainyard.sharding.pass_context import Written
 from trainyard.sharding.prefetch import prefetched
 from trainyard.sharding.split_rule import SPLITS, text_hashes
 from trainyard.sharding.split_writer import Finished, NextWeight, TokenSplitWriter
 from trainyard.sharding.statistics import TokenCounts, unigram_loss_nats
-from trainyard.sharding.tokenizer import load_tokenizer, token_dtype
+from trainyard.sharding.token_rows import TokenBatch, chosen_rows
+from trainyard.sharding.tokenizer import (
+    ByteTokenizer,
+    GivenVocabulary,
+    load_vocabulary,
+    token_dtype,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from trainyard.sharding.index import Split
     from trainyard.sharding.pass_context import PassContext
+    from trainyard.sharding.split_rule import SplitRule
+    from trainyard.sharding.text_rows import TextBatch
     from trainyard.sharding.tokenizer import Tokenizer
 
 
@@ -26,21 +38,21 @@ def write_tokens(context: PassContext) -> Written:
     """Return the splits and what the index says about tokens: dtype, tokenizer, baseline.
 
     Raises:
-        SpecError: the tokenizer cannot be read.
+        SpecError: the tokenizer cannot be read, or does not go with the source.
         DataError: the source cannot be read, has too many bad rows or too few rows.
     """
     reading = context.reading
-    tokenizer = load_tokenizer(reading.settings.tokenizer, reading.objects)
-    counts = {split: TokenCounts(tokenizer.vocab_size) for split in SPLITS}
-    splits = _write_splits(context, tokenizer, counts)
+    vocabulary = load_vocabulary(reading.settings, reading.objects)
+    counts = {split: TokenCounts(vocabulary.vocab_size) for split in SPLITS}
+    splits = _write_splits(context, vocabulary, counts)
     loss = unigram_loss_nats(counts["train"], counts["validation"])
     described = {
         "kind": "tokens",
-        "dtype": token_dtype(tokenizer.vocab_size),
+        "dtype": token_dtype(vocabulary.vocab_size),
         "tokenizer": {
-            "name": tokenizer.name,
-            "vocab_size": tokenizer.vocab_size,
-            "eos_token_id": tokenizer.eos_token_id,
+            "name": vocabulary.name,
+            "vocab_size": vocabulary.vocab_size,
+            "eos_token_id": vocabulary.eos_token_id,
         },
         "baseline": None if loss is None else {"unigram_loss_nats": loss},
     }
@@ -49,10 +61,12 @@ def write_tokens(context: PassContext) -> Written:
 
 
 def _write_splits(
-    context: PassContext, tokenizer: Tokenizer, counts: Mapping[str, TokenCounts]
+    context: PassContext,
+    vocabulary: Tokenizer | GivenVocabulary,
+    counts: Mapping[str, TokenCounts],
 ) -> dict[str, Split]:
     """Write every row to its split, adding its tokens to the split's counts."""
-    dtype = token_dtype(tokenizer.vocab_size)
+    dtype = token_dtype(vocabulary.vocab_size)
 
     def open_writer(
         split: str, folder: Path, next_weight: NextWeight, finished: Finished
@@ -63,19 +77,69 @@ def _write_splits(
 
     with (
         context.shard_set(open_writer, unit_bytes=np.dtype(dtype).itemsize) as shards,
-        prefetched(context.reading.text_batches()) as batches,
+        prefetched(context.reading.token_rows(vocabulary)) as batches,
     ):
         for batch in batches:
-            numbers = context.rule.assign(text_hashes(batch.rows))
-            coming = {
-                split: tokenizer.encode(
-                    [batch.rows[at] for at in np.flatnonzero(numbers == number)]
-                )
-                for number, split in enumerate(SPLITS)
-            }
+            if isinstance(batch, TokenBatch):
+                coming = _split_ids(batch, vocabulary, context.rule)
+            else:
+                coming = _split_texts(batch, vocabulary, context.rule)
             shards.observe(batch.done, {split: len(each[0]) for split, each in coming.items()})
             for split, (tokens, ends) in coming.items():
                 counts[split].add(tokens)
                 shards.writer(split).append(tokens, ends)
         context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
         return shards.finish()
+
+
+def _split_texts(
+    batch: TextBatch, tokenizer: Tokenizer | GivenVocabulary, rule: SplitRule
+) -> dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+    """Return the tokens of each split's texts, and the end of each text in them.
+
+    Raises:
+        SpecError: the settings give the vocabulary of token ids.
+    """
+    if isinstance(tokenizer, GivenVocabulary):
+        raise SpecError([_NO_IDS], subject="shard settings")
+    numbers = rule.assign(text_hashes(batch.rows))
+    return {
+        split: tokenizer.encode([batch.rows[at] for at in np.flatnonzero(numbers == number)])
+        for number, split in enumerate(SPLITS)
+    }
+
+
+def _split_ids(
+    batch: TokenBatch, vocabulary: Tokenizer | GivenVocabulary, rule: SplitRule
+) -> dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+    """Return the ids of each split's rows, and the end of each row in them.
+
+    A row's hash is that of its ids as little-endian uint32.
+
+    Raises:
+        SpecError: the settings give no vocabulary of token ids.
+    """
+    if isinstance(vocabulary, ByteTokenizer):
+        raise SpecError([_NO_VOCABULARY], subject="shard settings")
+    content = batch.tokens.astype("<u4", copy=False).tobytes()
+    bounds = [0, *(4 * batch.ends).tolist()]
+    rows = [content[start:end] for start, end in itertools.pairwise(bounds)]
+    numbers = rule.assign(text_hashes(rows))
+    tokens = batch.tokens.astype(token_dtype(vocabulary.vocab_size))
+    return {
+        split: chosen_rows(tokens, batch.ends, numbers == number)
+        for number, split in enumerate(SPLITS)
+    }
+
+
+_NO_VOCABULARY = Finding(
+    where="vocab_size",
+    what="is required by a source of token ids",
+    got="0, and no tokenizer",
+    next_step="set vocab_size, and eos_token_id if one ends each document; or name the tokenizer that made the ids",
+)
+_NO_IDS = Finding(
+    where="vocab_size",
+    what="goes with a source of token ids only; this one holds text",
+    next_step="set it to 0, and name a tokenizer",
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,9 +16,19 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from trainyard.sharding.objects import Objects
+    from trainyard.sharding.settings import ShardSettings
 
 BYTE_EOS = 256
 _EOS_NAMES = ("<|endoftext|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]", "<|end_of_text|>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenVocabulary:
+    """Vocabulary of a source of token ids, by the settings."""
+
+    vocab_size: int
+    eos_token_id: int | None
+    name: str = "token ids"
 
 
 class Tokenizer(Protocol):
@@ -45,6 +56,17 @@ def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
     if tokenizer == BYTES_TOKENIZER:
         return ByteTokenizer()
     return FileTokenizer(tokenizer, _content(tokenizer, objects))
+
+
+def load_vocabulary(settings: ShardSettings, objects: Objects) -> Tokenizer | GivenVocabulary:
+    """Return the vocabulary that the settings give by its size, else their tokenizer.
+
+    Raises:
+        SpecError: the tokenizer's file is missing or is not a tokenizer.
+    """
+    if settings.vocab_size:
+        return GivenVocabulary(vocab_size=settings.vocab_size, eos_token_id=settings.eos_token_id)
+    return load_tokenizer(settings.tokenizer, objects)
 
 
 def token_dtype(vocab_size: int) -> str:

@@ -26,6 +26,8 @@ _SHARED = (
         "ignore_columns",
         "category_columns",
         "tokenizer",
+        "vocab_size",
+        "eos_token_id",
     ),
     *(
         "num_shards",

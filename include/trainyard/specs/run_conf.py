@@ -25,6 +25,9 @@ class RunConf(BaseRunConf):
         source: `python-stdlib`, a local path or an `s3://` URI.
         num_shards: 0 = chosen to fit the ranks. max_source_bytes: 0 = all.
         shard_instance_count: instances of the processing job that shards; 0 = in the worker.
+        text_column: of a table: the text that is tokenised, or lists of token ids.
+        tokenizer: `bytes`, or a tokenizers file. vocab_size, eos_token_id: of a source of token ids whose tokenizer is
+            not at hand: how many ids there are, and the one that ends a document; 0 and None for any other source.
         ignore_columns, category_columns: of a table: left out, and read as categories.
         evaluation_place: `processing` (a job of its own), `training` (the training's last step), or `auto`: the first
             if a type of processing jobs holds the model.
@@ -54,6 +57,8 @@ class RunConf(BaseRunConf):
     ignore_columns: tuple[str, ...] = ()
     category_columns: tuple[str, ...] = ()
     tokenizer: str = "bytes"
+    vocab_size: int = 0
+    eos_token_id: int | None = None
     num_shards: int = 0
     validation_fraction: float = 0.05
     test_fraction: float = 0.05

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf import RunConf
 
 CHOICES = {
-    "data_format": ("auto", "text", "jsonl", "csv", "parquet"),
+    "data_format": ("auto", "text", "jsonl", "csv", "parquet", "arrow", "tokens"),
     "model": ("gpt", "mlp"),
     "strategy": ("ddp", "fsdp"),
     "precision": ("auto", "fp32", "bf16", "fp16"),
@@ -90,6 +90,7 @@ def _data(conf: RunConf) -> Iterator[Finding]:
             got=repr(conf.tokenizer),
             allowed="bytes, or a tokenizers file (*.json), local or on S3",
         )
+    yield from _vocabulary(conf)
     fractions = {n: getattr(conf, n) for n in ("validation_fraction", "test_fraction")}
     wrong = [name for name, value in fractions.items() if not 0 < value < 1]
     yield from (_no_fraction(name, fractions[name]) for name in wrong)
@@ -99,6 +100,30 @@ def _data(conf: RunConf) -> Iterator[Finding]:
             what="and test_fraction leave nothing to train on",
             got=f"{sum(fractions.values()):g} together",
             allowed="less than 1 together",
+        )
+
+
+def _vocabulary(conf: RunConf) -> Iterator[Finding]:
+    """Yield what is wrong with the vocabulary of a source of token ids."""
+    if conf.data_format == "tokens" and conf.tokenizer == "bytes" and not conf.vocab_size:
+        yield Finding(
+            where="vocab_size",
+            what="is required by the format tokens",
+            next_step="set it, or name the tokenizer that made the ids",
+        )
+    if conf.vocab_size and conf.tokenizer != "bytes":
+        yield Finding(
+            where="vocab_size",
+            what="goes without a tokenizer, which has its own number of ids",
+            got=f"{conf.vocab_size} with {conf.tokenizer}",
+            next_step="set one of the two",
+        )
+    if conf.eos_token_id is not None and not 0 <= conf.eos_token_id < conf.vocab_size:
+        yield Finding(
+            where="eos_token_id",
+            what="is no id of the vocabulary",
+            got=str(conf.eos_token_id),
+            allowed="0 to vocab_size - 1",
         )
 
 
@@ -141,12 +166,12 @@ def _model(conf: RunConf) -> Iterator[Finding]:
         )
     if conf.model == "mlp" and not conf.target_column:
         yield Finding(where="target_column", what="is required for the mlp model")
-    if conf.model == "mlp" and conf.data_format == "text":
+    if conf.model == "mlp" and conf.data_format in {"text", "tokens"}:
         yield Finding(
             where="data_format",
             what="has no columns for the mlp model",
-            got="text",
-            allowed="auto, csv, parquet or jsonl",
+            got=conf.data_format,
+            allowed="auto, csv, parquet, arrow or jsonl",
         )
     if conf.model == "gpt" and conf.target_column:
         yield Finding(

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STEP_FOLDER = re.compile(r"(?:^|/)step-(\d+)/")
-WHOLE = "/manifest.json"
-"""What is written last into a checkpoint."""
+STEP_FOLDER = re.compile(r"(?:^|/)(?:step|checkpoint)-(\d+)/")
+"""Of a checkpoint by `trainyard_watch`, or by Hugging Face's Trainer."""
+WHOLE = ("/manifest.json", "/files.json")
+"""What is written last into either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
 
 
 def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
-    """Return the whole checkpoints of the script's making below a prefix: step to folder."""
+    """Return the whole checkpoints below a prefix that `trainyard_watch` wrote or marked: step to folder."""
     from trainyard_airflow.hooks.objects import S3Address
     from trainyard_airflow.hooks.refusals import refusals_typed
 

@@ -30,6 +30,8 @@ class ModelVersion:
         model_artifact: S3 address of model.tar.gz.
         image_uri: the image that serves the model; None registers the model without an InferenceSpecification, as one
             that no image can serve by itself: its address is then in the metadata, and is the package's SourceUri.
+        environment: variables of that image's container.
+        instance_types: types that can serve it, for endpoints and batch transform; empty names none.
         source: what makes this version one and the same when it is registered twice: the training
             job's name.
         metrics_s3_uri: S3 address of the evaluation's JSON; None when there is none.
@@ -41,6 +43,8 @@ class ModelVersion:
     model_artifact: str
     source: str
     image_uri: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    instance_types: tuple[str, ...] = ()
     approval_status: str = "PendingManualApproval"
     metrics_s3_uri: str | None = None
     lineage: Mapping[str, Any] = field(default_factory=dict)
@@ -77,10 +81,17 @@ def _model(version: ModelVersion) -> dict[str, Any]:
     """Return the members that say what serves the model; none if nothing does."""
     if version.image_uri is None:
         return {}
-    container = {"Image": version.image_uri, "ModelDataUrl": version.model_artifact}
+    container: dict[str, Any] = {
+        "Image": version.image_uri,
+        "ModelDataUrl": version.model_artifact,
+        **({"Environment": dict(version.environment)} if version.environment else {}),
+    }
+    types = list(version.instance_types)
+    supported = ("SupportedRealtimeInferenceInstanceTypes", "SupportedTransformInstanceTypes")
     return {
         "InferenceSpecification": {
             "Containers": [container],
+            **(dict.fromkeys(supported, types) if types else {}),
             "SupportedContentTypes": ["application/json"],
             "SupportedResponseMIMETypes": ["application/json"],
         }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from peft import PeftModel
@@ -12,11 +14,11 @@ from sft.errors import FineTuningError
 from sft.options import Options
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 MANIFEST = "fine_tuning.json"
+HANDLERS = "inference.py"
+_SCRIPTS = Path(__file__).parents[1]
 
 
 def save_artifact(
@@ -26,7 +28,7 @@ def save_artifact(
     *,
     folder: Path,
 ) -> None:
-    """Write the model, merged or as an adapter, the tokenizer and the manifest.
+    """Write the model, merged or as an adapter, the tokenizer and the manifest; beside a whole model what serves it.
 
     Merging changes the model: call this last.
     """
@@ -36,6 +38,8 @@ def save_artifact(
         model.save_pretrained(folder, selected_adapters=["default"])
     else:
         model.save_pretrained(folder)
+        (folder / "code").mkdir(exist_ok=True)
+        shutil.copyfile(_SCRIPTS / HANDLERS, folder / "code" / HANDLERS)
     tokenizer.save_pretrained(folder)
     (folder / MANIFEST).write_text(json.dumps(asdict(options), indent=1), encoding="utf-8")
 

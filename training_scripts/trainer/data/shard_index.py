@@ -72,6 +72,12 @@ class ShardIndex:
         return int(self.content["tokenizer"]["vocab_size"])
 
     @property
+    def categories(self) -> dict[str, list[str]]:
+        """Return the values of each category column, in the order of their codes; none for tokens."""
+        schema = self.content.get("schema") or ()
+        return {each["name"]: each["categories"] for each in schema if each.get("categories")}
+
+    @property
     def unigram_loss(self) -> float | None:
         """Return the unigram baseline in nats per token, None if the index has none."""
         value = (self.content.get("baseline") or {}).get("unigram_loss_nats")

@@ -97,11 +97,11 @@ SECTIONS: Sections = {
         "data_format": (
             "Format",
             "`auto` goes by the files' names.",
-            {"type": "string", "enum": ["auto", "text", "jsonl", "csv", "parquet"]},
+            {"type": "string", "enum": list(CHOICES["data_format"])},
         ),
         "text_column": (
             "Text column",
-            "For jsonl, csv and parquet that hold text to tokenise.",
+            "For jsonl, csv, parquet and arrow that hold text to tokenise; lists of token ids in the last two.",
             TEXT_OR_NONE,
         ),
         "target_column": (
@@ -119,6 +119,16 @@ SECTIONS: Sections = {
             "Tokenizer",
             "`bytes`, or a `tokenizers` file: a path or an `s3://` address.",
             _TEXT,
+        ),
+        "vocab_size": (
+            "Vocabulary",
+            "Of a source of token ids without a tokenizer file: how many ids there are. 0: any other source.",
+            COUNT_OR_OFF,
+        ),
+        "eos_token_id": (
+            "End token",
+            "The id that ends a document there. Empty: rows are pieces of 4,096 ids.",
+            {**COUNT_OR_NONE, "minimum": 0},
         ),
         "num_shards": ("Shards", "Of the train split; 0 fits them to the ranks.", COUNT_OR_OFF),
         "validation_fraction": ("Validation share", "Of the rows, by hash of the row.", _FRACTION),

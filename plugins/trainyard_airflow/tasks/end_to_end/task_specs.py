@@ -66,6 +66,8 @@ def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
             ignore_columns=conf.ignore_columns,
             category_columns=conf.category_columns,
             tokenizer=conf.tokenizer,
+            vocab_size=conf.vocab_size,
+            eos_token_id=conf.eos_token_id,
         ),
         destination=state.paths.root,
         job=_sharding_job(context, state),
@@ -194,14 +196,19 @@ def evaluate_task_spec(
 
 
 def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
-    """Return the model version of the run, with its lineage.
+    """Return the model version of the run, with its lineage and the image that serves it."""
+    from trainyard.sagemaker_api.serving import serving_of  # a DAG file imports this module
 
-    No image is named that serves it: model.tar.gz has weights and no code for inference, and AWS has no inference
-    image of this PyTorch.
-    """
     state = RunState.of(context)
     training, dataset = result_of(context, TaskId.TRAIN), result_of(context, TaskId.SHARD)
+    serving = serving_of(
+        "pytorch-inference",
+        region=state.region,
+        trained_on=training["instance_type"],
+        is_whole=state.conf.num_state_shards == 1,
+    )
     return ModelVersion(
+        **(asdict(serving) if serving else {}),
         group=state.conf.model_package_group,
         model_artifact=training["model_artifact"],
         source=training["job_name"],

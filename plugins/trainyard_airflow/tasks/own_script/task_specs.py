@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.watch_plan import WatchPlan
+from trainyard.specs.fine_tune_conf import ENTRY_POINT, SOURCE_DIR
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.register_model import ModelVersion
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, with_judge
@@ -19,7 +20,9 @@ from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from trainyard.sagemaker_api.serving import Serving
     from trainyard.specs.processing_job import ProcessingJobSpec
+    from trainyard.specs.script_conf import ScriptConf
     from trainyard.specs.training_job import TrainingJobSpec
 
 
@@ -77,13 +80,27 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
     """Return the model version of the run, with its lineage."""
     state, training = RunState.of_script(context), result_of(context, TaskId.TRAIN)
     is_measured = state.conf.evaluation_entry_point is not None
+    serving = _serving(state, training)
     return ModelVersion(
+        **(asdict(serving) if serving else {}),
         group=state.conf.model_package_group,
         model_artifact=training["model_artifact"],
         source=training["job_name"],
         approval_status=state.conf.approval_status,
         metrics_s3_uri=f"{state.paths.evaluation}/{EVALUATION_FILE}" if is_measured else None,
         lineage=_lineage(context, state, training),
+    )
+
+
+def _serving(state: RunState[ScriptConf], training: dict[str, Any]) -> Serving | None:
+    """Return what serves the model: of a fine-tuning that left a whole one; other scripts' models are their own."""
+    from trainyard.sagemaker_api.serving import serving_of  # a DAG file imports this module
+
+    is_fine_tuning = (state.conf.source_dir, state.conf.entry_point) == (SOURCE_DIR, ENTRY_POINT)
+    if not is_fine_tuning or state.conf.hyperparameters.get("artifact", "merged") != "merged":
+        return None
+    return serving_of(
+        "huggingface-inference", region=state.region, trained_on=training["instance_type"]
     )
 
 

@@ -1,0 +1,85 @@
+"""Serving of a trained model: AWS's image with the inference toolkit, and instance types that hold the model."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.images import image_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.catalog.instances import InstanceType
+
+log = logging.getLogger(__name__)
+
+CODE: Mapping[str, str] = {
+    "SAGEMAKER_PROGRAM": "inference.py",
+    "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code",
+}
+"""Variables by which the toolkit finds the handlers in a model.tar.gz."""
+CANDIDATES = (
+    *(f"ml.m5.{size}" for size in ("large", "xlarge", "2xlarge", "4xlarge", "12xlarge")),
+    *(f"ml.c5.{size}" for size in ("xlarge", "2xlarge", "4xlarge")),
+    *(f"ml.g4dn.{size}" for size in ("xlarge", "2xlarge")),
+    *(f"ml.g5.{size}" for size in ("xlarge", "2xlarge", "4xlarge", "8xlarge")),
+    *("ml.g6.xlarge", "ml.g6e.xlarge", "ml.g6e.2xlarge"),
+)
+"""Types of endpoints and of batch transform alike, as botocore's model of 2026-11 lists both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Image and instance types that serve a model.
+
+    Attributes:
+        instance_types: types whose memory is at least that of the training's type; empty if none is known to do.
+        environment: variables of the container.
+    """
+
+    image_uri: str
+    instance_types: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+def serving_of(
+    framework: str, *, region: str, trained_on: str, is_whole: bool = True
+) -> Serving | None:
+    """Return what serves a model that carries `code/inference.py`; None, with a warning, if AWS has no image for it.
+
+    Args:
+        framework: `pytorch-inference` or `huggingface-inference`.
+        region: of the registry.
+        trained_on: instance type of the training; one with GPUs asks for an image with CUDA.
+        is_whole: whether one accelerator held the whole model.
+    """
+    try:
+        image = image_uri(framework=framework, region=region, instance_type=trained_on)
+    except SpecError as error:
+        log.warning("The model is registered without a serving image: %s", error)
+        return None
+    types = _holding(trained_on) if is_whole else ()
+    return Serving(image_uri=image, instance_types=types, environment=CODE)
+
+
+def _holding(trained_on: str) -> tuple[str, ...]:
+    """Return the candidates with the processor and at least the memory of a type; none for an unknown type."""
+    known = catalogue().types
+    own = known.get(trained_on)
+    if own is None:
+        return ()
+    candidates = (known[name] for name in CANDIDATES if name in known)
+    return tuple(
+        each.name
+        for each in candidates
+        if bool(each.num_accelerators) == bool(own.num_accelerators)
+        and _memory_gib(each) >= _memory_gib(own)
+    )
+
+
+def _memory_gib(instance: InstanceType) -> float:
+    return instance.accelerator_memory_gib if instance.num_accelerators else instance.memory_gib

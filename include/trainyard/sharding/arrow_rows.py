@@ -1,0 +1,138 @@
+"""Record batches out of Arrow files: IPC streams, as Hugging Face's `save_to_disk` writes them, and IPC files."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from trainyard.sharding.columnar_schema import (
+    check_names,
+    check_types,
+    decodable_rows,
+    text_columns,
+    wanted_schema,
+)
+from trainyard.sharding.source_files import ReadProgress, bytes_to_read, unreadable
+from trainyard.sharding.table_batch import TableBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.source_files import SourceFile
+
+BATCH_BYTES = 8 * 1024**2
+"""Bound of a batch; a single row may be larger."""
+_FILE_MAGIC = b"ARROW1"
+
+
+class ArrowTable:
+    """Arrow files of one schema.
+
+    Args:
+        files: the files, read in this order; a remote one is copied to the folder while it is read.
+        objects: opens remote files.
+        folder: for those copies.
+        bad_rows: takes rows with strings that are not UTF-8.
+        ignored: columns that are not read.
+        only: the one column to read, if there is one; its strings are checked by who reads them.
+
+    Raises:
+        DataError: a file cannot be read, names a column twice, or has other columns than the first.
+    """
+
+    def __init__(
+        self,
+        files: list[SourceFile],
+        objects: Objects,
+        folder: Path,
+        bad_rows: BadRows,
+        *,
+        ignored: frozenset[str] = frozenset(),
+        only: str | None = None,
+    ) -> None:
+        self._files, self._objects, self._folder = files, objects, folder
+        self._bad_rows, self._only = bad_rows, only
+        self.nullable: set[str] = set()
+        with self._opened(files[0]) as (_, reader):
+            self.names = list(reader.schema.names)
+            check_names(files[0], [name for name in self.names if name not in ignored])
+            self.schema = wanted_schema(reader.schema, ignored=ignored, only=only)
+
+    def replan(self, column: str, kind: pa.DataType | None) -> None:  # noqa: ARG002 - types are the files'
+        """Expect missing values in a column."""
+        self.nullable.add(column)
+
+    def expect_fractions(self) -> None:
+        """Change nothing: all parts read the types of the files."""
+
+    def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
+        """Yield the rows.
+
+        Raises:
+            DataError: a file cannot be read, or has other columns than the first.
+        """  # noqa: DOC501 - the named functions return a DataError
+        progress = ReadProgress(self._files)
+        texts = [] if self._only else text_columns(self.schema)
+        for file in self._files:
+            first = 1
+            with self._opened(file) as (source, reader):
+                check_types(file, reader.schema, wanted=self.schema)
+                try:
+                    for part in _parts(reader, self.schema.names):
+                        if first > 1 and source.tell() > bytes_to_read(file):
+                            break
+                        done = progress.at(file, source.tell())
+                        good = decodable_rows(
+                            file, part, first, texts=texts, bad_rows=self._bad_rows
+                        )
+                        yield file, TableBatch(batch=good, done=done, first_line=first)
+                        first += part.num_rows
+                except (pa.ArrowException, OSError) as error:
+                    raise unreadable(file, error) from error
+
+    @contextmanager
+    def _opened(
+        self, file: SourceFile
+    ) -> Iterator[tuple[pa.NativeFile, pa.RecordBatchReader | pa.RecordBatchFileReader]]:
+        """Open a file; yields its bytes and a reader of its batches.
+
+        Raises:
+            DataError: it is no Arrow file.
+        """  # noqa: DOC501 - the named function returns a DataError
+        path = Path(file.uri)
+        if file.is_remote:
+            path = self._folder / "source.arrow"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._objects.open(file.uri, etag=file.etag) as stream, path.open("wb") as copy:
+                shutil.copyfileobj(stream, copy, 1024**2)
+        with pa.OSFile(str(path)) as source:
+            try:
+                is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+                source.seek(0)
+                reader = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)
+            except (pa.ArrowException, OSError) as error:
+                raise unreadable(file, error) from error
+            yield source, reader
+
+
+def _parts(
+    reader: pa.RecordBatchReader | pa.RecordBatchFileReader, names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches with the named columns, in parts of about `BATCH_BYTES`."""
+    if isinstance(reader, pa.RecordBatchReader):
+        batches: Iterator[pa.RecordBatch] = iter(reader)
+    else:
+        batches = (reader.get_batch(at) for at in range(reader.num_record_batches))
+    for whole in batches:
+        batch = whole.select(names)
+        if not batch.num_rows:
+            continue
+        rows = max(1, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)

@@ -1,0 +1,122 @@
+"""Schemas and texts of columnar files (Parquet, Arrow): what their readers check alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from trainyard.errors import DataError
+
+if TYPE_CHECKING:
+    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.source_files import SourceFile
+
+
+def check_names(file: SourceFile, names: list[str]) -> None:
+    """Check that no column's name occurs twice.
+
+    Raises:
+        DataError: one does.
+    """
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            "a file names a column twice",
+            job_name="sharding",
+            where=file.name,
+            got=", ".join(twice),
+            next_step="rename one of them, or name them in ignore_columns",
+        )
+
+
+def check_types(file: SourceFile, schema: pa.Schema, *, wanted: pa.Schema) -> None:
+    """Check that a file has the columns and types of the first one.
+
+    Raises:
+        DataError: it has others.
+    """
+    found = [schema.field(name) if name in schema.names else None for name in wanted.names]
+    types = [None if field is None else plain_type(field.type) for field in found]
+    if types != wanted.types:
+        different = [
+            f"{field.name}: {kind or 'missing'}"
+            for field, kind in zip(wanted, types, strict=True)
+            if field.type != kind
+        ]
+        raise DataError(
+            "a file's columns are not those of the first file",
+            job_name="sharding",
+            where=file.name,
+            got=", ".join(different),
+            allowed=", ".join(f"{field.name}: {field.type}" for field in wanted),
+            next_step="bring the files to one schema, or narrow the source with a glob",
+        )
+
+
+def wanted_schema(schema: pa.Schema, *, ignored: frozenset[str], only: str | None) -> pa.Schema:
+    """Return the columns of a file that are read, dictionaries as the types of their values."""
+    names = [only] if only in schema.names else schema.names
+    return pa.schema(
+        [(name, plain_type(schema.field(name).type)) for name in names if name not in ignored]
+    )
+
+
+def decodable_rows(
+    file: SourceFile, batch: pa.RecordBatch, first: int, *, texts: list[str], bad_rows: BadRows
+) -> pa.RecordBatch:
+    """Return the rows whose strings are UTF-8, which the formats promise and writers break.
+
+    Args:
+        file: their file.
+        batch: the rows.
+        first: the number of the first row in its file.
+        texts: columns of strings.
+        bad_rows: takes the others.
+    """
+    faults: dict[int, str] = {}
+    for name in texts:
+        column = batch.column(name)
+        values = column.dictionary if pa.types.is_dictionary(column.type) else column
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            stored = column.cast(pa.large_binary()).to_pylist()
+            faults |= {at: name for at, text in enumerate(stored) if text and not _is_utf8(text)}
+    if not faults:
+        return batch
+    for at, name in sorted(faults.items()):
+        bad_rows.add(file.name, first + at, f"not UTF-8: column {name!r}", "")
+    good = batch.filter(pa.array([at not in faults for at in range(batch.num_rows)]))
+    for name in set(faults.values()):  # whose dictionary would keep what no row has
+        at, column = good.schema.get_field_index(name), good.column(name)
+        if pa.types.is_dictionary(column.type):
+            good = good.set_column(at, name, column.dictionary_decode())
+    return good
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, whether or not they are stored as a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def is_string(kind: pa.DataType) -> bool:
+    """Return whether a type is a string with offsets."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def text_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns of strings of any kind."""
+    return [
+        field.name
+        for field in schema
+        if is_string(field.type) or pa.types.is_string_view(field.type)
+    ]
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,72 @@
+"""Index of a Megatron data set: type of the ids and end of each document.
+
+Layout as in Megatron-Core's `datasets/indexed_dataset.py` (2026-11): magic, version 1, code of the type, number of
+sequences and of document bounds, then int32 lengths, int64 byte offsets, int64 document bounds; all little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trainyard.errors import DataError
+from trainyard.sharding.line_blocks import READ_ERRORS, opened
+from trainyard.sharding.source_files import unreadable
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.source_files import SourceFile
+
+MAGIC = b"MMIDIDX\x00\x00"
+TYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+_HEADER = struct.Struct("<9sQBQQ")
+
+
+def read_megatron_index(
+    file: SourceFile, objects: Objects, *, num_bytes: int
+) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
+    """Return the type of the ids, and the tokens up to the end of each document.
+
+    Args:
+        file: the index.
+        objects: opens a remote file.
+        num_bytes: size of the array that it describes.
+
+    Raises:
+        DataError: it cannot be read, is no such index, or describes another array.
+    """  # noqa: DOC501 - the named functions return a DataError
+    try:
+        with opened(file, objects) as (stream, _):
+            content = stream.read()
+        magic, version, code, num_sequences, num_bounds = _HEADER.unpack_from(content)
+        if (magic, version) != (MAGIC, 1) or code not in TYPES:
+            raise _wrong(file, f"magic {magic!r}, version {version}, type {code}")
+        dtype = np.dtype(TYPES[code])
+        at = _HEADER.size
+        lengths = np.frombuffer(content, "<i4", num_sequences, at).astype(np.int64)
+        at += 4 * num_sequences
+        offsets = np.frombuffer(content, "<i8", num_sequences, at)
+        bounds = np.frombuffer(content, "<i8", num_bounds, at + 8 * num_sequences)
+    except (struct.error, *READ_ERRORS) as error:
+        raise unreadable(file, error) from error
+    ends = np.cumsum(lengths)
+    is_in_order = np.array_equal(offsets, (ends - lengths) * dtype.itemsize)
+    total = int(ends[-1]) * dtype.itemsize if num_sequences else 0
+    if not is_in_order or total != num_bytes:
+        raise _wrong(file, f"sequences of {total} bytes beside an array of {num_bytes}")
+    return dtype, ends[bounds[1:][np.diff(bounds) > 0] - 1]
+
+
+def _wrong(file: SourceFile, got: str) -> DataError:
+    return DataError(
+        "this is not the Megatron index of the array beside it",
+        job_name="sharding",
+        where=file.name,
+        got=got,
+        allowed="version 1 with whole numbers, sequences one after another as in the .bin",
+        next_step="copy both files of one preprocess_data.py run",
+    )

@@ -1,0 +1,62 @@
+"""Rows of token ids out of one column of a table, such as `input_ids`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from trainyard.sharding.token_rows import TokenBatch, chosen_rows, good_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.reading import Table
+    from trainyard.sharding.token_rows import Vocabulary
+
+
+def holds_token_ids(kind: pa.DataType) -> bool:
+    """Return whether a column holds lists of whole numbers."""
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(is_list and pa.types.is_integer(kind.value_type))
+
+
+def token_column_rows(
+    table: Table, column: str, bad_rows: BadRows, *, vocabulary: Vocabulary
+) -> Iterator[TokenBatch]:
+    """Yield the lists of a column, one row each; a missing or empty one is a bad row.
+
+    A source that cannot be read is a `DataError`.
+    """
+    name, row_number = "", 0
+    for file, batch in table.batches():
+        if file.name != name:
+            name, row_number = file.name, 0
+        lists = batch.batch.column(column)
+        tokens, ends = _flat(lists)
+        is_there = np.diff(ends, prepend=0) > 0
+        for at in np.flatnonzero(~is_there).tolist():
+            bad_rows.add(name, row_number + at + 1, f"no tokens: column {column!r} is empty", "")
+        # Rows keep their numbers: empty ones have no id that could be wrong.
+        tokens, ends = good_rows(
+            tokens,
+            ends,
+            file=name,
+            first_row=row_number + 1,
+            vocabulary=vocabulary,
+            bad_rows=bad_rows,
+        )
+        tokens, ends = chosen_rows(tokens, ends, np.diff(ends, prepend=0) > 0)
+        row_number += len(lists)
+        yield TokenBatch(tokens=tokens, ends=ends, done=batch.done)
+
+
+def _flat(lists: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of all lists, and the end of each list; a missing list is an empty one, a missing id is -1."""
+    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    values = lists.flatten()
+    if values.null_count:
+        values = values.cast(pa.int64()).fill_null(-1)
+    return values.to_numpy(zero_copy_only=False), np.cumsum(lengths.astype(np.int64))

@@ -1,0 +1,261 @@
+"""Rows of token ids out of arrays that were tokenised elsewhere: raw `.bin`, `.npy`, Megatron's `.bin` with `.idx`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from trainyard.errors import DataError
+from trainyard.sharding.line_blocks import READ_ERRORS, opened
+from trainyard.sharding.megatron_index import read_megatron_index
+from trainyard.sharding.npy_header import read_npy_header
+from trainyard.sharding.source_files import INDEX_SUFFIX, ReadProgress, suffix_of, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import BinaryIO
+
+    import numpy.typing as npt
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.source_files import SourceFile
+
+BLOCK_TOKENS = 1 << 20
+"""Tokens that are read at a time."""
+MAX_ROW_TOKENS = 1 << 20
+"""A longer row is cut there, so that memory stays bounded."""
+PIECE_TOKENS = 4096
+"""Row of an array without boundaries, whose end token is not known."""
+_LARGEST_UINT16 = 1 << 16
+_NPY = ".npy"
+
+
+class Vocabulary(Protocol):
+    """Range of the ids, and the id that ends a row; None if it is not known."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Return the number of ids."""
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """Return the id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatch:
+    """Some rows of token ids.
+
+    Attributes:
+        tokens: ids of all rows, uint32.
+        ends: the end of each row in them, exclusive.
+        done: share of the whole source that was read up to their end (0 to 1).
+    """
+
+    tokens: npt.NDArray[np.uint32]
+    ends: npt.NDArray[np.int64]
+    done: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLayout:
+    """Layout of the ids in one file.
+
+    Attributes:
+        dtype: of an id as it is stored.
+        row_tokens: length of each row; None if rows differ.
+        row_ends: tokens up to the end of each row; None if an end token or the length gives it.
+    """
+
+    dtype: np.dtype[Any]
+    row_tokens: int | None = None
+    row_ends: npt.NDArray[np.int64] | None = None
+
+    def ends(
+        self, tokens: npt.NDArray[Any], first: int, eos_token_id: int | None
+    ) -> npt.NDArray[np.int64]:
+        """Return the ends of rows among tokens, exclusive; the first begins a row and is number `first` of the file."""
+        if self.row_ends is not None:
+            low = int(np.searchsorted(self.row_ends, first, side="right"))
+            high = int(np.searchsorted(self.row_ends, first + len(tokens), side="right"))
+            found = self.row_ends[low:high] - first
+        elif self.row_tokens is None and eos_token_id is not None:
+            found = np.flatnonzero(tokens == eos_token_id) + 1
+        else:
+            length = self.row_tokens or PIECE_TOKENS
+            found = np.arange(length - first % length, len(tokens) + 1, length)
+        return _with_cuts(found.astype(np.int64), len(tokens))
+
+
+def token_array_rows(
+    files: list[SourceFile], objects: Objects, bad_rows: BadRows, *, vocabulary: Vocabulary
+) -> Iterator[TokenBatch]:
+    """Yield the rows of token arrays, as they are stored; an id outside the vocabulary makes a row a bad one.
+
+    A row is a document of a Megatron index, a row of an array of two axes, else the tokens up to an end token, or
+    pieces of `PIECE_TOKENS` if none is known. The same documents give the same rows from any of the formats.
+
+    Raises:
+        DataError: a file cannot be read, or is no array of token ids.
+    """  # noqa: DOC501 - the named function returns a DataError
+    progress = ReadProgress(files)
+    indexes = {file.name: file for file in files if suffix_of(file.name) == INDEX_SUFFIX}
+    arrays = [file for file in files if file.name not in indexes]
+    _check_indexes(indexes, arrays)
+    for file in arrays:
+        index = indexes.get(_index_name(file.name))
+        try:
+            for at, tokens, ends, position in _rows(file, index, objects, vocabulary):
+                batch = good_rows(
+                    tokens,
+                    ends,
+                    file=file.name,
+                    first_row=at,
+                    vocabulary=vocabulary,
+                    bad_rows=bad_rows,
+                )
+                yield TokenBatch(tokens=batch[0], ends=batch[1], done=progress.at(file, position))
+        except READ_ERRORS as error:
+            raise unreadable(file, error) from error
+
+
+def good_rows(
+    tokens: npt.NDArray[Any],
+    ends: npt.NDArray[np.int64],
+    *,
+    file: str,
+    first_row: int,
+    vocabulary: Vocabulary,
+    bad_rows: BadRows,
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """Return the rows whose ids all belong to the vocabulary; the others are counted by their number in the file."""
+    size = vocabulary.vocab_size
+    wrong = np.flatnonzero((tokens < 0) | (tokens >= size))
+    if not len(wrong):
+        return tokens.astype(np.uint32, copy=False), ends
+    rows, firsts = np.unique(np.searchsorted(ends, wrong, side="right"), return_index=True)
+    for row, place in zip(rows.tolist(), wrong[firsts].tolist(), strict=True):
+        start = int(ends[row - 1]) if row else 0
+        reason = f"outside the vocabulary: id {tokens[place]} at token {place - start}, allowed 0 to {size - 1}"
+        bad_rows.add(file, first_row + row, reason, "")
+    is_good = np.ones(len(ends), np.bool_)
+    is_good[rows] = False
+    return chosen_rows(tokens.astype(np.uint32), ends, is_good)
+
+
+def chosen_rows(
+    tokens: npt.NDArray[Any], ends: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return the tokens of the chosen rows, and the ends of those."""
+    lengths = np.diff(ends, prepend=0)
+    return tokens[np.repeat(chosen, lengths)], np.cumsum(lengths[chosen])
+
+
+def _rows(
+    file: SourceFile, index: SourceFile | None, objects: Objects, vocabulary: Vocabulary
+) -> Iterator[tuple[int, npt.NDArray[Any], npt.NDArray[np.int64], int]]:
+    """Yield whole rows of a file: the number of the first, their tokens and ends, and the bytes read so far."""
+    row, first = 1, 0
+    with opened(file, objects) as (stream, raw):
+        layout = _layout(file, index, objects, stream, vocabulary)
+        carry = np.empty(0, layout.dtype)
+        for block in _blocks(file, stream, layout.dtype):
+            if not first:
+                _check_width(file, block)
+            tokens = np.concatenate([carry, block])
+            ends = layout.ends(tokens, first, vocabulary.eos_token_id)
+            whole = int(ends[-1]) if len(ends) else 0
+            if whole:
+                yield row, tokens[:whole], ends, raw.tell()
+            carry, first, row = tokens[whole:], first + whole, row + len(ends)
+        is_capped = file.max_bytes is not None and file.max_bytes < file.size
+        if len(carry) and (row == 1 or not is_capped):
+            yield row, carry, np.array([len(carry)], np.int64), file.size
+
+
+def _blocks(file: SourceFile, stream: BinaryIO, dtype: np.dtype[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Yield the ids of a stream.
+
+    Raises:
+        ValueError: the last id is cut off.
+    """
+    left, size = file.max_bytes, BLOCK_TOKENS * dtype.itemsize
+    rest = b""
+    while data := stream.read(size if left is None else min(left, size)):
+        left = None if left is None else left - len(data)
+        data = rest + data
+        count = len(data) // dtype.itemsize
+        rest = data[count * dtype.itemsize :]
+        if count:
+            yield np.frombuffer(data, dtype, count)
+    if rest and left is None:
+        raise ValueError(
+            f"{len(rest)} bytes are left over after the last id of {dtype.itemsize} bytes"
+        )
+
+
+def _layout(
+    file: SourceFile,
+    index: SourceFile | None,
+    objects: Objects,
+    stream: BinaryIO,
+    vocabulary: Vocabulary,
+) -> TokenLayout:
+    """Return the layout of a file, whose header has been read from the stream then."""
+    if index is not None:
+        dtype, row_ends = read_megatron_index(index, objects, num_bytes=file.size)
+        return TokenLayout(dtype=dtype, row_ends=row_ends)
+    if suffix_of(file.name) == _NPY:
+        dtype, row_tokens = read_npy_header(file.name, stream)
+        return TokenLayout(dtype=dtype, row_tokens=row_tokens)
+    is_small = vocabulary.vocab_size <= _LARGEST_UINT16
+    return TokenLayout(dtype=np.dtype("<u2" if is_small else "<u4"))
+
+
+def _with_cuts(ends: npt.NDArray[np.int64], num_tokens: int) -> npt.NDArray[np.int64]:
+    """Return the ends, and cuts in rows that are longer than `MAX_ROW_TOKENS`."""
+    starts = np.concatenate([[0], ends])
+    stops = np.concatenate([ends, [num_tokens + 1]])
+    long = np.flatnonzero(stops - starts > MAX_ROW_TOKENS)
+    cuts = [np.arange(starts[at] + MAX_ROW_TOKENS, stops[at], MAX_ROW_TOKENS) for at in long]
+    return np.sort(np.concatenate([ends, *cuts])) if cuts else ends
+
+
+def _check_width(file: SourceFile, block: npt.NDArray[Any]) -> None:
+    """Refuse a raw file of uint32 that would be read as uint16: every second id is 0 then.
+
+    Raises:
+        DataError: that is so.
+    """
+    is_raw = suffix_of(file.name) != _NPY and block.dtype == np.dtype("<u2")
+    if is_raw and len(block) > 1 and not block[1::2].any() and block[::2].any():
+        raise DataError(
+            "a token array holds wider ids than its vocabulary needs",
+            job_name="sharding",
+            where=file.name,
+            got="every second id is 0, as in uint32 read as uint16",
+            allowed="uint16 for up to 65,536 ids, uint32 for more",
+            next_step="write it as uint16, or as .npy, which carries its type",
+        )
+
+
+def _check_indexes(indexes: Mapping[str, SourceFile], arrays: list[SourceFile]) -> None:
+    wanted = {_index_name(file.name) for file in arrays}
+    if alone := sorted(indexes.keys() - wanted):
+        raise DataError(
+            "a Megatron index has no array beside it",
+            job_name="sharding",
+            where=alone[0],
+            allowed=f"{PurePosixPath(alone[0]).with_suffix('.bin')} in the same folder",
+            next_step="name both files with the source, such as a folder or the glob name.*",
+        )
+
+
+def _index_name(name: str) -> str:
+    """Return the name of the index that a Megatron array has: `text.idx` of `text.bin`."""
+    path = PurePosixPath(name)
+    return str(path.with_suffix(INDEX_SUFFIX)) if path.suffix == ".bin" else ""

@@ -1,0 +1,339 @@
+"""Data that is tokenised already, and Arrow data sets, come through with every id in its row."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trainyard.sharding.token_rows as token_rows
+from trainyard.errors import DataError, SpecError
+from trainyard.sharding import ShardSettings, Source, plan_dataset
+from trainyard.sharding.merge import merge_parts
+from trainyard.sharding.parts import files_of_part, write_part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.sharding.conftest import Store
+    from trainyard.sharding import ShardingResult
+
+VOCABULARY, END = 1000, 999
+IDS = {"vocab_size": VOCABULARY, "eos_token_id": END}
+Documents = list[list[int]]
+
+
+@pytest.fixture
+def documents() -> Documents:
+    """300 documents of 0 to 80 ids, each with its end token."""
+    chosen = np.random.default_rng(0)
+    return [[*chosen.integers(0, END, chosen.integers(0, 80)).tolist(), END] for _ in range(300)]
+
+
+def flat(documents: Documents) -> list[int]:
+    """Return the ids of all documents, one after another."""
+    return [*itertools.chain.from_iterable(documents)]
+
+
+def as_raw(folder: Path, documents: Documents) -> None:
+    """Write one stream of uint16, as nanoGPT's prepare.py does."""
+    np.array(flat(documents), np.uint16).tofile(folder / "train.bin")
+
+
+def as_npy(folder: Path, documents: Documents) -> None:
+    np.save(folder / "train.npy", np.array(flat(documents), np.int64))
+
+
+def as_megatron(folder: Path, documents: Documents) -> None:
+    """Write the pair of files that Megatron's preprocess_data.py does, type int32."""
+    lengths = np.array([len(each) for each in documents], np.int32)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    np.array(flat(documents), np.int32).tofile(folder / "train.bin")
+    head = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, 4, len(lengths), len(lengths) + 1)
+    pointers = (ends - lengths) * 4
+    bounds = np.arange(len(lengths) + 1, dtype=np.int64)
+    content = head + lengths.tobytes() + pointers.tobytes() + bounds.tobytes()
+    (folder / "train.idx").write_bytes(content)
+
+
+def as_parquet(folder: Path, documents: Documents) -> None:
+    pq.write_table(pa.table({"input_ids": pa.array(documents)}), folder / "train.parquet")
+
+
+def as_arrow(folder: Path, documents: Documents) -> None:
+    """Write a folder as `datasets` does by save_to_disk: Arrow streams, and JSON files beside them."""
+    table = pa.table({"input_ids": pa.array(documents, pa.list_(pa.int32()))})
+    write_stream(folder / "data-00000-of-00002.arrow", table.slice(0, 100))
+    write_stream(folder / "data-00001-of-00002.arrow", table.slice(100))
+    write_stream(folder / "cache-0123456789abcdef.arrow", table)
+    (folder / "state.json").write_text("{}")
+    (folder / "dataset_info.json").write_text("{}")
+
+
+def write_stream(path: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=64)
+
+
+FORMATS: dict[str, tuple[Callable[[Path, Documents], None], dict[str, Any]]] = {
+    "raw": (as_raw, {}),
+    "npy": (as_npy, {}),
+    "megatron": (as_megatron, {}),
+    "parquet": (as_parquet, {"text_column": "input_ids"}),
+    "arrow": (as_arrow, {"text_column": "input_ids"}),
+}
+
+
+def rows(store: Store, result: ShardingResult, split: str) -> Documents:
+    """Return the ids of a split's rows."""
+    found = []
+    for shard in store.buffers(result, split):
+        bounds = itertools.pairwise([0, *shard["row_ends"].tolist()])
+        found += [shard["tokens"][start:end].tolist() for start, end in bounds]
+    return found
+
+
+def shard(store: Store, folder: Path, documents: Documents, name: str, **more: Any) -> Any:
+    """Write the documents in a format and shard them."""
+    write, settings = FORMATS[name]
+    folder.mkdir(exist_ok=True)
+    write(folder, documents)
+    return store.shard(folder, **{**IDS, **settings, **more})
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_keeps_every_document_in_its_split_and_order(
+    tmp_path: Path, store: Store, documents: Documents, name: str
+) -> None:
+    result = shard(store, tmp_path / name, documents, name)
+    same = shard(store, tmp_path / "same", documents, "raw")
+
+    index = store.index(result)
+    assert index.kind == "tokens"
+    assert index.dtype == "uint16"
+    assert (index.tokenizer or {})["vocab_size"] == VOCABULARY
+    places = {tuple(each): at for at, each in enumerate(documents)}
+    for split in index.splits:
+        found = rows(store, result, split)
+        assert found == rows(store, same, split)
+        order = [places[tuple(each)] for each in found if len(each) > 1]
+        assert order == sorted(order)
+    every = [each for split in index.splits for each in rows(store, result, split)]
+    assert sorted(every) == sorted(documents)
+
+
+def test_rows_do_not_depend_on_how_much_is_read_at_a_time(
+    tmp_path: Path, store: Store, documents: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = shard(store, tmp_path / "whole", documents, "raw")
+    monkeypatch.setattr(token_rows, "BLOCK_TOKENS", 7)
+    pieces = shard(store, tmp_path / "pieces", documents, "npy")
+
+    for split in ("train", "validation", "test"):
+        assert rows(store, pieces, split) == rows(store, whole, split)
+
+
+@pytest.mark.parametrize("block", [3, 1000])
+def test_a_longer_row_is_cut_at_the_same_places(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(token_rows, "BLOCK_TOKENS", block)
+    monkeypatch.setattr(token_rows, "MAX_ROW_TOKENS", 10)
+    documents = [[*range(25), END], [1, END]] * 40
+    everything = {"validation_fraction": 0.0, "test_fraction": 0.0}
+    result = shard(store, tmp_path / "data", documents, "raw", **everything)
+
+    cut = [[*range(10)], [*range(10, 20)], [*range(20, 25), END], [1, END]]
+    assert rows(store, result, "train") == cut * 40
+
+
+def test_without_an_end_token_rows_are_pieces_that_later_data_leaves_alone(
+    tmp_path: Path, store: Store
+) -> None:
+    stream = np.random.default_rng(1).integers(0, VOCABULARY, 500_000).astype(np.uint16)
+    stream[:400_000].tofile(tmp_path / "short.bin")
+    stream.tofile(tmp_path / "long.bin")
+    short, long = (
+        store.shard(tmp_path / f"{name}.bin", vocab_size=VOCABULARY) for name in ("short", "long")
+    )
+
+    for split in ("train", "validation", "test"):
+        early = [each for each in rows(store, short, split) if len(each) == 4096]
+        assert rows(store, long, split)[: len(early)] == early
+    total = sum(split.num_tokens or 0 for split in store.index(long).splits.values())
+    assert total == 500_000
+
+
+def test_an_array_of_two_axes_has_one_row_a_row(tmp_path: Path, store: Store) -> None:
+    array = np.arange(4000, dtype=np.uint16).reshape(400, 10) % VOCABULARY
+    np.save(tmp_path / "rows.npy", array)
+    result = store.shard(tmp_path / "rows.npy", vocab_size=VOCABULARY)
+
+    every = [each for split in store.index(result).splits for each in rows(store, result, split)]
+    assert sorted(every) == sorted(array.tolist())
+
+
+def test_a_tokenizer_file_is_the_vocabulary(tmp_path: Path, store: Store) -> None:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    words = {f"w{at}": at for at in range(70_000)} | {"</s>": 70_000}
+    Tokenizer(WordLevel(words)).save(str(tmp_path / "tokenizer.json"))
+    documents = [[at, 69_999, 70_000] for at in range(300)]
+    np.array(flat(documents), np.uint32).tofile(tmp_path / "train.bin")
+    result = store.shard(tmp_path / "train.bin", tokenizer=str(tmp_path / "tokenizer.json"))
+
+    assert store.index(result).dtype == "uint32"
+    every = [each for split in store.index(result).splits for each in rows(store, result, split)]
+    assert sorted(every) == documents
+
+
+def test_ids_outside_the_vocabulary_are_bad_rows_by_place(
+    tmp_path: Path, store: Store, documents: Documents
+) -> None:
+    documents[4][:0] = [7, 1000]
+    for name in ("npy", "megatron", "arrow"):
+        with pytest.raises(DataError) as caught:
+            shard(store, tmp_path / name, documents, name)
+        assert ":5: outside the vocabulary: id 1000 at token 1, allowed 0 to 999" in str(
+            caught.value
+        )
+    result = shard(store, tmp_path / "some", documents, "npy", max_bad_row_fraction=0.01)
+    assert result.index.bad_rows["count"] == 1
+    assert result.index.num_rows == 299
+
+
+def test_empty_lists_are_bad_rows(tmp_path: Path, store: Store, documents: Documents) -> None:
+    documents[2] = []
+    with pytest.raises(DataError, match=r":3: no tokens: column 'input_ids' is empty"):
+        shard(store, tmp_path / "data", documents, "arrow")
+
+
+def wrong_index(folder: Path, documents: Documents) -> None:
+    as_megatron(folder, documents)
+    with (folder / "train.bin").open("ab") as stream:
+        stream.write(b"more")
+
+
+def index_alone(folder: Path, documents: Documents) -> None:
+    as_megatron(folder, documents)
+    (folder / "train.bin").rename(folder / "other.bin")
+
+
+def wide(folder: Path, documents: Documents) -> None:
+    np.array(flat(documents), np.uint32).tofile(folder / "train.bin")
+
+
+def odd(folder: Path, _: Documents) -> None:
+    (folder / "train.bin").write_bytes(b"\1\0\2\0\3")
+
+
+def floats(folder: Path, _: Documents) -> None:
+    np.save(folder / "train.npy", np.zeros(10))
+
+
+def splits(folder: Path, documents: Documents) -> None:
+    for name in ("train", "test"):
+        (folder / name).mkdir()
+        as_arrow(folder / name, documents)
+    (folder / "dataset_dict.json").write_text("{}")
+
+
+def broken(folder: Path, _: Documents) -> None:
+    (folder / "data.arrow").write_bytes(b"no arrow at all")
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (wrong_index, "this is not the Megatron index of the array beside it"),
+        (index_alone, "a Megatron index has no array beside it"),
+        (wide, "every second id is 0"),
+        (odd, "1 bytes are left over"),
+        (floats, "a NumPy file holds no token ids"),
+        (splits, "several splits of a Hugging Face data set"),
+        (broken, "a source file cannot be read"),
+    ],
+)
+def test_what_is_no_array_of_ids_is_refused(
+    tmp_path: Path,
+    store: Store,
+    documents: Documents,
+    write: Callable[[Path, Documents], None],
+    message: str,
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write(folder, documents)
+    with pytest.raises(DataError, match=message):
+        store.shard(folder, **IDS)
+
+
+def test_ids_without_a_vocabulary_and_text_with_one_are_refused(
+    tmp_path: Path, store: Store, documents: Documents
+) -> None:
+    as_raw(tmp_path, documents)
+    with pytest.raises(SpecError, match="is required by a source of token ids"):
+        store.shard(tmp_path)
+    (tmp_path / "rows.txt").write_text("text\n" * 100)
+    with pytest.raises(SpecError, match="goes with a source of token ids only"):
+        store.shard(tmp_path / "rows.txt", vocab_size=10)
+    with pytest.raises(SpecError, match="eos_token_id"):
+        ShardSettings(vocab_size=10, eos_token_id=10)
+
+
+def test_parts_together_hold_every_document(
+    tmp_path: Path, store: Store, documents: Documents
+) -> None:
+    for at in range(6):
+        folder = tmp_path / "data" / str(at)
+        folder.mkdir(parents=True)
+        as_megatron(folder, documents[at::6])
+    settings = ShardSettings(num_shards=2, **IDS)
+    source = Source(uri=str(tmp_path / "data"))
+    plan, files = plan_dataset(
+        source, settings, store, destination="s3://bucket/trainyard", num_parts=2
+    )
+    for part in (0, 1):
+        own = files_of_part(files, part=part, num_parts=2)
+        write_part(plan, own, store, part=part)
+
+    index = merge_parts(plan, store)
+
+    assert index.num_rows == len(documents)
+    assert sum(split.num_tokens or 0 for split in index.splits.values()) == sum(map(len, documents))
+
+
+def test_a_data_set_on_disk_is_a_table(tmp_path: Path, store: Store) -> None:
+    colours = ["red", "green", None]
+    table = pa.table(
+        {
+            "number": pa.array(range(400), pa.int64()),
+            "colour": pa.array([colours[at % 3] for at in range(400)]),
+            "label": pa.array([at % 2 for at in range(400)], pa.int64()),
+        }
+    )
+    write_stream(tmp_path / "data-00000-of-00001.arrow", table)
+    with (
+        pa.OSFile(str(tmp_path / "more.arrow"), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
+        writer.write_table(table)
+    result = store.shard(tmp_path, target_column="label")
+
+    rows = [*zip(*table.to_pydict().values(), strict=True)]
+    assert sorted(store.table(result), key=str) == sorted(rows * 2, key=str)
+
+
+def test_a_text_column_on_disk_is_tokenised(tmp_path: Path, store: Store) -> None:
+    texts = [f"row {at} of the text" for at in range(300)]
+    write_stream(tmp_path / "data-00000-of-00001.arrow", pa.table({"text": texts}))
+    result = store.shard(tmp_path, text_column="text")
+
+    assert sorted(store.texts(result)) == sorted(text.encode() for text in texts)

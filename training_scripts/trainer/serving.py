@@ -1,0 +1,230 @@
+"""Answers of a trained model to requests, and the code that travels in its artifact for them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from trainer.artifacts import read_model
+from trainer.tasks import LanguageTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor, nn
+
+    from trainer.data.table import TableLayout
+
+BYTES_TOKENIZER = "bytes"
+MAX_NEW_TOKENS = 1024
+_SCRIPTS = Path(__file__).parents[1]
+_SERVED = ("inference.py", "trainer", "trainyard_watch")
+_OF_A_PROMPT = ("prompt", "tokens", "max_new_tokens", "temperature", "seed")
+
+
+class ServedModel(Protocol):
+    """A model that answers requests."""
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request.
+
+        Raises:
+            ValueError: the request does not go with the model.
+        """
+
+
+def write_serving_code(folder: Path) -> None:
+    """Copy to `folder` what answers requests: `inference.py` and the packages that it needs, torch aside."""
+    skipped = shutil.ignore_patterns("__pycache__")
+    for name in _SERVED:
+        source = _SCRIPTS / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=skipped, dirs_exist_ok=True)
+        elif source.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, folder / name)
+
+
+def load_served(folder: Path) -> ServedModel:
+    """Return the model of an artifact's folder, on the GPU if there is one.
+
+    Raises:
+        DataError: the folder holds no model of these scripts.
+    """
+    model, task, content = read_model(folder)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device).eval()
+    if isinstance(task, LanguageTask):
+        vocabulary = content.get("tokenizer") or {}
+        return ServedDecoder(
+            model=model, config=task.model_config, vocabulary=vocabulary, device=device
+        )
+    return ServedTable(
+        model=model, layout=task.layout, categories=content["categories"], device=device
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedDecoder:
+    """A decoder that continues tokens.
+
+    A request has `tokens`, or `prompt` if the model was trained on bytes; and optionally `max_new_tokens` (1 to
+    1,024; 32), `temperature` (0: always the likeliest token) and `seed`. The answer has the new `tokens`, and `text`
+    for bytes.
+    """
+
+    model: nn.Module
+    config: Mapping[str, Any]
+    vocabulary: Mapping[str, Any]
+    device: torch.device
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the continuation.
+
+        Raises:
+            ValueError: the request does not go with the model.
+        """
+        _check_names(request, _OF_A_PROMPT)
+        given = self._tokens(request)
+        most = int(request.get("max_new_tokens", 32))
+        if not 1 <= most <= MAX_NEW_TOKENS:
+            raise ValueError(f"max_new_tokens is {most}; allowed: 1 to {MAX_NEW_TOKENS}")
+        new = self._continued(
+            given,
+            most=most,
+            temperature=float(request.get("temperature", 0.0)),
+            seed=int(request.get("seed", 0)),
+        )
+        if not self._is_of_bytes:
+            return {"tokens": new}
+        text = bytes(token for token in new if token < 256).decode(errors="replace")
+        return {"tokens": new, "text": text}
+
+    @property
+    def _is_of_bytes(self) -> bool:
+        return self.vocabulary.get("name") == BYTES_TOKENIZER
+
+    def _tokens(self, request: Mapping[str, Any]) -> list[int]:
+        """Return the tokens to continue.
+
+        Raises:
+            ValueError: there are none, or one is outside the vocabulary.
+        """
+        if "prompt" in request and not self._is_of_bytes:
+            name = self.vocabulary.get("name")
+            raise ValueError(f"prompt goes with a model of bytes; encode it by {name}, send tokens")
+        tokens = list(request.get("tokens") or str(request.get("prompt", "")).encode())
+        size = self.config["vocab_size"]
+        wrong = [each for each in tokens if not isinstance(each, int) or not 0 <= each < size]
+        if wrong or not tokens:
+            got = wrong[0] if wrong else "none"
+            raise ValueError(f"tokens has {got!r}; allowed: one or more of 0 to {size - 1}")
+        return tokens
+
+    @torch.inference_mode()
+    def _continued(
+        self, tokens: list[int], *, most: int, temperature: float, seed: int
+    ) -> list[int]:
+        generator = torch.Generator().manual_seed(seed)
+        new: list[int] = []
+        for _ in range(most):
+            window = (tokens + new)[-self.config["sequence_length"] :]
+            logits = self.model(torch.tensor([window], device=self.device))[0, -1].float().cpu()
+            token = _chosen(logits, temperature=temperature, generator=generator)
+            if token == self.vocabulary.get("eos_token_id"):
+                break
+            new.append(token)
+        return new
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTable:
+    """A network that predicts one column of a table from the others.
+
+    A request has `rows`: objects of columns and values; a column that is absent or null is missing, and so is a
+    category that training has not seen. The answer has `predictions`: a number each, or a class and the probabilities
+    of all.
+    """
+
+    model: nn.Module
+    layout: TableLayout
+    categories: Mapping[str, Sequence[str]]
+    device: torch.device
+
+    @torch.inference_mode()
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the predictions.
+
+        Raises:
+            ValueError: the request does not go with the model.
+        """
+        _check_names(request, ("rows",))
+        rows = request.get("rows")
+        if not isinstance(rows, list) or not rows:
+            raise ValueError('the request has no rows; send {"rows": [{"column": value, ...}]}')
+        known = (*self.layout.numbers, *self.layout.categories, self.layout.target.name)
+        for row in rows:
+            _check_names(row, known)
+        numbers = [[_number(row, name) for name in self.layout.numbers] for row in rows]
+        codes = [[self._code(row, name) for name in self.layout.categories] for row in rows]
+        outputs = self.model(
+            _tensor(numbers, torch.float32, self.device), _tensor(codes, torch.int64, self.device)
+        )
+        return {"predictions": self._predictions(outputs.float().cpu())}
+
+    def _code(self, row: Mapping[str, Any], name: str) -> int:
+        value = row.get(name)
+        values = self.categories[name]
+        return -1 if value is None or str(value) not in values else values.index(str(value))
+
+    def _predictions(self, outputs: Tensor) -> list[Any]:
+        target = self.layout.target
+        if not target.classes:
+            return (outputs[:, 0] * target.std + target.mean).tolist()
+        shares = outputs.softmax(dim=1)
+        return [
+            {
+                "class": target.classes[int(row.argmax())],
+                "probabilities": {
+                    str(name): float(share)
+                    for name, share in zip(target.classes, row.tolist(), strict=True)
+                },
+            }
+            for row in shares
+        ]
+
+
+def _chosen(logits: Tensor, *, temperature: float, generator: torch.Generator) -> int:
+    if temperature <= 0:
+        return int(logits.argmax())
+    shares = (logits / temperature).softmax(dim=0)
+    return int(torch.multinomial(shares, 1, generator=generator))
+
+
+def _tensor(rows: list[list[Any]], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return rows of values as (rows, columns), also if there is no column."""
+    return torch.tensor(rows, dtype=dtype, device=device).reshape(len(rows), len(rows[0]))
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    """Return a value as a number, NaN if it is missing.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    value = row.get(name)
+    if value is not None and not isinstance(value, int | float):
+        raise ValueError(f"column {name!r} is {value!r}; allowed: a number, or null")
+    return float("nan") if value is None else float(value)
+
+
+def _check_names(given: Any, known: Sequence[str]) -> None:
+    if not isinstance(given, dict):
+        raise ValueError(f"{given!r} is no JSON object of {', '.join(known)}")  # noqa: TRY004  # of the client
+    unknown = sorted(given.keys() - set(known))
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not known; allowed: {', '.join(known)}")
