@@ -302,12 +302,24 @@ def _cost(
         "is_complete": is_complete,
         "saved_usd": sum(saved) if saved else None,
         "once_usd": plan.get("once_usd"),
+        **_estimated(plan, total if costs and is_complete else None),
         "ceiling_usd": plan.get("ceiling_usd"),
         "budget_usd": conf.get("budget_usd"),
         "max_cost_usd": conf.get("max_cost_usd"),
         "tokens_trained": tokens,
         "usd_per_million_tokens": None if per_token is None else per_token * 1e6,
         "note": next((cost.note for cost in costs), plan.get("cost_note")),
+    }
+
+
+def _estimated(plan: Mapping[str, Any], total_usd: float | None) -> dict[str, Any]:
+    """Return the estimate of preflight, and the actual cost's difference from it as a share of the estimate."""
+    usd = (plan.get("estimate") or {}).get("usd")
+    expected = usd["expected"] if usd else None
+    known = bool(expected) and total_usd is not None
+    return {
+        "estimate_usd": usd,
+        "estimate_error": total_usd / expected - 1 if known and total_usd and expected else None,
     }
 
 

@@ -126,7 +126,9 @@ class RunRecord:
             values), thinned if there are very many.
         resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
             none.
-        cost: total_usd, is_complete, once_usd, ceiling_usd, max_cost_usd, saved_usd, usd_per_million_tokens, prices.
+        cost: total_usd, is_complete, once_usd, ceiling_usd, max_cost_usd, saved_usd, usd_per_million_tokens, prices;
+            estimate_usd (low, expected, high, by preflight) and estimate_error, the total's difference from what was
+            expected as a share of that.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, what the rules found in the training; None if it was not judged.
         profile: where the training's time went, the summary of profile.json; None if nobody looked.

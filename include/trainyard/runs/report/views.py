@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from trainyard.planning.estimate.run_estimate import estimate_text
 from trainyard.runs.report.axes import TIMES
 from trainyard.units import format_bytes, format_usd
 
@@ -227,7 +228,8 @@ def cost_rows(record: RunRecord) -> list[Row]:
     return _present(
         [
             ("total", total if is_whole else f"{total} (not all is known)"),
-            ("estimate, each job once for its longest time", _usd(cost.get("once_usd"))),
+            ("estimate", estimate_against_actual(cost)),
+            ("each job once for its longest time", _usd(cost.get("once_usd"))),
             ("ceiling of all jobs and attempts", _usd(cost.get("ceiling_usd"))),
             ("budget", _usd(cost.get("budget_usd"))),
             ("cap", _usd(cost.get("max_cost_usd"))),
@@ -308,6 +310,18 @@ def job_state(job: JobRecord) -> tuple[str, str]:
 def moment(epoch: float | None) -> str:
     """Return a time as UTC to the second; empty for None."""
     return "" if epoch is None else f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
+    """Return the estimate beside the actual cost; None if there was no estimate.
+
+    `$1.20 ($0.90 to $2.10), actual $1.31, +9 %`
+    """
+    usd, error = cost.get("estimate_usd"), cost.get("estimate_error")
+    if not usd:
+        return None
+    beside = "" if error is None else f", actual {format_usd(cost['total_usd'])}, {error:+.0%}"
+    return estimate_text(usd) + beside.replace("%", " %")
 
 
 def _present(rows: Iterable[tuple[str, str | None]]) -> list[Row]:

@@ -17,6 +17,7 @@ from trainyard.errors import (
     ThrottledError,
 )
 from trainyard.installation import TRAINING_SCRIPTS
+from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.monitoring import Monitoring, Notifications
 from trainyard.specs.reading import read_spec
 from trainyard.task_ids import TaskId
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
 
     from trainyard.planning.auto_plan import AutoChoice
     from trainyard.planning.comparison_plan import ComparisonPlan
+    from trainyard.planning.estimate.run_estimate import RunEstimate
     from trainyard.planning.run_plan import RunPlan
     from trainyard.planning.script_plan import ScriptPlan
-    from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 T = TypeVar("T")
@@ -107,8 +108,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         if region:
             found.add(self._deployment_findings())
             found.add(self.account_findings(params))
+        estimate = None
         if plan and all(place.values()):
             found.add(found.result_of(lambda: self.limit_findings(plan, place)) or ())
+            estimate = self.estimate(plan, place)
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
         for warning in plan.warnings if plan else found.warnings:
@@ -118,6 +121,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         self._result = self._state(context, plan, place, region).to_dict()
         if auto:
             self._result["plan"]["auto"] = auto.to_dict()
+        if estimate:
+            self.log.info("Estimate: %s", estimate)
+            self._result["plan"]["estimate"] = estimate.to_dict()
         return self._result
 
     def form(self) -> Mapping[str, Param]:
@@ -213,6 +219,24 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             *limit_findings(self.clients, plan.conf, bucket=place["bucket"], role=place["role"]),
             *self.clients.job_limits.cost_findings(plan.ceiling_usd),
         ]
+
+    def estimate(self, plan: Any, place: Mapping[str, str]) -> RunEstimate | None:
+        """Return the estimate of the run by earlier ones; None of a run with several trainings, or without one."""
+        from trainyard.planning.estimate.run_estimate import estimate_run
+        from trainyard_airflow.hooks.measurements import measurements_of
+
+        conf = plan.conf
+        if not isinstance(conf, BaseRunConf):
+            return None
+        paths = RunPaths(
+            bucket=place["bucket"],
+            prefix=conf.prefix,
+            dag_id="",
+            run_id="",
+            deployment=self.clients.deployment,
+        )
+        history = measurements_of(self.clients.client("s3"), conf, uri=paths.measurements).newest()
+        return estimate_run(conf, history=history, ceiling_usd=plan.ceiling_usd)
 
     def _deployment_findings(self) -> Iterator[Finding]:
         """Yield that the run's jobs have the names of another Airflow's, if the connection names no deployment."""
