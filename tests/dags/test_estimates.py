@@ -17,13 +17,13 @@ pytestmark = [
 
 
 def test_second_run_is_estimated_by_the_first_one(database, aws_connection, s3) -> None:
-    prefix = {"prefix": "estimates"}
-    first, states = run(database, **prefix)
-    second, _ = run(database, **prefix, max_steps=12)
+    kind = {"hidden_size": 40}  # of no other test on this engine
+    first, states = run(database, **kind)
+    second, _ = run(database, **kind, max_steps=12)
 
     assert states["report"] == "success"
     before = result(first, "preflight")["plan"]["estimate"]
-    assert {each["basis"] for each in before["jobs"]} == {"the planner's figures"}
+    assert all("of the same kind" not in each["basis"] for each in before["jobs"])
     learned = result(second, "preflight")["plan"]["estimate"]
     assert {each["basis"] for each in learned["jobs"]} == {"1 earlier job of the same kind"}
     record = json.loads(stored(s3, result(second, "report")["report_json"]))

@@ -45,10 +45,12 @@ class MeasurementFolder:
 
     def newest(self) -> tuple[RunMeasurement, ...]:
         """Return the newest measurements, at most `NEWEST`; those that cannot be read are left out and logged."""
+        from botocore.exceptions import BotoCoreError
+
         found: list[RunMeasurement] = []
         try:
             found.extend(self._newest())
-        except TrainingRunError as error:
+        except (TrainingRunError, BotoCoreError) as error:
             log.warning("The estimate does without earlier runs: %s", error)
         return tuple(found)
 

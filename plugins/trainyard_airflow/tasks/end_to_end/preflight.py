@@ -111,7 +111,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         estimate = None
         if plan and all(place.values()):
             found.add(found.result_of(lambda: self.limit_findings(plan, place)) or ())
-            estimate = self.estimate(plan, place)
+            if not found.has_errors:
+                estimate = self.estimate(plan, place)
+                found.add(self.team_findings(context, plan, estimate))
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
         for warning in plan.warnings if plan else found.warnings:
@@ -237,6 +239,30 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         )
         history = measurements_of(self.clients.client("s3"), conf, uri=paths.measurements).newest()
         return estimate_run(conf, history=history, ceiling_usd=plan.ceiling_usd)
+
+    def team_findings(
+        self, context: Context, plan: Any, estimate: RunEstimate | None
+    ) -> Iterator[Finding]:
+        """Yield that the run does not fit into its team's budget of the month; else it takes its part of that.
+
+        Args:
+            context: the task's.
+            plan: of the run.
+            estimate: of the run; without one its ceiling counts.
+        """
+        from trainyard_airflow.hooks.team_spend import TeamSpend, run_spend
+
+        try:
+            if not self.clients.job_limits.team_month_usd:
+                return
+            spend = run_spend(self.clients, context["dag_run"], dag_id=context["ti"].dag_id)
+            needed = plan.ceiling_usd
+            if estimate:
+                needed = estimate.usd.high if estimate.usd else None
+            team = TeamSpend(self.clients)
+            yield from team.reserve(spend, needed_usd=needed)
+        except SpecError as error:
+            yield from error.findings
 
     def _deployment_findings(self) -> Iterator[Finding]:
         """Yield that the run's jobs have the names of another Airflow's, if the connection names no deployment."""
@@ -365,6 +391,11 @@ class _Findings:
     @property
     def warnings(self) -> list[Finding]:
         return [each for each in self.found if each.severity is Severity.WARNING]
+
+    @property
+    def has_errors(self) -> bool:
+        is_error = any(each.severity is Severity.ERROR for each in self.found)
+        return is_error or bool(self.over_budget or self.unanswered)
 
     def add(self, findings: Iterable[Finding]) -> None:
         try:
