@@ -74,7 +74,7 @@ class RunEstimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the estimate as JSON-safe data."""
-        return asdict(self)
+        return {**asdict(self), "jobs": [asdict(each) for each in self.jobs]}
 
     def __str__(self) -> str:
         """Return the estimate in one line, with its basis."""

@@ -25,6 +25,7 @@ from trainyard.units import format_usd
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.operators.source_check import entry_point_findings
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
+from trainyard_airflow.tasks.end_to_end.cost_approval import ask_for_approval, check_approval
 from trainyard_airflow.tasks.end_to_end.jobs import (
     EVALUATION_ENTRY_POINT,
     TRAINING_ENTRY_POINTS,
@@ -87,6 +88,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             BudgetExceededError: nothing is wrong, but the run could cost more than its budget.
             ConnectionError: nothing is wrong, but AWS did not answer: another try may succeed.
             ThrottledError: likewise, AWS asked to slow down.
+            TaskAwaitingInput: a person is asked to approve the cost; `execute_approved` resumes.
         """
         found = _Findings()
         params = {
@@ -126,7 +128,26 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         if estimate:
             self.log.info("Estimate: %s", estimate)
             self._result["plan"]["estimate"] = estimate.to_dict()
+            ask_for_approval(
+                context, plan.conf, estimate, then="execute_approved", result=self._result
+            )
         return self._result
+
+    def execute_approved(
+        self,
+        context: Context,  # noqa: ARG002  # as Airflow resumes a task
+        event: Mapping[str, Any],
+        result: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Return the run's state if a person approved its cost.
+
+        Raises:
+            BudgetExceededError: the person rejected it, or nobody answered in time.
+        """
+        check_approval(event, result)
+        self.log.info("The run's cost is approved")
+        self._result = result
+        return result
 
     def form(self) -> Mapping[str, Param]:
         """Return the params that the run's form has."""
