@@ -233,9 +233,11 @@ def cost_rows(record: RunRecord) -> list[Row]:
             ("ceiling of all jobs and attempts", _usd(cost.get("ceiling_usd"))),
             ("budget", _usd(cost.get("budget_usd"))),
             ("cap", _usd(cost.get("max_cost_usd"))),
-            ("saved by spot", _usd(cost.get("saved_usd") or None)),
+            ("saved by spot", _saved(cost)),
             ("tokens trained", _count(cost.get("tokens_trained"))),
             ("per million tokens", _usd(cost.get("usd_per_million_tokens"))),
+            ("per epoch", _usd(cost.get("usd_per_epoch"))),
+            ("per point of validation loss", _usd(cost.get("usd_per_loss_point"))),
             ("prices", cost.get("note")),
         ]
     )
@@ -310,6 +312,15 @@ def job_state(job: JobRecord) -> tuple[str, str]:
 def moment(epoch: float | None) -> str:
     """Return a time as UTC to the second; empty for None."""
     return "" if epoch is None else f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _saved(cost: Mapping[str, Any]) -> str | None:
+    """Return what spot saved, and against what: `$0.52 of $0.74 on demand, 70 %`."""
+    saved, fraction = cost.get("saved_usd"), cost.get("saved_fraction")
+    if not saved or fraction is None:
+        return _usd(saved or None)
+    share = f"{fraction:.0%}".replace("%", " %")
+    return f"{format_usd(saved)} of {format_usd(cost['on_demand_usd'])} on demand, {share}"
 
 
 def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
