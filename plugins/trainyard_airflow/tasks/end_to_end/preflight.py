@@ -90,6 +90,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             ThrottledError: likewise, AWS asked to slow down.
             TaskAwaitingInput: a person is asked to approve the cost; `execute_approved` resumes.
         """
+        from trainyard_airflow.hooks.team_spend import team_of
+
         found = _Findings()
         params = {
             **context["params"],
@@ -123,6 +125,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
         self._result = self._state(context, plan, place, region).to_dict()
+        self._result["team"] = team_of(self.clients)
         if auto:
             self._result["plan"]["auto"] = auto.to_dict()
         if estimate:
