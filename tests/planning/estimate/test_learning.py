@@ -90,6 +90,20 @@ def test_job_without_steps_of_the_same_kind_is_as_long_as_before() -> None:
     assert found.total.expected == 33
 
 
+def test_whole_time_of_another_length_is_not_taken_for_the_same_kind() -> None:
+    own = replace(WORK, task_id="evaluate", num_steps=0)
+    history = [
+        JobMeasurement(work=replace(own, operations=1e12), on_instances_s=20.0),
+        JobMeasurement(work=replace(own, operations=3e12), on_instances_s=40.0),
+    ]
+
+    found = learned_seconds(replace(own, operations=2e12), history)
+
+    assert found is not None
+    assert found.total.expected == pytest.approx(30)
+    assert "another size" in found.basis
+
+
 def test_worked_example_of_the_fit() -> None:
     assert fit([(100, 0, 10), (100, 1e9, 30)]) == pytest.approx((0.1, 2e-8))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Self
@@ -16,6 +17,7 @@ NEWEST = 5
 """Jobs whose median counts: machines and data change, so older ones do not."""
 SAME, SCALED, OTHER_CLUSTER = (0.9, 1.15), (0.75, 1.4), (0.6, 1.8)
 """Low and high of a job's expected seconds, at least: of the same kind, another size, other instances of the type."""
+_SAME_LENGTH = 0.05
 _SINGULAR = 1e-3
 
 
@@ -81,7 +83,7 @@ def learned_seconds(work: JobWork, measured: Sequence[JobMeasurement]) -> Learne
     """
     alike = [each for each in measured if _is_alike(each.work, work)]
     here = [each for each in alike if each.work.cluster == work.cluster]
-    same = [each for each in here if each.work.kind == work.kind][:NEWEST]
+    same = [each for each in here if _is_same(each, work)][:NEWEST]
     if same:
         return _same_kind(work, same, here[:NEWEST])
     if here:
@@ -96,6 +98,13 @@ def learned_seconds(work: JobWork, measured: Sequence[JobMeasurement]) -> Learne
 def _is_alike(earlier: JobWork, work: JobWork) -> bool:
     names = ("task_id", "workload", "instance_type")
     return all(getattr(earlier, name) == getattr(work, name) for name in names)
+
+
+def _is_same(earlier: JobMeasurement, work: JobWork) -> bool:
+    """Return whether a job is of the same kind, and of the same length if only its whole time is known."""
+    operations = earlier.work.operations
+    is_long_as = math.isclose(operations, work.operations, rel_tol=_SAME_LENGTH)
+    return earlier.work.kind == work.kind and (_has_loop(earlier) or is_long_as)
 
 
 def _jobs(measured: Sequence[JobMeasurement]) -> str:

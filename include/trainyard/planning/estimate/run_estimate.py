@@ -191,11 +191,10 @@ def _with_restarts(conf: BaseRunConf, one: Range, learned: LearnedSeconds) -> Ra
     redone_s = REDONE_SHARE * max(0.0, one.expected - learned.fixed_s)
     each_s = getattr(conf, "mean_time_to_interruption_s", INTERRUPTED_EACH_S)
     expected = one.expected / each_s if conf.rungs[0].use_spot_instances else 0.0
-    more_s = learned.fixed_s + redone_s
     return Range(
         low=one.low,
-        expected=one.expected + expected * more_s / 2,
-        high=one.high + (math.ceil(expected) + 1) * more_s,
+        expected=one.expected + expected * (learned.fixed_s + redone_s / 2),
+        high=one.high + (math.ceil(expected) + 1) * (learned.fixed_s + redone_s),
     )
 
 

@@ -116,7 +116,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         if plan and all(place.values()):
             found.add(found.result_of(lambda: self.limit_findings(plan, place)) or ())
             if not found.has_errors:
-                estimate = self.estimate(plan, place)
+                estimate = self.estimate(context, plan, place)
                 found.add(self.team_findings(context, plan, estimate))
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
@@ -246,7 +246,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             *self.clients.job_limits.cost_findings(plan.ceiling_usd),
         ]
 
-    def estimate(self, plan: Any, place: Mapping[str, str]) -> RunEstimate | None:
+    def estimate(self, context: Context, plan: Any, place: Mapping[str, str]) -> RunEstimate | None:
         """Return the estimate of the run by earlier ones; None of a run with several trainings, or without one."""
         from trainyard.planning.estimate.run_estimate import estimate_run
         from trainyard_airflow.hooks.measurements import measurements_of
@@ -254,12 +254,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         conf = plan.conf
         if not isinstance(conf, BaseRunConf):
             return None
-        paths = RunPaths(
-            bucket=place["bucket"],
-            prefix=conf.prefix,
-            dag_id="",
-            run_id="",
-            deployment=self.clients.deployment,
+        paths = _run_paths(
+            context, conf, bucket=place["bucket"], deployment=self.clients.deployment
         )
         history = measurements_of(self.clients.client("s3"), conf, uri=paths.measurements).newest()
         return estimate_run(conf, history=history, ceiling_usd=plan.ceiling_usd)
@@ -382,15 +378,21 @@ def run_state(
     deployment: str | None,
 ) -> RunState[C]:
     """Return the state of the run that the task belongs to."""
+    paths = _run_paths(context, conf, bucket=place["bucket"], deployment=deployment)
+    return RunState(conf=conf, paths=paths, role=place["role"], region=region, plan=plan)
+
+
+def _run_paths(
+    context: Context, conf: BaseRunConf, *, bucket: str, deployment: str | None
+) -> RunPaths:
     ti = context["ti"]
-    paths = RunPaths(
-        bucket=place["bucket"],
+    return RunPaths(
+        bucket=bucket,
         prefix=conf.prefix,
         dag_id=ti.dag_id,
         run_id=ti.run_id,
         deployment=deployment,
     )
-    return RunState(conf=conf, paths=paths, role=place["role"], region=region, plan=plan)
 
 
 def _decided(plan: Any) -> dict[str, Any]:
