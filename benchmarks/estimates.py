@@ -5,7 +5,8 @@
 An engine and an Airflow of their own run `train_end_to_end` by `dag.test()`, one run after another, each with a small
 conf of its own. The first runs calibrate and are not counted: after them the estimates are the product's own, from the
 measurements that each run leaves behind. Printed are the estimate that preflight returned and the cost in report.json,
-by the engine's billable seconds. The machine's load stands beside them: it changes what a step takes.
+by the engine's billable seconds. Beside them stand the machine's load and the seconds that a fixed piece of work on two
+cores took before and after the run: other work on the machine changes both, and with them what a step takes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +54,7 @@ CONFS: Mapping[str, Mapping[str, Any]] = {
     "global batch 32": {"global_batch_size": 32, "max_steps": 200},
 }
 WITHIN = 0.10
+PROBE_ROUNDS = 10_000_000
 
 
 def main() -> int:
@@ -99,7 +103,8 @@ def _dag(engine: Engine) -> Any:
 
 
 def _run(engine: Engine, dag: Any, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return report.json of a run."""
+    """Return report.json of a run, with the mean seconds of the work before and after it as `probe_s`."""
+    before = _probe_s()
     run = dag().test(run_conf={**SMALL, **conf})
     listed = engine.s3.list_objects_v2(Bucket=BUCKET, Prefix="trainyard/runs/")
     newest = max(
@@ -110,7 +115,17 @@ def _run(engine: Engine, dag: Any, conf: Mapping[str, Any]) -> dict[str, Any]:
         engine.s3.get_object(Bucket=BUCKET, Key=newest["Key"])["Body"].read()
     )
     assert report["run_id"] == run.run_id, "the run has no report"
-    return report
+    return {**report, "probe_s": (before + _probe_s()) / 2}
+
+
+def _probe_s() -> float:
+    """Return the seconds of a fixed piece of work on each of two processes."""
+    command = [sys.executable, "-c", f"sum(i * i for i in range({PROBE_ROUNDS}))"]
+    began = time.perf_counter()
+    running = [subprocess.Popen(command) for _ in range(2)]
+    for each in running:
+        each.wait()
+    return time.perf_counter() - began
 
 
 def _print_row(name: str, report: Mapping[str, Any]) -> bool:
@@ -118,13 +133,14 @@ def _print_row(name: str, report: Mapping[str, Any]) -> bool:
     cost, usd = report["cost"], report["cost"]["estimate_usd"]
     error = cost["estimate_error"]
     planned = {each["task_id"]: each for each in report["plan"]["estimate"]["jobs"]}
+    machine = f"load {os.getloadavg()[0]:4.1f} probe {report['probe_s']:4.1f} s"
     jobs = " ".join(
         f"{job['task_id']} {planned[job['task_id']]['usd']['expected']:.6f} {job['cost']['cost_usd']:.6f}"
         for job in report["jobs"]
     )
     print(
         f"{name:<30} {report['status']:<10} estimate {usd['expected']:.6f} ({usd['low']:.6f} to {usd['high']:.6f}) "
-        f"actual {cost['total_usd']:.6f} {error:+7.1%}  load {os.getloadavg()[0]:4.1f}  [{jobs}]",
+        f"actual {cost['total_usd']:.6f} {error:+7.1%}  {machine}  [{jobs}]",
         file=sys.stdout,
         flush=True,
     )
