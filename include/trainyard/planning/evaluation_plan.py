@@ -172,7 +172,7 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
     is_sharded = num > 1 and whole > usable
     memory = shards if is_sharded else whole
     unfit = None if instance.is_for_processing else "is no type of processing jobs"
-    if instance.num_accelerators and _peak_flops(conf, instance) is None:
+    if instance.num_accelerators and reachable_flops(conf, instance) is None:
         unfit = f"{instance.accelerator} has no {precision} in its hardware"
     elif memory > usable:
         unfit = (
@@ -183,7 +183,7 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
     start_s = 2 * _archive_bytes(conf) / READ_BYTES_PER_S
     max_run = conf.evaluation_max_run_s or _derived_run_s(conf, start_s)
     tokens = max(0.0, 0.5 * max_run - start_s) * rate
-    derived = max(1, int(min(tokens, 1e15) / _units(conf)))
+    derived = max(1, int(min(tokens, 1e15) / units_per_sample(conf)))
     samples = conf.evaluation_max_samples or derived
     return EvaluationPlan(
         place=Place.PROCESSING,
@@ -197,7 +197,7 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
         max_run_s=max_run,
         max_samples=samples,
         tokens_per_s=rate,
-        estimated_s=start_s + samples * _units(conf) / rate,
+        estimated_s=start_s + samples * units_per_sample(conf) / rate,
         reason=_layout(conf, instance, is_sharded=is_sharded, memory=memory),
         unfit=unfit,
     )
@@ -205,7 +205,7 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
 
 def parameters(conf: RunConf) -> float:
     """Return the model's parameters: exactly for a decoder of the byte vocabulary, roughly for a table's network."""
-    shape = _shape(conf)
+    shape = shape_of(conf)
     if shape:
         return shape.num_parameters
     return conf.num_layers * conf.hidden_size**2 + 1000.0 * conf.hidden_size
@@ -237,7 +237,7 @@ def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
     each = _tokens_per_s(conf, instance, num_shards=min(2, instance.num_accelerators or 1))
     rate = each * conf.instance_count
     most_s = LAST_STEP_SHARE * conf.max_run_s
-    samples = conf.evaluation_max_samples or max(1, int(most_s * rate / _units(conf)))
+    samples = conf.evaluation_max_samples or max(1, int(most_s * rate / units_per_sample(conf)))
     return EvaluationPlan(
         place=Place.TRAINING,
         instance_type=conf.instance_type,
@@ -250,7 +250,7 @@ def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
         max_run_s=0,
         max_samples=samples,
         tokens_per_s=rate,
-        estimated_s=samples * _units(conf) / rate,
+        estimated_s=samples * units_per_sample(conf) / rate,
         reason=f"the training's last step: {why}",
     )
 
@@ -342,7 +342,8 @@ def _is_known(name: str | None) -> bool:
         return False
 
 
-def _shape(conf: RunConf) -> ModelShape | None:
+def shape_of(conf: RunConf) -> ModelShape | None:
+    """Return the decoder's shape; None for a table's network."""
     if conf.model != "gpt":
         return None
     return ModelShape(
@@ -356,7 +357,7 @@ def _shape(conf: RunConf) -> ModelShape | None:
     )
 
 
-def _units(conf: RunConf) -> int:
+def units_per_sample(conf: RunConf) -> int:
     """Return the tokens (of a table the rows) of one sample."""
     return conf.sequence_length if conf.model == "gpt" else 1
 
@@ -374,7 +375,7 @@ def _memory_bytes(conf: RunConf, *, num_shards: int) -> float:
 
     Worked: 12.6e9 parameters in bf16 over 4 ranks: 6.3 GB of shards, and two gathered layers of 0.63 GB.
     """
-    shape, size = _shape(conf), _bytes_per_value(conf)
+    shape, size = shape_of(conf), _bytes_per_value(conf)
     if shape is None:
         return BYTES_FP32 * (parameters(conf) + 8.0 * TOKENS_PER_BATCH * conf.hidden_size)
     tokens = max(TOKENS_PER_BATCH, conf.sequence_length)
@@ -393,8 +394,11 @@ def _memory_bytes(conf: RunConf, *, num_shards: int) -> float:
     return weights + activations + size * logits + loss
 
 
-def _peak_flops(conf: RunConf, instance: InstanceType) -> float | None:
-    """Return one accelerator's reachable operations a second; None without bf16 in its hardware for what needs it."""
+def reachable_flops(conf: RunConf, instance: InstanceType) -> float | None:
+    """Return the operations a second of inference on one accelerator, or all CPUs of an instance.
+
+    None without bf16 in the hardware for a training that needs it.
+    """
     known = hardware().get(instance.name)
     if known is None:
         return CPU_FLOPS_PER_VCPU * instance.vcpus
@@ -406,10 +410,10 @@ def _peak_flops(conf: RunConf, instance: InstanceType) -> float | None:
 
 def _tokens_per_s(conf: RunConf, instance: InstanceType, *, num_shards: int) -> float:
     """Return an estimate for all processes together; shards gather the whole model for each batch of each rank."""
-    shape, num = _shape(conf), instance.num_accelerators or 1
+    shape, num = shape_of(conf), instance.num_accelerators or 1
     flops = shape.flops_per_token / 3 if shape else 2 * parameters(conf)
     tokens = max(TOKENS_PER_BATCH, conf.sequence_length)
-    seconds = tokens * flops / (_peak_flops(conf, instance) or CPU_FLOPS_PER_VCPU)
+    seconds = tokens * flops / (reachable_flops(conf, instance) or CPU_FLOPS_PER_VCPU)
     known = hardware().get(instance.name)
     if num_shards > 1 and known:
         link = known.link_gb_per_s * 1e9 * LINK_EFFICIENCY

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, total_usd
+from trainyard.cost.job_cost import job_cost
 from trainyard.runs.goodput import TrainingSpan, goodput
 from trainyard.runs.record import (
     FAILED,
@@ -20,6 +20,7 @@ from trainyard.runs.record import (
     ShardRecord,
     TaskRecord,
 )
+from trainyard.runs.run_money import run_money
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -91,7 +92,7 @@ def build_run_record(
         model_package_arn=registered.get("model_package_arn"),
         model_package_group=registered.get("model_package_group"),
         approval_status=registered.get("approval_status"),
-        cost=_cost(job_records, plan or {}, history, conf or {}),
+        cost=run_money(job_records, plan or {}, history, conf or {}),
         links=dict(links or {}),
         continuity=None if continuity is None else dict(continuity),
         rules=None if rules is None else dict(rules),
@@ -282,38 +283,3 @@ def _dataset(
         unigram_loss=baseline.get("unigram_loss_nats"),
         shards=shards,
     )
-
-
-def _cost(
-    jobs: Sequence[JobRecord],
-    plan: Mapping[str, Any],
-    history: Sequence[Mapping[str, Any]],
-    conf: Mapping[str, Any],
-) -> dict[str, Any]:
-    costs = [JobCost(**job.cost) for job in jobs]
-    total, is_complete = total_usd(costs)
-    saved = [cost.saved_usd for cost in costs if cost.saved_usd is not None]
-    tokens = _tokens_trained(history, conf)
-    training = [c.cost_usd for c, j in zip(costs, jobs, strict=True) if j.task_id == "train"]
-    known = sum(each for each in training if each is not None) if None not in training else None
-    per_token = cost_per_unit(known if training else None, tokens)
-    return {
-        "total_usd": total if costs and (is_complete or total) else (None if costs else 0.0),
-        "is_complete": is_complete,
-        "saved_usd": sum(saved) if saved else None,
-        "once_usd": plan.get("once_usd"),
-        "ceiling_usd": plan.get("ceiling_usd"),
-        "budget_usd": conf.get("budget_usd"),
-        "max_cost_usd": conf.get("max_cost_usd"),
-        "tokens_trained": tokens,
-        "usd_per_million_tokens": None if per_token is None else per_token * 1e6,
-        "note": next((cost.note for cost in costs), plan.get("cost_note")),
-    }
-
-
-def _tokens_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]) -> int | None:
-    steps = [event["step"] for event in history if event.get("step") is not None]
-    batch, length = conf.get("global_batch_size"), conf.get("sequence_length")
-    if not steps or not batch or not length or conf.get("model", "gpt") != "gpt":
-        return None
-    return int(max(steps) * batch * length)

@@ -126,7 +126,11 @@ class RunRecord:
             values), thinned if there are very many.
         resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
             none.
-        cost: total_usd, is_complete, once_usd, ceiling_usd, max_cost_usd, saved_usd, usd_per_million_tokens, prices.
+        cost: total_usd, is_complete, once_usd, ceiling_usd, max_cost_usd, saved_usd, usd_per_million_tokens, prices;
+            estimate_usd (low, expected, high, by preflight) and estimate_error, the total's difference from what was
+            expected as a share of that; on_demand_usd and saved_fraction, what the same seconds cost without spot, and
+            the share of it that spot saved; of the training usd_per_epoch and usd_per_loss_point, for each whole point
+            that the validation loss fell from its first measurement to its lowest.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, what the rules found in the training; None if it was not judged.
         profile: where the training's time went, the summary of profile.json; None if nobody looked.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Self
@@ -45,6 +45,8 @@ class AccountLimits:
         images: globs of image URIs.
         instance_types: globs.
         max_run_usd: the most that a whole run may cost by its plan.
+        team_month_usd: the most that all runs of a team may cost in a month, by team; `*` for each other team.
+        team_tag: the tag of `job_defaults` whose value is the team.
     """
 
     required: tuple[Required, ...] = ()
@@ -54,6 +56,27 @@ class AccountLimits:
     images: tuple[str, ...] = ()
     instance_types: tuple[str, ...] = ()
     max_run_usd: float | None = None
+    team_month_usd: Mapping[str, float] = field(default_factory=dict)
+    team_tag: str = "team"
+
+    def __post_init__(self) -> None:
+        """Refuse budgets that are no amounts.
+
+        Raises:
+            SpecError: of each budget that is not a number above 0.
+        """
+        wrong = [
+            Finding(
+                where=f"team_month_usd.{team}",
+                what="is no amount of money",
+                got=repr(usd),
+                allowed="a number of USD above 0",
+            )
+            for team, usd in self.team_month_usd.items()
+            if not usd > 0
+        ]
+        if wrong:
+            raise SpecError(wrong, subject="job_limits")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:

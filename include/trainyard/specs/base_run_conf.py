@@ -36,6 +36,8 @@ class BaseRunConf:
         max_cost_usd: a run that costs more is not allowed to: its training is stopped in time, and the model so far is
             measured and registered; None = no cap. stop_reserve_s: what of the cap is kept back for a job's stop, in
             seconds of its instances (`trainyard.cost.cost_cap`).
+        approval_above_usd: a run whose expected cost is above it, or unknown, starts only if a person approves it;
+            None = nobody is asked. approval_timeout_s: the longest wait for that answer, or one about a model.
         hyperparameters: further ones, put over those that other fields make.
         rules: what judges the training, as trainyard.rules.configuration reads it; empty = every rule, robust profile.
         debugger: who judges by those of the rules that SageMaker has: "own" evaluator, or the "service" if it can.
@@ -75,6 +77,8 @@ class BaseRunConf:
     budget_usd: float | None = None
     max_cost_usd: float | None = None
     stop_reserve_s: int = STOP_RESERVE_S
+    approval_above_usd: float | None = None
+    approval_timeout_s: int = 24 * 3600
     model_package_group: str = "trainyard"
     approval_status: str = "PendingManualApproval"
 

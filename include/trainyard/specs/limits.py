@@ -62,7 +62,7 @@ AT_LEAST_ZERO = (
 )
 ABOVE_ZERO = (
     *("learning_rate", "epochs", "mean_time_to_interruption_s"),
-    *("budget_usd", "max_cost_usd", "deadline_h"),
+    *("budget_usd", "max_cost_usd", "approval_above_usd", "deadline_h"),
 )
 LEAST: dict[str, int] = {
     **dict.fromkeys(AT_LEAST_ONE, 1),

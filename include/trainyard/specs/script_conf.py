@@ -49,8 +49,7 @@ class ScriptConf(BaseRunConf):
         evaluation_inputs: further inputs of that job: name to `s3://...`, found at /opt/ml/processing/input/<name>.
         register_when: what the model must reach to be registered, such as `accuracy >= 0.9`: a metric of the
             evaluation, or without one of the training. None = it is registered.
-        approval: a person is asked before the model is registered.
-        approval_timeout_s: how long the answer is waited for; without one the model is not registered.
+        approval: a person is asked before the model is registered; without an answer it is not.
     """
 
     entry_point: str
@@ -69,7 +68,6 @@ class ScriptConf(BaseRunConf):
     evaluation_inputs: Mapping[str, str] = field(default_factory=dict)
     register_when: str | None = None
     approval: bool = False
-    approval_timeout_s: int = 24 * 3600
 
     def findings(self) -> Iterator[Finding]:
         """Yield every fault that the conf alone can know."""

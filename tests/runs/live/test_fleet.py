@@ -58,6 +58,20 @@ def test_money_counts_for_the_day_and_month_in_which_a_run_ended_and_running_one
     assert spend["by_dag"] == {"train_end_to_end": spend["month"]}
 
 
+def test_money_of_the_month_is_summed_by_team() -> None:
+    spend = page(
+        run("one", ended=NOW - HOUR, returned={**paid(1.0), "preflight": {"team": "research"}}),
+        run("two", ended=NOW - HOUR, returned={**paid(2.0), "preflight": {"team": "research"}}),
+        run("of nobody", ended=NOW - HOUR, returned={**paid(4.0), "preflight": {"team": None}}),
+        run("hostile", ended=NOW - HOUR, returned={**paid(8.0), "preflight": {"team": {"a": []}}}),
+    )["spend"]
+
+    assert spend["by_team"] == {
+        "research": {"usd": 3.0, "is_complete": True},
+        "{'a': []}": {"usd": 8.0, "is_complete": True},
+    }
+
+
 def test_a_sum_says_that_the_cost_of_some_run_is_not_known() -> None:
     runs = (run("today", ended=NOW - HOUR, returned=paid(1.0)), run("now"))
     assert page(*runs)["spend"]["today"] == {"usd": 1.0, "is_complete": False}

@@ -208,6 +208,14 @@ def test_a_start_of_the_processes_on_the_same_instances_ends_what_the_one_before
     assert told["seconds"]["steps redone later"] == 150 - 130
 
 
+def test_estimate_of_preflight_is_beside_the_cost() -> None:
+    usd = {"low": 1.0, "expected": 2.0, "high": 5.0}
+    estimated = run(returned={"preflight": {"plan": {"estimate": {"usd": usd}}}})
+
+    assert page(estimated)["cost"]["estimate_usd"] == usd
+    assert page(run())["cost"]["estimate_usd"] is None
+
+
 def test_a_search_has_no_known_cost_before_its_report() -> None:
     search = snapshot(kind="tuning", transitions=(), started_at=None)
     assert not page(run(), search)["cost"]["is_complete"]

@@ -38,10 +38,8 @@ def fleet_page(
         "spend": {
             "today": _sum(_since(rows, today.timestamp())),
             "month": _sum(month),
-            "by_dag": {
-                name: _sum([each for each in month if each["dag_id"] == name])
-                for name in dict.fromkeys(row["dag_id"] for row in month)
-            },
+            "by_dag": _sums(month, "dag_id"),
+            "by_team": _sums([row for row in month if row["team"]], "team"),
         },
         "running": sum(not row["is_over"] for row in rows),
         "accelerators_in_use": sum(row["accelerators"] for row in rows if row["is_training"]),
@@ -56,6 +54,7 @@ def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]
         "dag_id": run.dag_id,
         "run_id": run.run_id,
         "state": run.state,
+        "team": str(state["team"]) if state.get("team") else None,
         "verdict": str(report.get("status") or run.state),
         "note": run.note,
         "start": run.start,
@@ -103,6 +102,12 @@ def _stage(run: RunRow) -> str | None:
 
 def _since(rows: Sequence[Mapping[str, Any]], moment: float) -> list[Mapping[str, Any]]:
     return [row for row in rows if not row["is_over"] or (row["end"] or 0.0) >= moment]
+
+
+def _sums(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
+    """Return the cost of runs by one of their members."""
+    names = dict.fromkeys(row[key] for row in rows)
+    return {name: _sum([row for row in rows if row[key] == name]) for name in names}
 
 
 def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -145,6 +145,7 @@ def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "so_far_usd": so_far if reported is None else reported,
         "is_complete": reported is not None or None not in amounts,
         "ceiling_usd": mapping(state.get("plan")).get("ceiling_usd"),
+        "estimate_usd": mapping(mapping(state.get("plan")).get("estimate")).get("usd"),
         "budget_usd": run.settings.get("budget_usd"),
         "cap_usd": run.settings.get("max_cost_usd"),
         "saved_usd": sum(saved) if saved else None,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from trainyard.planning.estimate.run_estimate import estimate_text
 from trainyard.runs.report.axes import TIMES
 from trainyard.units import format_bytes, format_usd
 
@@ -227,13 +228,16 @@ def cost_rows(record: RunRecord) -> list[Row]:
     return _present(
         [
             ("total", total if is_whole else f"{total} (not all is known)"),
-            ("estimate, each job once for its longest time", _usd(cost.get("once_usd"))),
+            ("estimate", estimate_against_actual(cost)),
+            ("each job once for its longest time", _usd(cost.get("once_usd"))),
             ("ceiling of all jobs and attempts", _usd(cost.get("ceiling_usd"))),
             ("budget", _usd(cost.get("budget_usd"))),
             ("cap", _usd(cost.get("max_cost_usd"))),
-            ("saved by spot", _usd(cost.get("saved_usd") or None)),
+            ("saved by spot", _saved(cost)),
             ("tokens trained", _count(cost.get("tokens_trained"))),
             ("per million tokens", _usd(cost.get("usd_per_million_tokens"))),
+            ("per epoch", _usd(cost.get("usd_per_epoch"))),
+            ("per point of validation loss", _usd(cost.get("usd_per_loss_point"))),
             ("prices", cost.get("note")),
         ]
     )
@@ -308,6 +312,27 @@ def job_state(job: JobRecord) -> tuple[str, str]:
 def moment(epoch: float | None) -> str:
     """Return a time as UTC to the second; empty for None."""
     return "" if epoch is None else f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _saved(cost: Mapping[str, Any]) -> str | None:
+    """Return what spot saved, and against what: `$0.52 of $0.74 on demand, 70 %`."""
+    saved, fraction = cost.get("saved_usd"), cost.get("saved_fraction")
+    if not saved or fraction is None:
+        return _usd(saved or None)
+    share = f"{fraction:.0%}".replace("%", " %")
+    return f"{format_usd(saved)} of {format_usd(cost['on_demand_usd'])} on demand, {share}"
+
+
+def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
+    """Return the estimate beside the actual cost; None if there was no estimate.
+
+    `$1.20 ($0.90 to $2.10), actual $1.31, +9 %`
+    """
+    usd, error = cost.get("estimate_usd"), cost.get("estimate_error")
+    if not usd:
+        return None
+    beside = "" if error is None else f", actual {format_usd(cost['total_usd'])}, {error:+.0%}"
+    return estimate_text(usd) + beside.replace("%", " %")
 
 
 def _present(rows: Iterable[tuple[str, str | None]]) -> list[Row]:

@@ -47,7 +47,7 @@ class AutoMLReportOperator(ClosingReportOperator):
         paths = specs.paths_of(context, self.clients)
         unfinished = [each.task_id for each in facts.values() if not each.result]
         stop_leftover_jobs(self.clients, paths, task_ids=unfinished)
-        ledger = self._closed_ledger(paths)
+        ledger = self._closed_ledger(context, paths)
         record = self._record(context, facts, paths, ledger)
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
         from trainyard.runs.tabular.page import (

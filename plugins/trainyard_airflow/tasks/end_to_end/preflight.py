@@ -17,6 +17,7 @@ from trainyard.errors import (
     ThrottledError,
 )
 from trainyard.installation import TRAINING_SCRIPTS
+from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.monitoring import Monitoring, Notifications
 from trainyard.specs.reading import read_spec
 from trainyard.task_ids import TaskId
@@ -24,6 +25,7 @@ from trainyard.units import format_usd
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.operators.source_check import entry_point_findings
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
+from trainyard_airflow.tasks.end_to_end.cost_approval import ask_for_approval, check_approval
 from trainyard_airflow.tasks.end_to_end.jobs import (
     EVALUATION_ENTRY_POINT,
     TRAINING_ENTRY_POINTS,
@@ -43,9 +45,9 @@ if TYPE_CHECKING:
 
     from trainyard.planning.auto_plan import AutoChoice
     from trainyard.planning.comparison_plan import ComparisonPlan
+    from trainyard.planning.estimate.run_estimate import RunEstimate
     from trainyard.planning.run_plan import RunPlan
     from trainyard.planning.script_plan import ScriptPlan
-    from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 T = TypeVar("T")
@@ -86,7 +88,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             BudgetExceededError: nothing is wrong, but the run could cost more than its budget.
             ConnectionError: nothing is wrong, but AWS did not answer: another try may succeed.
             ThrottledError: likewise, AWS asked to slow down.
+            TaskAwaitingInput: a person is asked to approve the cost; `execute_approved` resumes.
         """
+        from trainyard_airflow.hooks.team_spend import team_of
+
         found = _Findings()
         params = {
             **context["params"],
@@ -107,8 +112,12 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         if region:
             found.add(self._deployment_findings())
             found.add(self.account_findings(params))
+        estimate = None
         if plan and all(place.values()):
             found.add(found.result_of(lambda: self.limit_findings(plan, place)) or ())
+            if not found.has_errors:
+                estimate = self.estimate(context, plan, place)
+                found.add(self.team_findings(context, plan, estimate))
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
         for warning in plan.warnings if plan else found.warnings:
@@ -116,9 +125,32 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
         self._result = self._state(context, plan, place, region).to_dict()
+        self._result["team"] = team_of(self.clients)
         if auto:
             self._result["plan"]["auto"] = auto.to_dict()
+        if estimate:
+            self.log.info("Estimate: %s", estimate)
+            self._result["plan"]["estimate"] = estimate.to_dict()
+            ask_for_approval(
+                context, plan.conf, estimate, then="execute_approved", result=self._result
+            )
         return self._result
+
+    def execute_approved(
+        self,
+        context: Context,  # noqa: ARG002  # as Airflow resumes a task
+        event: Mapping[str, Any],
+        result: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Return the run's state if a person approved its cost.
+
+        Raises:
+            BudgetExceededError: the person rejected it, or nobody answered in time.
+        """
+        check_approval(event, result)
+        self.log.info("The run's cost is approved")
+        self._result = result
+        return result
 
     def form(self) -> Mapping[str, Param]:
         """Return the params that the run's form has."""
@@ -214,6 +246,44 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             *self.clients.job_limits.cost_findings(plan.ceiling_usd),
         ]
 
+    def estimate(self, context: Context, plan: Any, place: Mapping[str, str]) -> RunEstimate | None:
+        """Return the estimate of the run by earlier ones; None of a run with several trainings, or without one."""
+        from trainyard.planning.estimate.run_estimate import estimate_run
+        from trainyard_airflow.hooks.measurements import measurements_of
+
+        conf = plan.conf
+        if not isinstance(conf, BaseRunConf):
+            return None
+        paths = _run_paths(
+            context, conf, bucket=place["bucket"], deployment=self.clients.deployment
+        )
+        history = measurements_of(self.clients.client("s3"), conf, uri=paths.measurements).newest()
+        return estimate_run(conf, history=history, ceiling_usd=plan.ceiling_usd)
+
+    def team_findings(
+        self, context: Context, plan: Any, estimate: RunEstimate | None
+    ) -> Iterator[Finding]:
+        """Yield that the run does not fit into its team's budget of the month; else it takes its part of that.
+
+        Args:
+            context: the task's.
+            plan: of the run.
+            estimate: of the run; without one its ceiling counts.
+        """
+        from trainyard_airflow.hooks.team_spend import TeamSpend, run_spend
+
+        try:
+            if not self.clients.job_limits.team_month_usd:
+                return
+            spend = run_spend(self.clients, context["dag_run"], dag_id=context["ti"].dag_id)
+            needed = plan.ceiling_usd
+            if estimate:
+                needed = estimate.usd.high if estimate.usd else None
+            team = TeamSpend(self.clients)
+            yield from team.reserve(spend, needed_usd=needed)
+        except SpecError as error:
+            yield from error.findings
+
     def _deployment_findings(self) -> Iterator[Finding]:
         """Yield that the run's jobs have the names of another Airflow's, if the connection names no deployment."""
         if self.clients.deployment is None:
@@ -308,15 +378,21 @@ def run_state(
     deployment: str | None,
 ) -> RunState[C]:
     """Return the state of the run that the task belongs to."""
+    paths = _run_paths(context, conf, bucket=place["bucket"], deployment=deployment)
+    return RunState(conf=conf, paths=paths, role=place["role"], region=region, plan=plan)
+
+
+def _run_paths(
+    context: Context, conf: BaseRunConf, *, bucket: str, deployment: str | None
+) -> RunPaths:
     ti = context["ti"]
-    paths = RunPaths(
-        bucket=place["bucket"],
+    return RunPaths(
+        bucket=bucket,
         prefix=conf.prefix,
         dag_id=ti.dag_id,
         run_id=ti.run_id,
         deployment=deployment,
     )
-    return RunState(conf=conf, paths=paths, role=place["role"], region=region, plan=plan)
 
 
 def _decided(plan: Any) -> dict[str, Any]:
@@ -341,6 +417,11 @@ class _Findings:
     @property
     def warnings(self) -> list[Finding]:
         return [each for each in self.found if each.severity is Severity.WARNING]
+
+    @property
+    def has_errors(self) -> bool:
+        is_error = any(each.severity is Severity.ERROR for each in self.found)
+        return is_error or bool(self.over_budget or self.unanswered)
 
     def add(self, findings: Iterable[Finding]) -> None:
         try:

@@ -7,6 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from trainyard.errors import TrainingRunError
 from trainyard.runs.builder import build_run_record
 from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.runs.run_note import run_figures, run_note
@@ -22,6 +23,7 @@ from trainyard_airflow.tasks.shared.leftover_jobs import stop_leftover_jobs
 from trainyard_airflow.tasks.shared.output_archive import lines_in_archive
 from trainyard_airflow.tasks.shared.run_facts import TaskFacts, first_failure, gather, gather_failed
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
+from trainyard_airflow.tasks.shared.run_state import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,12 +96,13 @@ class ReportOperator(ClosingReportOperator):
         from trainyard.runs.report import render_report_html
 
         self._stop_leftover_jobs(facts)
-        ledger = self._closed_ledger(paths)
+        ledger = self._closed_ledger(context, paths)
         record = self._record(context, facts, paths, ledger)
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
         self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
         self._tell_failure(context, facts, record, paths, report=html)
+        self._keep_measurement(record, facts, paths)
         return {
             "report_html": html,
             "report_json": data,
@@ -110,6 +113,27 @@ class ReportOperator(ClosingReportOperator):
             "ledger": paths.ledger,
             "unsettled": unsettled_names(ledger),
         }
+
+    def _keep_measurement(
+        self, record: RunRecord, facts: Mapping[str, TaskFacts], paths: RunPaths
+    ) -> None:
+        """Store what the run took, for the estimates of later runs."""
+        from botocore.exceptions import BotoCoreError
+
+        from trainyard.runs.measured import run_measurement
+        from trainyard_airflow.hooks.measurements import measurements_of
+
+        state = facts[TaskId.PREFLIGHT].result
+        if not state:
+            return
+        try:
+            conf = RunState.from_dict(state).conf
+            measured = run_measurement(record, conf)
+            if measured:
+                folder = measurements_of(self.clients.client("s3"), conf, uri=paths.measurements)
+                folder.write(measured)
+        except (TrainingRunError, BotoCoreError) as error:
+            self.log.warning("Later estimates do without this run: %s", error)
 
     def _stop_leftover_jobs(self, facts: dict[str, TaskFacts]) -> None:
         state = facts[TaskId.PREFLIGHT].result

@@ -66,11 +66,29 @@ class ClosingReportOperator(ConnectedOperator):
             text = "no report: preflight failed, and there is nowhere to write"
             raise AirflowSkipException(text) from None
 
-    def _closed_ledger(self, paths: RunPaths) -> Ledger | None:
-        """Return the ledger once everything in it has ended; None if it cannot be read."""
+    def _closed_ledger(self, context: Context, paths: RunPaths) -> Ledger | None:
+        """Return the ledger once everything in it has ended; None if it cannot be read.
+
+        What the run spent counts against its team's budget from then on.
+        """
         from trainyard_airflow.hooks.ledger import RunLedger
 
-        return closed_ledger(RunLedger(self.clients, uri=paths.ledger))
+        ledger = closed_ledger(RunLedger(self.clients, uri=paths.ledger))
+        if ledger is not None:
+            self._count_spend(context, ledger)
+        return ledger
+
+    def _count_spend(self, context: Context, ledger: Ledger) -> None:
+        from botocore.exceptions import BotoCoreError
+
+        from trainyard_airflow.hooks.team_spend import TeamSpend, run_spend
+
+        try:
+            spend = run_spend(self.clients, context["dag_run"], dag_id=context["ti"].dag_id)
+            if spend is not None:
+                TeamSpend(self.clients).close(spend, ledger)
+        except (TrainingRunError, BotoCoreError) as error:
+            self.log.warning("The team's spend does without this run: %s", error)
 
     def _write(self, page: str, data: str, *, html_uri: str, json_uri: str) -> None:
         """Write the page and the same as data.

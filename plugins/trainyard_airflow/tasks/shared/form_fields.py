@@ -116,11 +116,6 @@ APPROVAL: Fields = {
         "Before the model is registered: Airflow's Required Actions, or by REST. Nothing is paid meanwhile.",
         {"type": "boolean"},
     ),
-    "approval_timeout_s": (
-        "Longest wait for the answer",
-        "Seconds; without an answer the model is not registered.",
-        {"type": "integer", "minimum": LEAST_RUN_S},
-    ),
 }
 LIMITS: Fields = {
     "volume_size_gb": ("Volume", "GiB for each instance.", COUNT),
@@ -186,6 +181,16 @@ CAP: Fields = {
         "Reserve for a stop",
         "Seconds of the instances that the cost cap keeps back: SIGTERM's two minutes, checkpoint, upload.",
         {"type": "integer", "minimum": LEAST_STOP_RESERVE_S},
+    ),
+    "approval_above_usd": (
+        "Approval above",
+        "USD; a run whose expected cost is above it, or unknown, starts only if a person approves it.",
+        {"type": ["null", "number"], "exclusiveMinimum": 0},
+    ),
+    "approval_timeout_s": (
+        "Longest wait for an approval",
+        "Seconds; without an answer the run does not start, or its model is not registered.",
+        {"type": "integer", "minimum": LEAST_RUN_S},
     ),
 }
 RULES: Fields = {

@@ -48,6 +48,11 @@ class RunPaths:
         return f"{self.root}/datasets"
 
     @property
+    def measurements(self) -> str:
+        """Measurements of ended runs, for the estimates of later ones, in a folder for each workload."""
+        return f"{self.root}/measurements"
+
+    @property
     def output(self) -> str:
         """Outputs of training jobs: model.tar.gz, output.tar.gz, below the job's name."""
         return f"{self.run}/output"

@@ -70,6 +70,7 @@ export interface RunPage {
     so_far_usd: number;
     is_complete: boolean;
     ceiling_usd: number | null;
+    estimate_usd: { low: number; expected: number; high: number } | null;
     budget_usd: number | null;
     cap_usd: number | null;
     saved_usd: number | null;
@@ -127,7 +128,7 @@ export interface FleetPage {
   now: number;
   running: number;
   accelerators_in_use: number;
-  spend: { today: Spend; month: Spend; by_dag: Record<string, Spend> };
+  spend: { today: Spend; month: Spend; by_dag: Record<string, Spend>; by_team: Record<string, Spend> };
 }
 
 export interface Spend {

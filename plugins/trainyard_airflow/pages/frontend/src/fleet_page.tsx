@@ -111,7 +111,8 @@ export function FleetPage() {
 
 function Totals({ page }: { page: Page }) {
   const waiting = page.runs.filter((row) => row.waits_for_person).length;
-  const { today, month, by_dag } = page.spend;
+  const { today, month, by_dag, by_team } = page.spend;
+  const teams = Object.entries(by_team).sort((a, b) => b[1].usd - a[1].usd);
   const most = Object.entries(by_dag).sort((a, b) => b[1].usd - a[1].usd)[0];
   const amount = ({ usd: value, is_complete }: Spend) => `${is_complete ? "" : "at least "}${usd(value)}`;
   return (
@@ -124,6 +125,13 @@ function Totals({ page }: { page: Page }) {
         value={amount(month)}
         note={most?.[1].usd ? `most: ${most[0]}, ${amount(most[1])}` : undefined}
       />
+      {teams.length ? (
+        <Tile
+          name="teams of this month"
+          value={String(teams.length)}
+          note={teams.map(([team, spend]) => `${team} ${amount(spend)}`).join(", ")}
+        />
+      ) : null}
     </div>
   );
 }

@@ -138,6 +138,9 @@ function Tiles({ page, curve }: { page: Page; curve: Curve }) {
         value={`${cost.is_complete ? "" : "at least "}${usd(cost.so_far_usd)}`}
         note={[
           limit === null ? "" : `${limitName} ${usd(limit)}`,
+          cost.estimate_usd
+            ? `estimate ${usd(cost.estimate_usd.expected)} (${usd(cost.estimate_usd.low)} to ${usd(cost.estimate_usd.high)})`
+            : "",
           cost.saved_usd ? `spot saved ${usd(cost.saved_usd)}` : "",
         ]
           .filter(Boolean)

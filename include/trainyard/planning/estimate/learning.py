@@ -1,0 +1,187 @@
+"""Seconds of a job, learned from earlier jobs, newest first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainyard.planning.estimate.measurement import JobMeasurement
+    from trainyard.planning.estimate.work import JobWork
+
+NEWEST = 5
+"""Jobs whose median counts: machines and data change, so older ones do not."""
+SAME, SCALED, OTHER_CLUSTER = (0.9, 1.15), (0.75, 1.4), (0.6, 1.8)
+"""Low and high of a job's expected seconds, at least: of the same kind, another size, other instances of the type."""
+_SAME_LENGTH = 0.05
+_SINGULAR = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A low, an expected and a high value of one amount."""
+
+    low: float
+    expected: float
+    high: float
+
+    @classmethod
+    def around(cls, expected: float, spread: tuple[float, float]) -> Self:
+        """Return the range from `spread[0]` to `spread[1]` times the expected value."""
+        return cls(low=spread[0] * expected, expected=expected, high=spread[1] * expected)
+
+    def __add__(self, other: Range) -> Range:
+        """Return the sum of both, as if all lows and all highs came together."""
+        return Range(
+            low=self.low + other.low,
+            expected=self.expected + other.expected,
+            high=self.high + other.high,
+        )
+
+    def times(self, factor: float) -> Range:
+        """Return the range of so many times the amount."""
+        return Range(
+            low=factor * self.low, expected=factor * self.expected, high=factor * self.high
+        )
+
+    def at_most(self, most: float | None) -> Range:
+        """Return the range below a bound; None is no bound."""
+        if most is None:
+            return self
+        return Range(
+            low=min(self.low, most), expected=min(self.expected, most), high=min(self.high, most)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedSeconds:
+    """Seconds that one job takes on its instances.
+
+    Attributes:
+        total: of the whole job. fixed_s: what of the expected seconds does not depend on the steps.
+        basis: their source, in words.
+    """
+
+    total: Range
+    fixed_s: float
+    basis: str
+
+
+def learned_seconds(work: JobWork, measured: Sequence[JobMeasurement]) -> LearnedSeconds | None:
+    """Return the seconds of a job by the most similar earlier jobs; None if there are none.
+
+    Most similar are jobs of the same kind on as many instances, then of other sizes, then on other numbers of instances
+    of the type, for which the operations of a rank count.
+
+    Args:
+        work: of the job.
+        measured: earlier jobs, newest first.
+    """
+    alike = [each for each in measured if _is_alike(each.work, work)]
+    here = [each for each in alike if each.work.cluster == work.cluster]
+    same = [each for each in here if _is_same(each, work)][:NEWEST]
+    if same:
+        return _same_kind(work, same, here[:NEWEST])
+    if here:
+        return _scaled(work, here, SCALED, f"scaled from {_jobs(here)} of another size")
+    if alike:
+        return _scaled(
+            work, alike, OTHER_CLUSTER, f"scaled from {_jobs(alike)} on other numbers of instances"
+        )
+    return None
+
+
+def _is_alike(earlier: JobWork, work: JobWork) -> bool:
+    names = ("task_id", "workload", "instance_type")
+    return all(getattr(earlier, name) == getattr(work, name) for name in names)
+
+
+def _is_same(earlier: JobMeasurement, work: JobWork) -> bool:
+    """Return whether a job is of the same kind, and of the same length if only its whole time is known."""
+    operations = earlier.work.operations
+    is_long_as = math.isclose(operations, work.operations, rel_tol=_SAME_LENGTH)
+    return earlier.work.kind == work.kind and (_has_loop(earlier) or is_long_as)
+
+
+def _jobs(measured: Sequence[JobMeasurement]) -> str:
+    return f"{len(measured)} earlier job{'' if len(measured) == 1 else 's'}"
+
+
+def _same_kind(
+    work: JobWork, same: Sequence[JobMeasurement], here: Sequence[JobMeasurement]
+) -> LearnedSeconds:
+    """Return the median of the same kind: its seconds for one operation, and the start of jobs on these instances."""
+    basis = f"{_jobs(same)} of the same kind"
+    rates = [(each.loop_s or 0.0) / each.work.operations for each in same if _has_loop(each)]
+    if not rates or not work.operations:
+        totals = [each.on_instances_s for each in same]
+        return _learned(median(totals), totals, fixed_s=min(totals), basis=basis)
+    fixed_s = median(each.on_instances_s - (each.loop_s or 0.0) for each in here if _has_loop(each))
+    totals = [fixed_s + rate * work.operations for rate in rates]
+    return _learned(median(totals), totals, fixed_s=fixed_s, basis=basis)
+
+
+def _learned(
+    expected_s: float, seen: Sequence[float], *, fixed_s: float, basis: str
+) -> LearnedSeconds:
+    least = Range.around(expected_s, SAME)
+    total = Range(low=min(least.low, *seen), expected=expected_s, high=max(least.high, *seen))
+    return LearnedSeconds(total=total, fixed_s=fixed_s, basis=basis)
+
+
+def _scaled(
+    work: JobWork, measured: Sequence[JobMeasurement], spread: tuple[float, float], basis: str
+) -> LearnedSeconds:
+    """Return the seconds by what a step, and an operation of a rank, took in other jobs."""
+    loops = [each for each in measured if _has_loop(each)]
+    if loops and work.operations:
+        fixed_s = median(each.on_instances_s - (each.loop_s or 0.0) for each in loops[:NEWEST])
+        rows = [(each.work.num_steps, _per_rank(each.work), each.loop_s or 0.0) for each in loops]
+        per_step, per_operation = fit(rows)
+        varying_s = per_step * work.num_steps + per_operation * _per_rank(work)
+    else:
+        rows = [(1, _per_rank(each.work), each.on_instances_s) for each in measured]
+        fixed_s, per_operation = fit(rows, is_constant_first=True)
+        varying_s = per_operation * _per_rank(work)
+    return LearnedSeconds(
+        total=Range.around(fixed_s + varying_s, spread), fixed_s=fixed_s, basis=basis
+    )
+
+
+def _has_loop(measured: JobMeasurement) -> bool:
+    return bool(measured.loop_s and measured.work.operations)
+
+
+def _per_rank(work: JobWork) -> float:
+    return work.operations / work.num_ranks
+
+
+def fit(
+    rows: Sequence[tuple[float, float, float]], *, is_constant_first: bool = False
+) -> tuple[float, float]:
+    """Return a and b, not negative, of `y = a u + b v` with the least relative squares.
+
+    If the rows do not determine both, a is 0, or b with `is_constant_first`.
+    Worked: rows (100, 0, 10) and (100, 1e9, 30): a = 0.1, b = 2e-8.
+
+    Args:
+        rows: u, v and y, y positive.
+        is_constant_first: a is kept of rows that do not determine both, else b.
+    """
+    scaled = [(u / y, v / y) for u, v, y in rows]
+    uu, vv = sum(u * u for u, _ in scaled), sum(v * v for _, v in scaled)
+    uv = sum(u * v for u, v in scaled)
+    su, sv = sum(u for u, _ in scaled), sum(v for _, v in scaled)
+    only_u = (su / uu if uu else 0.0, 0.0)
+    only_v = (0.0, sv / vv if vv else 0.0)
+    determinant = uu * vv - uv * uv
+    if not uu or not vv or determinant <= _SINGULAR * uu * vv:
+        return only_u if (is_constant_first and uu) or not vv else only_v
+    a, b = (su * vv - sv * uv) / determinant, (sv * uu - su * uv) / determinant
+    if a < 0:
+        return only_v
+    return only_u if b < 0 else (a, b)

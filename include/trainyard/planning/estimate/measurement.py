@@ -1,0 +1,76 @@
+"""Measurement of a run: what its jobs took, kept for the estimates of later runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from trainyard.errors import ContractError
+from trainyard.planning.estimate.work import JobWork
+
+FORMAT, VERSION = "trainyard-measurement", 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobMeasurement:
+    """Seconds of one ended job, of a search its mean trial.
+
+    Attributes:
+        on_instances_s: seconds on instances, all of which on-demand capacity bills.
+        wait_s: from the request to the instances; None if that is not known.
+        loop_s: from the end of the first step to that of the last; None without such lines.
+        saved_fraction: share of the seconds that spot did not bill; None on demand.
+    """
+
+    work: JobWork
+    on_instances_s: float
+    wait_s: float | None = None
+    loop_s: float | None = None
+    saved_fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMeasurement:
+    """Seconds of a run and of its jobs.
+
+    Attributes:
+        measured_at: epoch seconds.
+        between_jobs_s: wall time without a job: tasks of Airflow, sharding in the worker.
+        data: key of its data (`data_key`). test_units: tokens or rows of the test split; None if not measured.
+    """
+
+    run_id: str
+    measured_at: float
+    between_jobs_s: float
+    jobs: tuple[JobMeasurement, ...]
+    data: str | None = None
+    test_units: float | None = None
+
+    def to_json(self) -> str:
+        """Return the measurement's document."""
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the measurement of a document.
+
+        Raises:
+            ContractError: the document is no measurement of this version.
+        """
+        try:
+            return cls(**_members(json.loads(text)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ContractError(
+                "this is no measurement of a run",
+                got=f"{type(error).__name__}: {error}",
+                allowed=f"format {FORMAT}, version {VERSION}",
+            ) from error
+
+
+def _members(data: dict[str, Any]) -> dict[str, Any]:
+    found = data.pop("format"), data.pop("version")
+    if found != (FORMAT, VERSION):
+        raise ValueError(f"{found[0]} version {found[1]}")
+    jobs = (JobMeasurement(**{**each, "work": JobWork(**each["work"])}) for each in data["jobs"])
+    return {**data, "jobs": tuple(jobs)}

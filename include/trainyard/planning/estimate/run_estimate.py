@@ -1,0 +1,244 @@
+"""Estimate of a run's cost and time: low, expected and high, made before anything is paid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.hardware import hardware
+from trainyard.catalog.instances import catalogue
+from trainyard.cost.cost_cap import usd_per_s
+from trainyard.planning.estimate.learning import LearnedSeconds, Range, learned_seconds
+from trainyard.planning.estimate.work import data_key, works_of
+from trainyard.planning.evaluation_plan import CPU_FLOPS_PER_VCPU, INFERENCE_SHARE, reachable_flops
+from trainyard.specs.run_conf import RunConf
+from trainyard.task_ids import TaskId
+from trainyard.units import format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainyard.planning.estimate.measurement import JobMeasurement, RunMeasurement
+    from trainyard.planning.estimate.work import JobWork
+    from trainyard.specs.base_run_conf import BaseRunConf
+
+PLANNED = (0.5, 3.0)
+"""Low and high of a figure of the planner's, which nobody has measured."""
+START_S = 120.0
+"""Of a job nobody has measured: image, downloads, imports, the first step and the upload of the model."""
+WAIT_S = 180.0
+"""From a request to its instances, if nobody has measured it."""
+BETWEEN_JOBS_S = 120.0
+"""Of a run nobody has measured: tasks of Airflow without a job."""
+SHARDING_S = 300.0
+SPOT_SAVED, MOST_SPOT_SAVED = 0.6, 0.7
+"""Share of the on-demand price that spot saves, expected and at its best, if nobody has measured it."""
+INTERRUPTED_EACH_S = 3600.0
+"""Seconds between interruptions of spot, if the conf does not name them."""
+REDONE_SHARE = 0.1
+"""Of the steps that an interrupted training repeats, at its worst."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEstimate:
+    """Estimate of the jobs of one task.
+
+    Attributes:
+        usd: of all of them; None if the price is unknown.
+        seconds: from the first request to the last end.
+        basis: source of the figures.
+    """
+
+    task_id: str
+    usd: Range | None
+    seconds: Range
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEstimate:
+    """Estimate of a run.
+
+    Attributes:
+        usd: of all jobs; None if a price is unknown.
+        seconds: wall time without waits for a person.
+        num_runs: earlier runs that were looked at.
+    """
+
+    usd: Range | None
+    seconds: Range
+    jobs: tuple[JobEstimate, ...]
+    num_runs: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the estimate as JSON-safe data."""
+        return {**asdict(self), "jobs": [asdict(each) for each in self.jobs]}
+
+    def __str__(self) -> str:
+        """Return the estimate in one line, with its basis."""
+        money = "unknown price" if self.usd is None else estimate_text(asdict(self.usd))
+        low, high = format_duration(self.seconds.low), format_duration(self.seconds.high)
+        by = "; ".join(f"{each.task_id} by {each.basis}" for each in self.jobs)
+        return f"{money}, {format_duration(self.seconds.expected)} ({low} to {high}); {by}"
+
+
+def estimate_text(usd: Mapping[str, float]) -> str:
+    """Return an estimate in words: `$1.20 ($0.90 to $2.10)`."""
+    return f"{format_usd(usd['expected'])} ({format_usd(usd['low'])} to {format_usd(usd['high'])})"
+
+
+def estimate_run(
+    conf: BaseRunConf,
+    *,
+    history: Sequence[RunMeasurement] = (),
+    ceiling_usd: float | None = None,
+) -> RunEstimate:
+    """Return the estimate of a run.
+
+    Expected is the first capacity tier with what earlier jobs took, else with the planner's figures. Low is without
+    interruptions on the cheapest tier. High is on the dearest one at the on-demand price, with one more start of the
+    training than expected and a tenth of its steps repeated. A cost cap and the run's ceiling bound all three.
+
+    Args:
+        conf: what the run shall do; its instance types are in the catalogue.
+        history: earlier runs of the deployment, newest first.
+        ceiling_usd: the most that the run can cost; None if unknown.
+    """
+    same_data = [each for each in history if each.data == data_key(conf) and each.test_units]
+    test_units = same_data[0].test_units if same_data else None
+    measured = [job for run in history for job in run.jobs]
+    jobs = tuple(_job(conf, work, measured) for work in works_of(conf, test_units=test_units))
+    bounds = [each for each in (conf.max_cost_usd, ceiling_usd) if each is not None]
+    return RunEstimate(
+        usd=_total(jobs, min(bounds, default=None)),
+        seconds=sum((each.seconds for each in jobs), _between_jobs(history)),
+        jobs=jobs,
+        num_runs=len(history),
+    )
+
+
+def _total(jobs: Sequence[JobEstimate], bound: float | None) -> Range | None:
+    amounts = [each.usd for each in jobs if each.usd is not None]
+    if len(amounts) < len(jobs):
+        return None
+    return sum(amounts, Range(low=0.0, expected=0.0, high=0.0)).at_most(bound)
+
+
+def _between_jobs(history: Sequence[RunMeasurement]) -> Range:
+    seen = [each.between_jobs_s for each in history]
+    if not seen:
+        return Range.around(BETWEEN_JOBS_S, PLANNED)
+    return Range(low=min(seen), expected=median(seen), high=max(seen))
+
+
+def _job(conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]) -> JobEstimate:
+    learned = _seconds(conf, work, measured)
+    one = learned.total.at_most(work.max_run_s)
+    is_restarted = work.task_id in {TaskId.TRAIN, TaskId.TUNE}
+    one = _with_restarts(conf, one, learned) if is_restarted else one
+    price = catalogue().find(work.instance_type).price_usd_per_hour
+    rate = usd_per_s(price, work.instance_count)
+    usd = None if rate is None else one.times(rate * work.num_jobs)
+    if usd is not None and is_restarted:
+        usd = _of_the_tiers(conf, _billed(conf, work, usd, measured), price)
+    rounds = math.ceil(work.num_jobs / work.num_parallel)
+    wait = _wait(work, measured)
+    return JobEstimate(
+        task_id=work.task_id, usd=usd, seconds=(one + wait).times(rounds), basis=learned.basis
+    )
+
+
+def _seconds(
+    conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]
+) -> LearnedSeconds:
+    """Return a job's seconds: of earlier jobs, of a trial those of trainings, else the planner's."""
+    learned = learned_seconds(work, measured)
+    if learned is None and work.task_id == TaskId.TUNE:
+        learned = learned_seconds(replace(work, task_id=TaskId.TRAIN), measured)
+    return learned or _planned(conf, work)
+
+
+def _planned(conf: BaseRunConf, work: JobWork) -> LearnedSeconds:
+    if work.operations and isinstance(conf, RunConf):
+        seconds = START_S + work.operations / _operations_per_s(conf, work)
+        basis = "the planner's figures"
+    elif work.task_id == TaskId.SHARD:
+        seconds, basis = SHARDING_S, "a guess: nothing like it was measured yet"
+    else:
+        limit = Range(
+            low=min(START_S, work.max_run_s), expected=work.max_run_s, high=work.max_run_s
+        )
+        return LearnedSeconds(
+            total=limit, fixed_s=START_S, basis="its longest run: nothing like it was measured yet"
+        )
+    return LearnedSeconds(total=Range.around(seconds, PLANNED), fixed_s=START_S, basis=basis)
+
+
+def _operations_per_s(conf: RunConf, work: JobWork) -> float:
+    """Return the operations a second of all instances of a job: less in an evaluation than in a training."""
+    instance = catalogue().find(work.instance_type)
+    one = reachable_flops(conf, instance) or CPU_FLOPS_PER_VCPU * instance.vcpus
+    if instance.name not in hardware():
+        return one * work.instance_count
+    share = 1.0 if work.task_id == TaskId.EVALUATE else 1 / INFERENCE_SHARE
+    return one * share * (instance.num_accelerators or 1) * work.instance_count
+
+
+def _with_restarts(conf: BaseRunConf, one: Range, learned: LearnedSeconds) -> Range:
+    """Return the seconds with the starts that interruptions of spot cost, and in the high one more."""
+    redone_s = REDONE_SHARE * max(0.0, one.expected - learned.fixed_s)
+    each_s = getattr(conf, "mean_time_to_interruption_s", INTERRUPTED_EACH_S)
+    expected = one.expected / each_s if conf.rungs[0].use_spot_instances else 0.0
+    return Range(
+        low=one.low,
+        expected=one.expected + expected * (learned.fixed_s + redone_s / 2),
+        high=one.high + (math.ceil(expected) + 1) * (learned.fixed_s + redone_s),
+    )
+
+
+def _billed(
+    conf: BaseRunConf, work: JobWork, usd: Range, measured: Sequence[JobMeasurement]
+) -> Range:
+    """Return the cost with the discount of spot; the high has none, since nobody guarantees spot's price."""
+    if not conf.rungs[0].use_spot_instances:
+        return usd
+    saved = [
+        each.saved_fraction
+        for each in measured
+        if each.saved_fraction is not None and each.work.instance_type == work.instance_type
+    ]
+    return Range(
+        low=usd.low * (1 - max(saved, default=MOST_SPOT_SAVED)),
+        expected=usd.expected * (1 - (median(saved) if saved else SPOT_SAVED)),
+        high=usd.high,
+    )
+
+
+def _of_the_tiers(conf: BaseRunConf, usd: Range, price: float | None) -> Range:
+    """Return the cost with the cheapest tier's price in the low, and the dearest one's in the high."""
+    own = (price or 0.0) * (conf.rungs[0].instance_count or conf.instance_count)
+    known = [
+        (catalogue().find(each.instance_type).price_usd_per_hour or 0.0)
+        * (each.instance_count or conf.instance_count)
+        / own
+        for each in conf.rungs
+        if own
+    ]
+    return Range(
+        low=usd.low * min(known, default=1.0),
+        expected=usd.expected,
+        high=usd.high * max(known, default=1.0),
+    )
+
+
+def _wait(work: JobWork, measured: Sequence[JobMeasurement]) -> Range:
+    seen = [
+        each.wait_s
+        for each in measured
+        if each.wait_s is not None and each.work.instance_type == work.instance_type
+    ]
+    if not seen:
+        return Range.around(WAIT_S, PLANNED)
+    return Range(low=min(seen), expected=median(seen), high=max(seen))

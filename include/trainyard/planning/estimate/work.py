@@ -1,0 +1,216 @@
+"""Work of a run's jobs, as far as it is known before they start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.planning.evaluation_plan import (
+    NOMINAL_TOKENS,
+    Place,
+    parameters,
+    plan_evaluation,
+    shape_of,
+    units_per_sample,
+)
+from trainyard.planning.script_plan import script_evaluation
+from trainyard.specs.run_conf import RunConf
+from trainyard.specs.run_conf_tuning import search_of
+from trainyard.specs.script_conf import ScriptConf
+from trainyard.task_ids import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.specs.base_run_conf import BaseRunConf
+
+EVAL_BATCHES = 8
+"""Global batches of one validation, as the training scripts' hyperparameters have it: a test keeps them equal."""
+_OF_THE_KIND = (
+    "model",
+    "num_layers",
+    "num_heads",
+    "hidden_size",
+    "sequence_length",
+    "global_batch_size",
+    "micro_batch_size",
+    "hyperparameters",
+)
+_OF_THE_SCRIPT = ("entry_point", "source_dir", "inputs", "hyperparameters", "environment")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWork:
+    """Work of one job.
+
+    Attributes:
+        workload: program and arithmetic; only jobs of one workload are compared.
+        kind: digest of what else decides the speed; jobs of one kind differ in their number of steps alone.
+        num_ranks: processes of the whole job.
+        num_steps: optimizer steps after the first one, 0 if that is not known.
+        operations: floating-point operations of those steps with their validations, or of an evaluation; 0 if unknown.
+        num_jobs: trials of a search, else 1. num_parallel: trials at a time.
+        max_run_s: of one job.
+    """
+
+    task_id: str
+    workload: str
+    kind: str
+    instance_type: str
+    instance_count: int
+    num_ranks: int
+    num_steps: int = 0
+    operations: float = 0.0
+    num_jobs: int = 1
+    num_parallel: int = 1
+    max_run_s: int = 0
+
+    @property
+    def cluster(self) -> tuple[str, int, int]:
+        """Instances and ranks."""
+        return self.instance_type, self.instance_count, self.num_ranks
+
+
+def works_of(conf: BaseRunConf, *, test_units: float | None = None) -> tuple[JobWork, ...]:
+    """Return the jobs of a run in their order, the training on its first capacity tier.
+
+    Args:
+        conf: what the run shall do.
+        test_units: tokens (of a table rows) of the test split, by an earlier run on the same data; None if unknown.
+    """
+    if isinstance(conf, RunConf):
+        return tuple(_works(conf, test_units))
+    assert isinstance(conf, ScriptConf)  # noqa: S101  # there are two kinds of confs
+    return tuple(_script_works(conf))
+
+
+def data_key(conf: BaseRunConf) -> str:
+    """Return a digest of the data that a run of a shipped model reads and splits."""
+    names = ("source", "max_source_bytes", "test_fraction", "tokenizer", "sequence_length")
+    return _digest({name: getattr(conf, name, None) for name in names})
+
+
+def workload_of(conf: BaseRunConf) -> str:
+    """Return a name that runs share from which each other's cost is learned, as a part of an S3 key."""
+    training = next(each for each in works_of(conf) if each.task_id == TaskId.TRAIN)
+    return f"{training.instance_type}-{_digest(training.workload)}"
+
+
+def _works(conf: RunConf, test_units: float | None) -> Iterator[JobWork]:
+    if conf.shard_instance_count:
+        yield _sharding(conf)
+    training = _training(conf)
+    search = search_of(conf)
+    if search:
+        trial = replace(
+            conf, max_steps=search.num_steps, eval_interval=search.eval_interval, tune=False
+        )
+        ranks = search.instance_count * conf.ranks_per_instance
+        yield replace(
+            _training(trial),
+            task_id=TaskId.TUNE,
+            instance_count=search.instance_count,
+            num_ranks=ranks,
+            num_jobs=search.max_jobs,
+            num_parallel=search.max_parallel_jobs,
+            max_run_s=search.max_run_s,
+        )
+    yield training
+    evaluation = plan_evaluation(conf)
+    units = min(
+        test_units or _test_units(conf), evaluation.max_samples * float(units_per_sample(conf))
+    )
+    if evaluation.place is Place.PROCESSING:
+        yield JobWork(
+            task_id=TaskId.EVALUATE,
+            workload=f"{conf.model} {evaluation.precision} evaluation",
+            kind=_kind(conf),
+            instance_type=evaluation.instance_type,
+            instance_count=1,
+            num_ranks=evaluation.num_processes,
+            operations=units * _operations_per_unit(conf) / 3,
+            max_run_s=evaluation.max_run_s,
+        )
+
+
+def _training(conf: RunConf) -> JobWork:
+    """Return the steps after the first, and the validations between them: the last one comes after the last step."""
+    batch = float(conf.global_batch_size * units_per_sample(conf))
+    steps = conf.max_steps - 1
+    validations = steps // conf.eval_interval if conf.eval_interval else 0
+    validated = validations * float(conf.hyperparameters.get("eval_batches", EVAL_BATCHES)) / 3
+    return JobWork(
+        task_id=TaskId.TRAIN,
+        workload=f"{conf.model} {conf.strategy} {conf.training_precision}",
+        kind=_kind(conf),
+        instance_type=conf.rungs[0].instance_type,
+        instance_count=conf.rungs[0].instance_count or conf.instance_count,
+        num_ranks=conf.world_size,
+        num_steps=steps,
+        operations=(steps + validated) * batch * _operations_per_unit(conf),
+        max_run_s=conf.max_run_s,
+    )
+
+
+def _sharding(conf: RunConf) -> JobWork:
+    return JobWork(
+        task_id=TaskId.SHARD,
+        workload=f"sharding {conf.data_format}",
+        kind=data_key(conf),
+        instance_type=conf.shard_instance_type,
+        instance_count=conf.shard_instance_count,
+        num_ranks=conf.shard_instance_count,
+        max_run_s=conf.max_run_s,
+    )
+
+
+def _script_works(conf: ScriptConf) -> Iterator[JobWork]:
+    kind = _digest({name: getattr(conf, name) for name in _OF_THE_SCRIPT})
+    yield JobWork(
+        task_id=TaskId.TRAIN,
+        workload=f"{conf.source_dir}/{conf.entry_point}",
+        kind=kind,
+        instance_type=conf.rungs[0].instance_type,
+        instance_count=conf.rungs[0].instance_count or conf.instance_count,
+        num_ranks=conf.world_size,
+        max_run_s=conf.max_run_s,
+    )
+    evaluation = script_evaluation(conf)
+    if evaluation:
+        yield JobWork(
+            task_id=TaskId.EVALUATE,
+            workload=f"{conf.source_dir}/{conf.evaluation_entry_point}",
+            kind=_digest([kind, dict(conf.evaluation_inputs)]),
+            instance_type=evaluation.instance_type,
+            instance_count=1,
+            num_ranks=1,
+            max_run_s=evaluation.max_run_s,
+        )
+
+
+def _kind(conf: RunConf) -> str:
+    return _digest({name: getattr(conf, name) for name in _OF_THE_KIND})
+
+
+def _operations_per_unit(conf: RunConf) -> float:
+    """Return the operations of forward and backward pass for one token, of a table for one row."""
+    shape = shape_of(conf)
+    return shape.flops_per_token if shape else 6.0 * parameters(conf)
+
+
+def _test_units(conf: RunConf) -> float:
+    """Return the tokens of the test split: by the most source bytes that are read, else a nominal number.
+
+    A byte is a token of the tokenizer `bytes`; of others a token takes about four bytes.
+    """
+    if not conf.max_source_bytes or conf.model != "gpt":
+        return float(NOMINAL_TOKENS) if conf.model == "gpt" else NOMINAL_TOKENS / 100
+    per_token = 1.0 if conf.tokenizer == "bytes" else 4.0
+    return conf.max_source_bytes * conf.test_fraction / per_token
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,112 @@
+"""Money of a run in its record: sum, estimate, savings and the cost of what was trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainyard.cost.job_cost import JobCost, cost_per_unit, total_usd
+from trainyard.task_ids import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainyard.runs.record import JobRecord
+
+
+def run_money(
+    jobs: Sequence[JobRecord],
+    plan: Mapping[str, Any],
+    history: Sequence[Mapping[str, Any]],
+    conf: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the `cost` of a run's record (`RunRecord`).
+
+    Args:
+        jobs: all attempts of all tasks.
+        plan: as preflight returned it.
+        history: metric events of the training.
+        conf: of the run.
+    """
+    costs = [JobCost(**job.cost) for job in jobs]
+    total, is_complete = total_usd(costs)
+    saved = [cost.saved_usd for cost in costs if cost.saved_usd is not None]
+    on_demand = total + sum(saved)
+    return {
+        "total_usd": total if costs and (is_complete or total) else (None if costs else 0.0),
+        "is_complete": is_complete,
+        "saved_usd": sum(saved) if saved else None,
+        "on_demand_usd": on_demand if saved and is_complete else None,
+        "saved_fraction": sum(saved) / on_demand if saved and is_complete and on_demand else None,
+        "once_usd": plan.get("once_usd"),
+        **_estimated(plan, total if costs and is_complete else None),
+        "ceiling_usd": plan.get("ceiling_usd"),
+        "budget_usd": conf.get("budget_usd"),
+        "max_cost_usd": conf.get("max_cost_usd"),
+        **_per_unit(jobs, history, conf),
+        "note": next((cost.note for cost in costs), plan.get("cost_note")),
+    }
+
+
+def _estimated(plan: Mapping[str, Any], total_usd: float | None) -> dict[str, Any]:
+    """Return the estimate of preflight, and the actual cost's difference from it as a share of the estimate."""
+    usd = (plan.get("estimate") or {}).get("usd")
+    expected = usd["expected"] if usd else None
+    return {
+        "estimate_usd": usd,
+        "estimate_error": total_usd / expected - 1 if total_usd and expected else None,
+    }
+
+
+def _per_unit(
+    jobs: Sequence[JobRecord], history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the training, all attempts of it, cost for a million tokens, an epoch and a point of loss."""
+    costs = [JobCost(**job.cost) for job in jobs if job.task_id == TaskId.TRAIN]
+    known, is_complete = total_usd(costs)
+    training = known if costs and is_complete else None
+    tokens = _tokens_trained(history, conf)
+    per_token = cost_per_unit(training, tokens)
+    return {
+        "tokens_trained": tokens,
+        "usd_per_million_tokens": None if per_token is None else per_token * 1e6,
+        "usd_per_epoch": cost_per_unit(training, _epochs_trained(history, conf)),
+        "usd_per_loss_point": cost_per_unit(training, _loss_gained(history)),
+    }
+
+
+def _steps_trained(history: Sequence[Mapping[str, Any]]) -> int:
+    return max(
+        (int(event["step"]) for event in history if event.get("step") is not None), default=0
+    )
+
+
+def _tokens_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]) -> int | None:
+    steps = _steps_trained(history)
+    batch, length = conf.get("global_batch_size"), conf.get("sequence_length")
+    if not steps or not batch or not length or conf.get("model", "gpt") != "gpt":
+        return None
+    return int(steps * batch * length)
+
+
+def _epochs_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]) -> float | None:
+    """Return how often each sample was trained on; None if the script wrote no number of samples.
+
+    Worked: 400 steps of 16 samples on 3,200 samples: 2 epochs.
+    """
+    starts = [event for event in history if event.get("event") == "start"]
+    if not starts:
+        return None
+    samples = starts[-1].get("num_samples")
+    batch = starts[-1].get("global_batch_size") or conf.get("global_batch_size")
+    return _steps_trained(history) * batch / samples if samples and batch else None
+
+
+def _loss_gained(history: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the fall of the validation loss from the first measurement to the lowest; None if it did not fall."""
+    losses = [
+        float(event["validation_loss"])
+        for event in history
+        if event.get("event") == "eval" and event.get("validation_loss") is not None
+    ]
+    gained = losses[0] - min(losses) if losses else 0.0
+    return gained if gained > 0 else None

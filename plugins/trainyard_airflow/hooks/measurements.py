@@ -1,0 +1,78 @@
+"""Measurements of a deployment's runs in S3, newest first: what estimates learn from."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import ContractError, TrainingRunError
+from trainyard.planning.estimate.measurement import RunMeasurement
+from trainyard.planning.estimate.work import workload_of
+from trainyard.sagemaker_api.names import run_slug
+from trainyard_airflow.hooks.objects import S3Address, S3Objects
+from trainyard_airflow.hooks.refusals import refusals_typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.specs.base_run_conf import BaseRunConf
+
+log = logging.getLogger(__name__)
+
+NEWEST = 30
+"""Documents that an estimate reads."""
+_END_OF_TIME_S = 10**10
+
+
+def measurements_of(client: Any, conf: BaseRunConf, *, uri: str) -> MeasurementFolder:
+    """Return the measurements of the runs that are like those of a conf.
+
+    Args:
+        client: of S3.
+        conf: of a run.
+        uri: the folder of all measurements.
+    """
+    return MeasurementFolder(client, uri=f"{uri}/{workload_of(conf)}")
+
+
+class MeasurementFolder:
+    """One document a run, named so that S3 lists the newest first."""
+
+    def __init__(self, client: Any, *, uri: str) -> None:
+        self._client = client
+        self._objects = S3Objects(client)
+        self.uri = uri.rstrip("/")
+
+    def newest(self) -> tuple[RunMeasurement, ...]:
+        """Return the newest measurements, at most `NEWEST`; those that cannot be read are left out and logged."""
+        from botocore.exceptions import BotoCoreError
+
+        found: list[RunMeasurement] = []
+        try:
+            found.extend(self._newest())
+        except (TrainingRunError, BotoCoreError) as error:
+            log.warning("The estimate does without earlier runs: %s", error)
+        return tuple(found)
+
+    def write(self, measurement: RunMeasurement) -> None:
+        """Store the measurement of a run; one that is written again replaces nothing.
+
+        Raises:
+            TrainingRunError: S3 refuses.
+        """
+        before = _END_OF_TIME_S - int(measurement.measured_at)
+        uri = f"{self.uri}/{before:011d}-{run_slug(measurement.run_id)}.json"
+        content = measurement.to_json().encode()
+        self._objects.write(uri, content, content_type="application/json")
+
+    def _newest(self) -> Iterator[RunMeasurement]:
+        at = S3Address.parse(f"{self.uri}/")
+        with refusals_typed(self.uri):
+            listed = self._client.list_objects_v2(Bucket=at.bucket, Prefix=at.key, MaxKeys=NEWEST)
+        for each in listed.get("Contents", ()):
+            try:
+                yield RunMeasurement.from_json(
+                    self._objects.read(f"s3://{at.bucket}/{each['Key']}")
+                )
+            except ContractError as error:
+                log.info("%s is left out of the estimate: %s", each["Key"], error)

@@ -1,0 +1,94 @@
+"""Approval of a run's estimated cost by a person, before anything is paid."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import BudgetExceededError
+from trainyard.units import format_duration, format_usd
+from trainyard_airflow.operators.person_question import Question, answer_in, ask_person
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from trainyard.planning.estimate.run_estimate import RunEstimate
+    from trainyard.specs.base_run_conf import BaseRunConf
+
+APPROVE, REJECT = "Start the run", "Do not start it"
+
+
+def ask_for_approval(
+    context: Context,
+    conf: BaseRunConf,
+    estimate: RunEstimate,
+    *,
+    then: str,
+    result: Mapping[str, Any],
+) -> None:
+    """Park the task until a person has answered, if the run's expected cost is above its limit, or unknown.
+
+    Args:
+        context: of preflight.
+        conf: of the run.
+        estimate: of the run.
+        then: the method that resumes, which gets Airflow's `event` and `result`.
+        result: of preflight, JSON-safe.
+
+    Raises:
+        TaskAwaitingInput: a person is asked, or in its place what `ask_person` raises.
+    """
+    limit = conf.approval_above_usd
+    if limit is None or (estimate.usd is not None and estimate.usd.expected <= limit):
+        return
+    question = Question(
+        subject=f"Start {context['ti'].dag_id}, run {context['ti'].run_id}?",
+        body=_body(conf, estimate),
+        options=(APPROVE, REJECT),
+        default=REJECT,
+        timeout_s=conf.approval_timeout_s,
+    )
+    ask_person(context, question, then=then, kwargs={"result": dict(result)})
+
+
+def check_approval(event: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    """Check that a person approved the run's cost.
+
+    Args:
+        event: with which Airflow resumes the task.
+        result: of preflight.
+
+    Raises:
+        BudgetExceededError: the person rejected it, or nobody answered in time.
+    """
+    answer, who = answer_in(event)
+    if answer == APPROVE:
+        return
+    usd = result["plan"]["estimate"]["usd"]
+    limit = result["conf"]["approval_above_usd"]
+    raise BudgetExceededError(
+        "nobody approved the run's cost in time" if answer is None else f"{who} rejected the run",
+        budget_usd=limit,
+        needed_usd=usd["expected"] if usd else 0.0,
+        where="approval_above_usd",
+        got=f"an estimate of {format_usd(usd['expected']) if usd else 'unknown price'}",
+        allowed=f"{format_usd(limit)} without an approval",
+        next_step="clear preflight to ask again, lower the cost, or raise approval_above_usd",
+    )
+
+
+def _body(conf: BaseRunConf, estimate: RunEstimate) -> str:
+    lines = [f"Estimate: **{estimate}**", ""]
+    for each in estimate.jobs:
+        usd = "unknown price" if each.usd is None else format_usd(each.usd.expected)
+        lines.append(f"- {each.task_id}: {usd}, {format_duration(each.seconds.expected)}")
+    wait = timedelta(seconds=conf.approval_timeout_s)
+    lines += [
+        f"- asked above: {format_usd(conf.approval_above_usd)}",
+        f"- cap: {'none' if conf.max_cost_usd is None else format_usd(conf.max_cost_usd)}",
+        "",
+        f"Nothing is paid meanwhile. Without an answer within {wait}: *{REJECT}*.",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,94 @@
+"""A run that does not fit into its team's month is refused with who spent what, and what is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from trainyard.cost.team_budget import RunSpend, budget_of, month_of, over_budget
+from trainyard.errors import ContractError, Finding
+
+
+def spend(**changes: Any) -> RunSpend:
+    return RunSpend(
+        **{"team": "research", "month": "2026-11", "dag_id": "train", "run_id": "r", **changes}
+    )
+
+
+def found(*others: RunSpend, needed_usd: float | None = 10.0) -> Finding | None:
+    return over_budget(
+        others, team="research", month="2026-11", budget_usd=100.0, needed_usd=needed_usd
+    )
+
+
+def test_run_that_fits_is_not_refused() -> None:
+    assert found(spend(spent_usd=90.0)) is None
+
+
+def test_refusal_has_what_is_spent_by_whom_and_what_is_left() -> None:
+    finding = found(
+        spend(spent_usd=50.0, user="ana"),
+        spend(spent_usd=11.5, user="ana"),
+        spend(spent_usd=20.0, dag_id="nightly"),
+        spend(reserved_usd=15.0, dag_id="tune", user="bo"),
+    )
+
+    assert finding is not None
+    assert finding.got == (
+        "up to $10.00 for this run; $81.50 spent and $15.00 reserved by runs that are not over: "
+        "$61.50 by train (ana), 2 runs; $20.00 by nightly, 1 run; $15.00 by tune (bo), 1 run"
+    )
+    assert finding.allowed == "$3.50 left of $100.00"
+    assert finding.next_step is not None
+    assert "max_cost_usd to at most $3.50" in finding.next_step
+
+
+def test_run_of_unknown_price_is_refused() -> None:
+    finding = found(needed_usd=None)
+
+    assert finding is not None
+    assert finding.got == "an unknown price for this run; nothing spent yet"
+
+
+def test_many_spenders_are_cut_off_with_their_number() -> None:
+    finding = found(*(spend(spent_usd=30.0, dag_id=f"dag {number}") for number in range(5)))
+
+    assert finding is not None
+    assert finding.got is not None
+    assert finding.got.endswith("; 2 more")
+
+
+@given(
+    spent=st.lists(st.floats(0, 60), max_size=4),
+    reserved=st.lists(st.floats(0, 60), max_size=4),
+    needed=st.floats(0.01, 120),
+)
+def test_accepted_runs_never_pass_the_budget_by_their_high(
+    spent: list[float], reserved: list[float], needed: float
+) -> None:
+    runs = [spend(spent_usd=each) for each in spent]
+    runs += [spend(reserved_usd=each) for each in reserved]
+
+    if found(*runs, needed_usd=needed) is None:
+        assert sum(spent) + sum(reserved) + needed <= 100.0 + 1e-9
+
+
+def test_team_without_a_budget_of_its_own_has_that_of_any() -> None:
+    budgets = {"research": 5.0, "*": 1.0}
+
+    assert [budget_of(each, budgets) for each in ("research", "ads")] == [5.0, 1.0]
+    assert budget_of("ads", {"research": 5.0}) is None
+
+
+def test_money_of_a_run_is_read_back() -> None:
+    one = spend(user="ana", reserved_usd=1.5)
+
+    assert RunSpend.from_json(one.to_json()) == one
+    with pytest.raises(ContractError):
+        RunSpend.from_json("{}")
+
+
+def test_month_is_utc() -> None:
+    assert month_of(1795219200.0) == "2026-11"
