@@ -18,6 +18,7 @@ from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferralError, TaskDeferred
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
+from tests.limits import EVENT_LIMIT_S
 from tests.plugins.conftest import TaskSurroundings
 from trainyard.errors import RuleViolatedError, SpecError
 from trainyard.rules.rule import RuleAction
@@ -134,6 +135,13 @@ def watched(
 
     (event,) = asyncio.run(events())
     return dict(event)
+
+
+def until_ended(service: Any, name: str) -> None:
+    until = time.monotonic() + EVENT_LIMIT_S
+    while not service.describe(name).is_terminal:
+        assert time.monotonic() < until, f"{name} did not end"
+        time.sleep(0.1)
 
 
 def first_of(train: WatchedTrainingJobOperator, task: TaskSurroundings) -> str:
@@ -398,6 +406,28 @@ def test_next_attempt_of_a_failed_job_is_watched(trained: Any, task: Any) -> Non
 
     assert deferred.value.trigger.watch.job_name == train.task_jobs(task.context).name_of(2)
     assert time.monotonic() - began < 60
+
+
+def test_a_job_that_ended_while_the_trigger_had_failed_is_watched_before_the_next(
+    trained: Any, task: Any
+) -> None:
+    train = trained(last=8, bad=5, guard=1)
+    jobs = train.task_jobs(task.context)
+    first, second = jobs.name_of(1), jobs.name_of(2)
+    until_ended(jobs.service, first)
+    jobs.service.create(train.job_run(task.context).render(second, place={})[0])
+    check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
+
+    with pytest.raises(TaskDeferred) as deferred:
+        check.execute(task.context)
+    assert deferred.value.trigger.watch.job_name == first
+    event = watched(first)
+    assert event["watched"]["issues"][0]["step"] == 5
+    with pytest.raises(TaskDeferred) as deferred:
+        check.execute_complete(task.context, event)
+
+    assert deferred.value.trigger.watch.job_name == second
+    jobs.service.stop(second)
 
 
 def test_a_failed_trigger_is_tried_again_while_the_watched_task_goes_on(
