@@ -24,6 +24,7 @@ from trainyard.errors import RuleViolatedError, SpecError
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.rule_retry import RuleRetry, read_retry
 from trainyard.rules.watch_plan import WatchPlan
+from trainyard.sagemaker_api.request_parts import place_variables
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 from trainyard_airflow.jobs.rule_retry import EarlierStop, change_request
 from trainyard_airflow.operators.check_rules import CheckRulesOperator
@@ -325,6 +326,31 @@ def test_a_retrys_checkpoints_are_a_folder_beside_the_first_jobs(
     expected = f"s3://{aws_connection.bucket}/ddp-x1-rule-retry-1/"
     assert request["CheckpointConfig"]["S3Uri"] == expected
     assert request["Environment"] == {"TRAINYARD_CHECKPOINT_S3_URI": expected, "MODE": "x"}
+
+
+def test_the_rules_of_a_retry_know_what_the_jobs_before_wrote(
+    aws_connection: RunningEngine, task: Any
+) -> None:
+    s3, bucket = aws_connection.client("s3"), aws_connection.bucket
+    at = f"s3://{bucket}/{task.run_id}/checkpoints/"
+    names = ["0001.algo-1/00000001.bundle", "0002.algo-2/00000007.bundle", "traces/trace-1.json.gz"]
+    for name in names:
+        s3.put_object(Bucket=bucket, Key=f"{task.run_id}/checkpoints-statistics/{name}", Body=b"x")
+    request = {
+        "HyperParameters": {"learning_rate": "0.5"},
+        "CheckpointConfig": {"S3Uri": at},
+        "Environment": place_variables(at),
+    }
+    own = f"{task.run_id}/checkpoints-rule-retry-1-statistics/"
+    s3.put_object(Bucket=bucket, Key=f"{own}{names[0]}", Body=b"there")
+
+    stops = [EarlierStop(step=9, checkpoints=at)]
+    change_request(s3, request, RuleRetry(factor=0.5), stops=stops)
+
+    assert request["Environment"]["TRAINYARD_STATISTICS_S3_URI"] == f"s3://{bucket}/{own}"
+    found = s3.list_objects_v2(Bucket=bucket, Prefix=own)["Contents"]
+    assert [each["Key"].removeprefix(own) for each in found] == names[:2]
+    assert s3.get_object(Bucket=bucket, Key=f"{own}{names[0]}")["Body"].read() == b"there"
 
 
 @pytest.mark.parametrize("sent", [{}, {"learning_rate": '"fast"'}])

@@ -211,7 +211,7 @@ class CheckRulesOperator(ConnectedOperator):
             before_s: for how long the job was waited for before this watch.
             watched: what was found of the job before.
         """
-        name = self._name(context, after=watched and watched["watched_job"])
+        name = self._name(context, after=watched["watched_job"] if watched else None)
         absent_s = self._plan.absence_s(before_s)
         self.log.info("Watching job %s every %g s", name, self._plan.pause_s)
         if self.deferrable:
