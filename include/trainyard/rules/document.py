@@ -59,14 +59,14 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def with_log(told: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
+def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdicts on the statistics of some jobs, with what the log of all of them has beside.
 
     Args:
-        told: as `merged` returns it.
+        watched: as `merged` returns it.
         logged: the verdicts on the log, of the same rules.
     """
-    by_name = {each["name"]: each for each in told["verdicts"]}
+    by_name = {each["name"]: each for each in watched["verdicts"]}
     verdicts = []
     for each in logged["verdicts"]:
         known = by_name.pop(each["name"], each)
@@ -77,8 +77,8 @@ def with_log(told: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, An
         num_judged = max(known["num_judged"], each["num_judged"])
         issues = sorted(one["issues"], key=lambda issue: int(issue["step"]))
         verdicts.append({**one, "num_judged": num_judged, "issues": issues})
-    worst = worst_of(Severity(each["worst"]) for each in (told, logged) if each["worst"])
-    return {**told, "worst": worst, "verdicts": [*verdicts, *by_name.values()]}
+    worst = worst_of(Severity(each["worst"]) for each in (watched, logged) if each["worst"])
+    return {**watched, "worst": worst, "verdicts": [*verdicts, *by_name.values()]}
 
 
 def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:
