@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow import policies, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
 __all__ = ["task_instance_mutation_hook"]
 
@@ -62,13 +63,31 @@ def _take_slots(task_instance: Any, conf: Mapping[str, Any]) -> None:
     if not pool or task_instance.pool not in {_DEFAULT_POOL, pool}:
         return
     # Every process of Airflow imports this module.
-    from trainyard.planning.pool_slots import PoolDemand
+    from trainyard.planning.pool_slots import PoolDemand, conf_with_spec
 
     if task_instance.custom_operator_name not in set(PoolDemand):
         return
     demand = PoolDemand(task_instance.custom_operator_name)
-    slots = demand.slots(conf, most=_pool_size())
-    task_instance.pool, task_instance.pool_slots = pool, slots
+    conf = {**_param_defaults(task_instance.task), **conf}
+    most = _pool_size()
+    slots = [
+        demand.slots(conf_with_spec(spec, conf), most=most) for spec in _specs(task_instance.task)
+    ]
+    task_instance.pool, task_instance.pool_slots = pool, max(slots)
+
+
+def _param_defaults(task: Any) -> dict[str, Any]:
+    """Return the defaults of the params of a stored task's DAG."""
+    return dict(task.dag.params) if task.dag else {}
+
+
+def _specs(task: Any) -> Sequence[object]:
+    """Return the specs of a stored task's jobs: one, or all that a mapped task is known to have."""
+    if not task.is_mapped:
+        return [getattr(task, "spec", None)]
+    expanded = getattr(task.expand_input, "value", {})
+    listed = expanded.get("spec") if isinstance(expanded, Mapping) else None
+    return listed if isinstance(listed, list) and listed else [task.partial_kwargs.get("spec")]
 
 
 def _pool_size() -> int:

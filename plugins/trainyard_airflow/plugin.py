@@ -1,4 +1,4 @@
-"""Trainyard's registration with Airflow: links of jobs, notes of runs, and the pages in the UI."""
+"""Trainyard's registration with Airflow: links of jobs, notes of runs, refusals of a conf, and the pages in the UI."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow.plugins_manager import AirflowPlugin
 
 from trainyard_airflow import run_notes
+from trainyard_airflow.conf_refusal import ConfRefusals
 from trainyard_airflow.links import JOB_LINKS, PAGES, ReportLink
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ class TrainyardPlugin(AirflowPlugin):
     listeners = [run_notes]  # noqa: RUF012  # likewise
     fastapi_apps = [  # noqa: RUF012  # likewise
         {"app": pages, "url_prefix": f"/{PAGES}", "name": "Trainyard"}
+    ]
+    fastapi_root_middlewares = [  # noqa: RUF012  # likewise
+        {"middleware": ConfRefusals, "name": "Trainyard's refusals of a conf"}
     ]
     external_views = [  # noqa: RUF012  # likewise
         {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
+import airflow.settings  # noqa: F401  # first: it imports the policy, which imports it
 import pytest
 
 from trainyard.planning.pool_slots import PoolDemand
@@ -90,7 +92,7 @@ def test_an_operator_of_a_users_own_is_in_the_pool(bag: Any) -> None:
     class OwnTraining(TrainingJobOperator):
         pass
 
-    with DAG("own_dag", schedule=None) as dag:
+    with DAG(uuid4().hex, schedule=None) as dag:
         OwnTraining(task_id="own", spec={})
         OwnTraining.partial(task_id="mapped").expand(spec=[{}])
 
@@ -99,10 +101,62 @@ def test_an_operator_of_a_users_own_is_in_the_pool(bag: Any) -> None:
         assert (instance.pool, instance.pool_slots) == (POOL, 4)
 
 
+@pytest.mark.parametrize(
+    ("count", "conf", "slots"),
+    [
+        (5, {}, 5),
+        (5, {"instance_count": 2}, 5),
+        ("{{ params.machines }}", {}, 3),
+        ("{{ params.machines }}", {"machines": 7}, 7),
+        ("{{ params['machines'] }}", {"machines": 99}, 16),
+        ("{{ dag_run.conf['machines'] }}", {"machines": 6}, 6),
+        ("{{ ti.xcom_pull('plan') }}", {"instance_count": 9}, 9),
+        (None, {}, 4),
+    ],
+)
+def test_a_training_of_an_own_dag_has_the_slots_of_its_own_spec(
+    count: object, conf: dict[str, Any], slots: int
+) -> None:
+    from airflow.sdk import DAG, Param
+
+    given = {} if count is None else {"instance_count": count}
+    params = {"machines": Param(3), "instance_count": Param(4)}
+    with DAG(uuid4().hex, schedule=None, params=params) as dag:
+        TrainingJobOperator(task_id="own", spec={"entry_point": "train.py", **given})
+
+    assert scheduled(dag, "own", conf).pool_slots == slots
+
+
+def test_the_instances_of_a_spec_may_be_groups() -> None:
+    from airflow.sdk import DAG
+
+    groups = [
+        {"instance_group_name": "a", "instance_count": 2},
+        {"instance_group_name": "b", "instance_count": "{{ params.more }}"},
+    ]
+    with DAG(uuid4().hex, schedule=None, params={"more": 3}) as dag:
+        TrainingJobOperator(task_id="own", spec={"instance_groups": groups})
+        TrainingJobOperator.partial(task_id="mapped").expand(
+            spec=[{"instance_count": 4}, {"instance_count": 6}]
+        )
+
+    assert scheduled(dag, "own", {}).pool_slots == 5
+    assert scheduled(dag, "mapped", {}).pool_slots == 6
+
+
+def test_a_pipeline_with_defaults_of_its_own_has_their_slots() -> None:
+    from trainyard_airflow.tasks.own_script.pipeline import script_pipeline
+
+    dag = script_pipeline(dag_id=uuid4().hex, entry_point="train.py", instance_count=8)
+
+    assert scheduled(dag, "train", {}).pool_slots == 8
+    assert scheduled(dag, "train", {"instance_count": 2}).pool_slots == 2
+
+
 def test_a_pool_that_the_dags_author_chose_stays(bag: Any) -> None:
     from airflow.sdk import DAG
 
-    with DAG("own_dag", schedule=None) as dag:
+    with DAG(uuid4().hex, schedule=None) as dag:
         TrainingJobOperator(task_id="own", spec={}, pool="reserved")
 
     assert (scheduled(dag, "own").pool, scheduled(dag, "own").pool_slots) == ("reserved", 1)

@@ -18,11 +18,13 @@ from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferralError, TaskDeferred
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
+from tests.limits import EVENT_LIMIT_S
 from tests.plugins.conftest import TaskSurroundings
 from trainyard.errors import RuleViolatedError, SpecError
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.rule_retry import RuleRetry, read_retry
 from trainyard.rules.watch_plan import WatchPlan
+from trainyard.sagemaker_api.request_parts import place_variables
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 from trainyard_airflow.jobs.rule_retry import EarlierStop, change_request
 from trainyard_airflow.operators.check_rules import CheckRulesOperator
@@ -134,6 +136,13 @@ def watched(
 
     (event,) = asyncio.run(events())
     return dict(event)
+
+
+def until_ended(service: Any, name: str) -> None:
+    until = time.monotonic() + EVENT_LIMIT_S
+    while not service.describe(name).is_terminal:
+        assert time.monotonic() < until, f"{name} did not end"
+        time.sleep(0.1)
 
 
 def first_of(train: WatchedTrainingJobOperator, task: TaskSurroundings) -> str:
@@ -319,6 +328,31 @@ def test_a_retrys_checkpoints_are_a_folder_beside_the_first_jobs(
     assert request["Environment"] == {"TRAINYARD_CHECKPOINT_S3_URI": expected, "MODE": "x"}
 
 
+def test_the_rules_of_a_retry_know_what_the_jobs_before_wrote(
+    aws_connection: RunningEngine, task: Any
+) -> None:
+    s3, bucket = aws_connection.client("s3"), aws_connection.bucket
+    at = f"s3://{bucket}/{task.run_id}/checkpoints/"
+    names = ["0001.algo-1/00000001.bundle", "0002.algo-2/00000007.bundle", "traces/trace-1.json.gz"]
+    for name in names:
+        s3.put_object(Bucket=bucket, Key=f"{task.run_id}/checkpoints-statistics/{name}", Body=b"x")
+    request = {
+        "HyperParameters": {"learning_rate": "0.5"},
+        "CheckpointConfig": {"S3Uri": at},
+        "Environment": place_variables(at),
+    }
+    own = f"{task.run_id}/checkpoints-rule-retry-1-statistics/"
+    s3.put_object(Bucket=bucket, Key=f"{own}{names[0]}", Body=b"there")
+
+    stops = [EarlierStop(step=9, checkpoints=at)]
+    change_request(s3, request, RuleRetry(factor=0.5), stops=stops)
+
+    assert request["Environment"]["TRAINYARD_STATISTICS_S3_URI"] == f"s3://{bucket}/{own}"
+    found = s3.list_objects_v2(Bucket=bucket, Prefix=own)["Contents"]
+    assert [each["Key"].removeprefix(own) for each in found] == names[:2]
+    assert s3.get_object(Bucket=bucket, Key=f"{own}{names[0]}")["Body"].read() == b"there"
+
+
 @pytest.mark.parametrize("sent", [{}, {"learning_rate": '"fast"'}])
 def test_retry_without_a_learning_rate_is_refused_before_the_first_job(
     aws_connection: RunningEngine, script: Any, task: Any, sent: dict[str, str]
@@ -398,6 +432,28 @@ def test_next_attempt_of_a_failed_job_is_watched(trained: Any, task: Any) -> Non
 
     assert deferred.value.trigger.watch.job_name == train.task_jobs(task.context).name_of(2)
     assert time.monotonic() - began < 60
+
+
+def test_a_job_that_ended_while_the_trigger_had_failed_is_watched_before_the_next(
+    trained: Any, task: Any
+) -> None:
+    train = trained(last=8, bad=5, guard=1)
+    jobs = train.task_jobs(task.context)
+    first, second = jobs.name_of(1), jobs.name_of(2)
+    until_ended(jobs.service, first)
+    jobs.service.create(train.job_run(task.context).render(second, place={})[0])
+    check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
+
+    with pytest.raises(TaskDeferred) as deferred:
+        check.execute(task.context)
+    assert deferred.value.trigger.watch.job_name == first
+    event = watched(first)
+    assert event["watched"]["issues"][0]["step"] == 5
+    with pytest.raises(TaskDeferred) as deferred:
+        check.execute_complete(task.context, event)
+
+    assert deferred.value.trigger.watch.job_name == second
+    jobs.service.stop(second)
 
 
 def test_a_failed_trigger_is_tried_again_while_the_watched_task_goes_on(

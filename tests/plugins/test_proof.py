@@ -18,7 +18,7 @@ from botocore.config import Config
 from sagemaker_engine.testing import faults
 from tests.runs.interrupted_run import Break, InterruptedRun
 from trainyard.rules.configuration import configured_rules
-from trainyard.rules.document import rules_document
+from trainyard.rules.document import rules_document, with_log
 from trainyard.rules.evaluation import evaluate
 from trainyard.rules.records import Facts, StepRecord
 from trainyard.runs.builder import build_run_record, job_record
@@ -157,9 +157,9 @@ class Report:
         self.objects = S3Objects(clients.client("s3"))
         self._logs = logs or clients.client("logs")
 
-    def put(self, job: str, document: bytes) -> None:
+    def put(self, job: str, document: bytes, *, name: str = "rules.json") -> None:
         """Leave what the watch of a job leaves."""
-        uri = f"{self.place}/output/{job}/rule-output/rules.json"
+        uri = f"{self.place}/output/{job}/rule-output/{name}"
         self.objects.write(uri, document, content_type="application/json")
 
     def rules(self, jobs: Any, *, watched: bool = True) -> Any:
@@ -217,12 +217,38 @@ def test_verdicts_of_some_jobs_do_not_pass_for_those_of_all(aws_connection: Any,
     by_log, found = with_log.rules([first, second]), report.rules([first, second])
     record = build_run_record(dag_id="d", run_id="r", jobs=[first, second], rules=by_log)
 
-    assert (by_log["judged"], by_log["unwatched"]) == ("log", ["a-2"])
+    assert (by_log["judged"], by_log["unwatched"]) == ("statistics and log", ["a-2"])
+    assert issues_of(by_log, "NonFinite") == [4], "what the watch of the first job found"
+    assert len(by_log["verdicts"]) > 1, "and what every rule finds in the log"
     assert (found["judged"], found["unwatched"]) == ("statistics", ["a-2"]), "without a log"
     view = rules_view(record)
     assert view is not None
     assert "nothing watched job a-2" in view.sentence
     assert "unwatched" not in with_log.rules([first, never_started])
+    so_far = verdicts(second.name, num_records=5, text="nan")
+    report.put(second.name, so_far, name="rules-so-far.json")
+    half = report.rules([first, second])
+    assert (issues_of(half, "NonFinite"), half["unwatched"]) == ([4, 4], ["a-2"])
+
+
+def issues_of(rules: Any, name: str) -> list[int]:
+    (verdict,) = [each for each in rules["verdicts"] if each["name"] == name]
+    return [each["step"] for each in verdict["issues"]]
+
+
+def test_the_log_adds_to_the_verdicts_on_statistics_what_they_lack() -> None:
+    def document(*steps: int, name: str = "NonFinite") -> dict[str, Any]:
+        records = [StepRecord(step=each, rank=0, loss=math.nan) for each in steps]
+        return rules_document(evaluate(configured_rules([name]), records, Facts()))
+
+    told = with_log(document(4), document(9)) | {"judged": "x"}
+
+    assert issues_of(told, "NonFinite") == [4, 9]
+    assert told["worst"] == "error"
+    same = with_log(document(4), document(4))
+    assert same["verdicts"][0]["num_issues"] == 1
+    other = with_log(document(4, name="LRSanity"), document(4))
+    assert {each["name"] for each in other["verdicts"]} == {"NonFinite", "LRSanity"}
 
 
 def test_verdicts_of_the_service_count_without_a_record_of_the_ranks(

@@ -52,10 +52,12 @@ def test_shards_fit_the_loader_workers_and_columns_of_the_conf() -> None:
         "ignore_columns": ["id"],
         "category_columns": ["zip"],
         "hyperparameters": {"num_workers": 2},
+        "checksums": False,
     }
     settings = shard_task_spec(context(**conf), None).settings
 
     assert settings.num_workers == 2
+    assert not settings.checksums
     assert settings.num_readers == 4
     assert (settings.ignore_columns, settings.category_columns) == (("id",), ("zip",))
 

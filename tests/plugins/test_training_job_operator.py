@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import signal
+import threading
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -245,14 +246,61 @@ def test_stopping_job_is_waited_for_before_the_next_attempt(
 def test_on_kill_stops_the_job(aws_connection, task, script, sagemaker):
     made = operator(script(WAITS), deferrable=True)
     deferred(made, task)
+    task.state = "failed"
     made.on_kill()
 
     status = sagemaker.describe_training_job(TrainingJobName=task.xcoms["job_name"])
     assert status["TrainingJobStatus"] in {"Stopping", "Stopped"}
 
 
+def handled_while(error: BaseException, act: Any) -> None:
+    """Do something as Airflow does it in an `except` block."""
+    try:
+        raise error
+    except type(error):
+        act()
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["a drained worker", "a timeout"])
+def test_a_drained_worker_stops_no_job(aws_connection, task, script, sagemaker, is_late):
+    """Airflow has the task as running in both cases; of a timeout it calls `on_kill` while it handles that."""
+    made = operator(script(WAITS), deferrable=True)
+    deferred(made, task)
+    if is_late:
+        handled_while(AirflowTaskTimeout(), made.on_kill)
+    else:
+        made.on_kill()
+
+    status = sagemaker.describe_training_job(TrainingJobName=task.xcoms["job_name"])
+    ends = {"Stopping", "Stopped"}
+    assert (status["TrainingJobStatus"] in ends) is is_late
+    if not is_late:
+        sagemaker.stop_training_job(TrainingJobName=task.xcoms["job_name"])
+
+
+def test_a_kill_stops_the_job_if_airflow_does_not_answer(
+    aws_connection, task, script, sagemaker, monkeypatch
+):
+    made = operator(script(WAITS), deferrable=True)
+    deferred(made, task)
+    never, answered = threading.Event(), threading.Event()
+
+    def silent(**_: Any) -> dict[str, Any]:
+        answered.set()
+        never.wait()
+        return {}
+
+    monkeypatch.setattr(task, "get_task_states", silent)
+    made.on_kill()
+    never.set()
+
+    assert answered.is_set()
+    status = sagemaker.describe_training_job(TrainingJobName=task.xcoms["job_name"])
+    assert status["TrainingJobStatus"] in {"Stopping", "Stopped"}
+
+
 def test_kill_before_create_starts_no_job(aws_connection, task, script, sagemaker):
-    made = operator(script(WAITS))
+    made, task.state = operator(script(WAITS)), "failed"
     at_call(made, "s3", "HeadObject", made.on_kill)
     with pytest.raises(JobStoppedError, match="before its job was created"):
         execute(made, task)
@@ -262,7 +310,7 @@ def test_kill_before_create_starts_no_job(aws_connection, task, script, sagemake
 
 @pytest.mark.parametrize("deferrable", [True, False], ids=["deferred", "in-worker"])
 def test_kill_during_create_stops_the_new_job(aws_connection, task, script, sagemaker, deferrable):
-    made = operator(script(WAITS), deferrable=deferrable)
+    made, task.state = operator(script(WAITS), deferrable=deferrable), "failed"
     at_call(made, "sagemaker", "CreateTrainingJob", made.on_kill)
     with pytest.raises(JobStoppedError, match="while its job started"):
         execute(made, task)

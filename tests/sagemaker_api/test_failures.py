@@ -108,6 +108,9 @@ BOTO = "botocore.exceptions.ClientError: An error occurred"
     ("reason", "kind"),
     [
         (TOOLKIT.format("ValueError: boom"), ScriptError),
+        ("ClientError: Data download failed:Insufficient disk space", DataError),
+        ("ClientError: Artifact upload failed:Insufficient disk space", ScriptError),
+        (TOOLKIT.format("OSError: [Errno 28] No space left on device"), ScriptError),
         (TOOLKIT.format("ModuleNotFoundError: No module named 'x'"), ScriptError),
         (TOOLKIT.format("torch.OutOfMemoryError: CUDA out of memory. Tried"), DeviceMemoryError),
         (TOOLKIT.format("RuntimeError: CUDA out of memory."), DeviceMemoryError),

@@ -38,8 +38,12 @@ STOPS_IN_TIME = ("Stopping", "Stopped")
 JANITOR = "clean_up_orphans"
 STOPPING_ACTIONS = ("failed", "success", "clear", "run deleted", "task deleted", "timeout")
 STOPS = [(where, action) for where in ("deferred", "worker") for action in STOPPING_ACTIONS]
-STOPS += [("deferred", "dag deleted"), ("worker", "sigterm")]
-SURVIVES = [("worker", "killed, will be retried"), ("deferred", "triggerer killed")]
+STOPS += [("deferred", "dag deleted")]
+SURVIVES = [
+    ("worker", "killed, will be retried"),
+    ("worker", "sigterm"),
+    ("deferred", "triggerer killed"),
+]
 ORPHANED = ("worker", "killed, was its last try")
 DOES_ALL = os.environ.get("TRAINYARD_RESILIENCE_SEEDS") == "all"
 if not DOES_ALL:
@@ -166,6 +170,11 @@ class Case:
         )
         return found
 
+    def log(self) -> str:
+        """Return what the task's first try has logged."""
+        lines = self.stack.api.log(self.dag_id, self.run_id, self.task()[2], 1)
+        return "\n".join(str(each.get("event")) for each in lines)
+
     def stop(self) -> None:
         """Run the case of something that must stop the job, and wait for that."""
         self.start()
@@ -270,6 +279,8 @@ def outlive(case: Case) -> None:
             case.stack.wait(lambda: case.task()[:2] == ("running", 2), what)
         case "killed, was its last try":
             case.stack.wait(lambda: case.task()[0] == "failed", what)
+        case "sigterm":
+            case.stack.wait(lambda: "its job goes on" in case.log(), what)
         case "triggerer killed":
             case.stack.wait(lambda: case.follower() not in ("", before), what)
     case.notes["status"] = case.job()["TrainingJobStatus"]

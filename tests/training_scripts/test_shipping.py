@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sagemaker_engine.testing import faults
 from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
 from trainyard_watch.statistics.parts import PartWriter
-from trainyard_watch.statistics.shipping import PARTS_KEPT, Shipper, newest_attempt_in, pause_s
+from trainyard_watch.statistics.shipping import (
+    FIRST_REST_S,
+    LONGEST_REST_S,
+    PARTS_KEPT,
+    READ_BYTES,
+    Shipper,
+    newest_attempt_in,
+    pause_s,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
@@ -39,6 +48,11 @@ class Ticks:
 
 def header(rank: int) -> dict[str, Any]:
     return {"format": "trainyard-statistics", "rank": rank, "attempt": 1}
+
+
+def s3_keys(engine: RunningEngine, prefix: str) -> list[str]:
+    folder = engine.client("s3").list_objects(Bucket=engine.bucket, Prefix=prefix)
+    return [each["Key"] for each in folder.get("Contents", ())]
 
 
 def line(step: int, **more: Any) -> bytes:
@@ -203,10 +217,88 @@ def test_what_s3_may_have_taken_is_put_again_unchanged(
         shipper.look()
 
     names = [name.rpartition("/")[2] for name, _ in s3.put]
-    assert names == ["00000001.bundle"] * 3 + ["00000002.bundle"]
-    assert len({content for name, content in s3.put[:3]}) == 1
-    assert b"".join(content for _, content in s3.put[2:]).count(b'"kind"') == 40
+    faults = 4  # after 1, 6, 16 and 36 s
+    assert names == ["00000001.bundle"] * (faults + 1) + ["00000002.bundle"]
+    assert len({content for name, content in s3.put[: faults + 1]}) == 1
+    assert b"".join(content for _, content in s3.put[faults:]).count(b'"kind"') == 40
     assert len([each for each in caplog.messages if "DO NOT REACH S3" in each]) == 1
+
+
+def test_the_pause_after_faults_is_bounded_and_nothing_is_kept_in_memory(
+    tmp_path: Path, writer_of: Any
+) -> None:
+    ticks, s3 = Ticks(), Recorder()
+    shipper = shipping(tmp_path, s3, clock=ticks)
+    writer, s3.fails = writer_of(0), True
+    for step in range(3600):
+        ticks.now += 1.0
+        writer.write(line(step))
+        shipper.look()
+
+    assert 3600 / LONGEST_REST_S < len(s3.put) < 3600 / LONGEST_REST_S + 8
+    assert sum(map(len, shipper._pending)) < len(line(1)) * 2 * LONGEST_REST_S + READ_BYTES
+
+
+def test_an_attempt_that_began_without_s3_is_put_when_s3_answers(
+    tmp_path: Path, s3: S3Prefix, engine: RunningEngine, writer_of: Any
+) -> None:
+    ticks = Ticks()
+    shipper = shipping(tmp_path, s3, clock=ticks, knows_attempt=False)
+    writer_of(0).write(line(1))
+    outage = {"what": "s3_error", "operation": "ListObjectsV2", "key_prefix": tmp_path.name}
+    with faults(engine.endpoint_url, outage | {"count": None, "status": 503}):
+        ticks.now = 1.0
+        shipper.look()
+        assert s3_keys(engine, tmp_path.name) == []
+    ticks.now += FIRST_REST_S / 2
+    shipper.look()
+    assert list(s3.sizes()) == []
+
+    ticks.now += FIRST_REST_S
+    shipper.look()
+
+    assert list(s3.sizes()) == ["0001.algo-1/00000001.bundle"]
+
+
+def test_an_attempt_of_a_number_that_s3_has_is_not_put_over_it(
+    tmp_path: Path, s3: S3Prefix, writer_of: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    s3.write("0001.algo-1/00000001.bundle", b"of the start before")
+    ticks = Ticks()
+    shipper = shipping(tmp_path, s3, clock=ticks, knows_attempt=False)
+    writer_of(0).write(line(1))
+
+    for _ in range(3):
+        ticks.now += 600.0
+        shipper.look(is_last=True)
+
+    assert s3.read("0001.algo-1/00000001.bundle") == b"of the start before"
+    assert len(s3.sizes()) == 1
+    assert caplog.text.count("attempt 1 is there already") == 1
+
+
+@pytest.mark.torch
+def test_a_training_whose_s3_failed_at_its_start_puts_its_statistics_later(
+    make_job: Any, engine: RunningEngine, s3: S3Prefix, tmp_path: Path
+) -> None:
+    variables = {
+        "AWS_ENDPOINT_URL": engine.endpoint_url,
+        "AWS_REGION": engine.region,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "TRAINYARD_STATISTICS_S3_URI": s3.uri,
+    }
+    job = make_job()
+    outage = {"what": "s3_error", "operation": "ListObjectsV2", "key_prefix": tmp_path.name}
+
+    fault = outage | {"count": 3, "status": 503}
+    with faults(engine.endpoint_url, fault):  # each of boto's attempts at the start
+        assert job.run(max_steps=4, environ={0: variables}) == [0], job.log()
+
+    assert "STATISTICS DO NOT REACH S3" in job.log()
+    content = b"".join(s3.read(name) for name in s3.sizes())
+    assert content.count(b'"kind":"step"') == 4
+    assert list((job.base_dir / "output" / "data" / "statistics").glob("*.jsonl"))
 
 
 def test_shipped_parts_leave_the_disk(tmp_path: Path, writer_of: Any) -> None:

@@ -1,4 +1,4 @@
-"""Instance types whose storage is local NVMe disks: they take no VolumeKmsKeyId.
+"""Instance types whose storage is local NVMe disks: they take no VolumeKmsKeyId or size.
 
 Source: "Instance store volumes" of the EC2 user guide for the families of botocore's TrainingInstanceType and
 ProcessingInstanceType, November 2026.
@@ -20,6 +20,11 @@ LOCAL_STORAGE_FAMILIES = frozenset(
 )
 
 
+def has_local_storage(instance_type: str) -> bool:
+    """Return whether an instance type such as ml.g5.xlarge has NVMe disks."""
+    return not LOCAL_STORAGE_FAMILIES.isdisjoint(instance_type.split(".")[1:2])
+
+
 def volume_key_problems(resources: Mapping[str, Any]) -> Iterator[str]:
     """Yield that a ResourceConfig or ClusterConfig has a volume key on an instance type with local storage."""
     if not resources.get("VolumeKmsKeyId"):
@@ -28,7 +33,7 @@ def volume_key_problems(resources: Mapping[str, Any]) -> Iterator[str]:
     for member in ("InstanceGroups", "InstancePreferences", "InstanceConfigs"):
         places += resources.get(member) or []
     types = [str(each["InstanceType"]) for each in places if "InstanceType" in each]
-    local = [each for each in types if each.split(".")[1] in LOCAL_STORAGE_FAMILIES]
+    local = [each for each in types if has_local_storage(each)]
     if local:
         yield (
             "You can't request a VolumeKmsKeyId when using an instance type with local storage "

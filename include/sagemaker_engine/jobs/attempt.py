@@ -27,6 +27,7 @@ from sagemaker_engine.jobs.debugger import (
     debug_outputs,
     unsaved_collections,
 )
+from sagemaker_engine.jobs.disk_space import DOWNLOAD_TOO_LARGE, volume_of
 from sagemaker_engine.jobs.execution import Execution
 from sagemaker_engine.jobs.failures import (
     algorithm_error,
@@ -96,6 +97,7 @@ class JobAttempt:
                 feeders = self._download(stack)
                 self._mirrors = self._restore_checkpoints()
                 self._await_downloads()
+                self._check_space()
                 self.faults.check()
                 outcome = self._train(feeders)
             if outcome.ending in HOST_LOSSES:
@@ -198,6 +200,17 @@ class JobAttempt:
                 if (speed := speeds[name]) and (rest := num_bytes - speed * (now - since)) > 0
             }
             since = now
+
+    def _check_space(self) -> None:
+        """Check that channels and checkpoints fit each host's volume.
+
+        Raises:
+            JobError: They do not.
+        """
+        for host in self.hosts:
+            size = volume_of(self.job.request, host)
+            if size is not None and self._downloaded[host.name] > size:
+                raise JobError(DOWNLOAD_TOO_LARGE)
 
     def _output_mirrors(self, uplinks: Mapping[str, Line]) -> dict[str, MirroredFolder]:
         """Return the folders of Debugger's outputs, by instance and output."""

@@ -9,7 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sagemaker_engine.jobs.disk_space import DiskSpace, volume_of
 from sagemaker_engine.jobs.host_metrics import FILE_NAME, HostMetrics, volume_bytes
+from sagemaker_engine.jobs.inputs import channel_folder, streamed_channels
 from sagemaker_engine.jobs.instances import make_cluster
 from sagemaker_engine.jobs.limits import DEFAULT_MAX_RUNTIME_S
 from sagemaker_engine.jobs.logs import LogFile, LogPump, next_epoch
@@ -82,11 +84,15 @@ class Execution:
             if self.faults is not None:
                 self.faults.begin_training(self.mirrors)
             metrics = self._host_metrics(cluster)
+            space = self._disk_space()
             metrics.start()
+            space.start()
             try:
                 outcome = Supervision(
                     cluster=cluster,
-                    order=lambda: Ending.FAULT if self._fault(pump) else self.order(),
+                    order=lambda: (
+                        Ending.FAULT if self._fault(pump) or space.fault else self.order()
+                    ),
                     deadline=time.monotonic() + self._runtime_s,
                     time_scale=self.job.settings.time_scale,
                     on_stopping=self._note_stopping,
@@ -94,8 +100,9 @@ class Execution:
                 ).run()
             finally:
                 metrics.finish()
+                space.finish()
         pump.join(timeout=LAST_LINES_S)
-        fault = self._fault(pump)
+        fault = self._fault(pump) or space.fault
         if fault is not None and outcome.ending in {Ending.FAULT, Ending.COMPLETED}:
             return Outcome(ending=Ending.FAULT, fault=fault)
         if outcome.failure is not None:
@@ -108,6 +115,19 @@ class Execution:
             folders={each.name: self.job.host_folder(each.name) for each in self.hosts},
             to=self.job.folder / FILE_NAME,
             volume_bytes=volume_bytes(self.job.request),
+            time_scale=self.job.settings.time_scale,
+        )
+
+    def _disk_space(self) -> DiskSpace:
+        names = streamed_channels(self.job)
+        return DiskSpace(
+            {each.name: self.job.host_folder(each.name) for each in self.hosts},
+            volumes={each.name: volume_of(self.job.request, each) for each in self.hosts},
+            streamed=[
+                channel_folder(self.job, host, name, ground=self.ground)
+                for host in self.hosts
+                for name in names
+            ],
             time_scale=self.job.settings.time_scale,
         )
 

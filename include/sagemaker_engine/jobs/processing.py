@@ -18,6 +18,7 @@ from sagemaker_engine.channels.listing import (
 from sagemaker_engine.channels.locations import InputDataError, S3Location
 from sagemaker_engine.channels.placement import place_files
 from sagemaker_engine.jobs.container import resource_config
+from sagemaker_engine.jobs.disk_space import DOWNLOAD_TOO_LARGE, volume_of
 from sagemaker_engine.jobs.execution import Execution
 from sagemaker_engine.jobs.failures import (
     ABANDONED,
@@ -120,13 +121,20 @@ class ProcessingRun:
 
     def _provide_inputs(self) -> None:
         everyone = [host.as_channel_host for host in self.hosts]
+        downloaded = dict.fromkeys(self.hosts, 0)
         for number, each in enumerate(self.job.request.get("ProcessingInputs", [])):
             channel = _as_channel(each)
             files = channel_files(channel, self.job.objects)
             for host in self.hosts:
                 share = files_of_host(files, channel, host=host.as_channel_host, hosts=everyone)
                 folder = self._input_folder(host, number, each)
-                place_files(share or [], folder, self.job.objects, link=self.ground.has_overlay)
+                downloaded[host] += place_files(
+                    share or [], folder, self.job.objects, link=self.ground.has_overlay
+                )
+        for host, num_bytes in downloaded.items():
+            size = volume_of(self.job.request, host)
+            if size is not None and num_bytes > size:
+                raise JobError(DOWNLOAD_TOO_LARGE)
 
     def _input_folder(self, host: HostPlan, number: int, each: dict[str, Any]) -> Path:
         if self.ground.has_overlay:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, assert_never
@@ -9,6 +10,12 @@ from typing import Any, assert_never
 from trainyard.catalog.instances import ranks_on
 from trainyard.specs.comparison_conf import Comparison
 from trainyard.specs.run_conf import RunConf
+
+_REFERENCE = re.compile(
+    r"\{\{\s*(?:params|dag_run\.conf)(?:\.(\w+)|\[\s*['\"](\w+)['\"]\s*\])\s*\}\}"
+)
+_OF_THE_RUN = {"instance_count": "instance_count", "capacity_ladder": "capacity_ladder"}
+_OF_THE_SEARCH = {"max_parallel_jobs": "tuning_max_parallel_jobs"}
 
 
 class PoolDemand(StrEnum):
@@ -36,6 +43,43 @@ class PoolDemand(StrEnum):
                 return cell_slots(conf, most=most)
             case _:
                 assert_never(self)
+
+
+def conf_with_spec(spec: object, conf: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the conf of a run with what the spec of its job decides: instances, capacity ladder, trials at a time.
+
+    The scheduler renders no template. A reference to one param or one value of the conf is looked up; for any other
+    template the conf decides, as for a spec that is a function or leaves the instances out.
+
+    Args:
+        spec: of a training or a search as the DAG's author wrote it.
+        conf: of the run, over the defaults of the DAG's params.
+    """
+    if not isinstance(spec, Mapping):
+        return dict(conf)
+    if isinstance(spec.get("training"), Mapping):
+        of_search = {"tuning_instance_count": 0, **_read(spec, _OF_THE_SEARCH, conf)}
+        return {**conf_with_spec(spec["training"], conf), **of_search}
+    read = _read(spec, _OF_THE_RUN, conf)
+    groups = [each for each in _list(spec.get("instance_groups")) if isinstance(each, Mapping)]
+    counts = [_referred(each.get("instance_count"), conf) for each in groups]
+    of_groups = {"instance_count": sum(_count(each, absent=1) for each in counts)} if groups else {}
+    return {**conf, **({"capacity_ladder": None} if read else {}), **read, **of_groups}
+
+
+def _read(
+    spec: Mapping[str, Any], names: Mapping[str, str], conf: Mapping[str, Any]
+) -> dict[str, Any]:
+    read = {mine: _referred(spec.get(theirs), conf) for theirs, mine in names.items()}
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def _referred(value: object, conf: Mapping[str, Any]) -> object:
+    """Return a value, or the conf's that its template names; None if the template is another."""
+    if not isinstance(value, str) or "{{" not in value:
+        return value
+    found = _REFERENCE.fullmatch(value.strip())
+    return conf.get(found[1] or found[2]) if found else None
 
 
 def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:

@@ -6,8 +6,8 @@
                    "num_issues", "summary", "error", "status_details",
                    "issues": [{"step", "onset", "rank", "key", "severity", "text", "numbers", "time"} ...]} ...]}
 
-`status` is SageMaker's RuleEvaluationStatus. It has no word for `not evaluated`: such a rule is NoIssuesFound there,
-with `status_details` saying why, and `not_evaluated` here.
+`status` is SageMaker's RuleEvaluationStatus, or NotEvaluated for a rule that judged nothing: `not_evaluated` has the
+reason. The service has no word for that.
 """
 
 from __future__ import annotations
@@ -57,6 +57,32 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "worst": worst,
         "verdicts": [_one(told, names_jobs=len(documents) > 1) for told in by_name.values()],
     }
+
+
+def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the verdicts on the statistics of some jobs, with what the log of all of them has beside.
+
+    Args:
+        watched: as `merged` returns it.
+        logged: the verdicts on the log, of the same rules.
+    """
+    by_name = {each["name"]: each for each in watched["verdicts"]}
+    verdicts = []
+    for each in logged["verdicts"]:
+        known = by_name.pop(each["name"], each)
+        places = {_place(issue) for issue in known["issues"]}
+        new = [issue for issue in each["issues"] if _place(issue) not in places]
+        of_log = {**each, "issues": new, "num_issues": len(new)}
+        one = _one([("", known), ("", of_log)], names_jobs=False) if known is not each else each
+        num_judged = max(known["num_judged"], each["num_judged"])
+        issues = sorted(one["issues"], key=lambda issue: int(issue["step"]))
+        verdicts.append({**one, "num_judged": num_judged, "issues": issues})
+    worst = worst_of(Severity(each["worst"]) for each in (watched, logged) if each["worst"])
+    return {**watched, "worst": worst, "verdicts": [*verdicts, *by_name.values()]}
+
+
+def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:
+    return issue["step"], issue["rank"], issue["key"]
 
 
 def _one(told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:

@@ -21,7 +21,7 @@ MOST_DETAILS = 1024  # characters of StatusDetails
 
 
 class RuleStatus(StrEnum):
-    """`RuleEvaluationStatus` of SageMaker's DescribeTrainingJob."""
+    """`RuleEvaluationStatus` of SageMaker's DescribeTrainingJob, and our own for a rule that judged nothing."""
 
     IN_PROGRESS = "InProgress"
     NO_ISSUES_FOUND = "NoIssuesFound"
@@ -29,6 +29,8 @@ class RuleStatus(StrEnum):
     ERROR = "Error"
     STOPPING = "Stopping"
     STOPPED = "Stopped"
+    NOT_EVALUATED = "NotEvaluated"
+    """Ours: the service has no word for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +252,8 @@ class _RuleRun:
         elif issues:
             status = RuleStatus.ISSUES_FOUND
         is_open = not self._num_judged and self._error is None
+        if is_open and is_final:
+            status = RuleStatus.NOT_EVALUATED
         return Verdict(
             name=self.name,
             rule=rule.name,

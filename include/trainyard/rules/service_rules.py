@@ -114,9 +114,12 @@ def judged_elsewhere(evaluations: Sequence[Mapping[str, Any]]) -> frozenset[str]
     return frozenset(each["name"] for each in evaluations if each["status"] != RuleStatus.ERROR)
 
 
+SERVICE_STATUSES = tuple(each for each in RuleStatus if each is not RuleStatus.NOT_EVALUATED)
+
+
 def known_status(status: str) -> RuleStatus | None:
     """Return a rule's status as the service names it; None for a name that the service did not have when we looked."""
-    return RuleStatus(status) if status in list(RuleStatus) else None
+    return RuleStatus(status) if status in SERVICE_STATUSES else None
 
 
 def with_service(

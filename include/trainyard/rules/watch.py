@@ -120,10 +120,9 @@ class RunningWatch:
             status, details = RuleStatus.ERROR, shortened(self._failed, limit=MOST_DETAILS)
         if status is RuleStatus.IN_PROGRESS:
             details = ""
-        elif verdict.lacks_input and not verdict.issues:
-            status = (
-                RuleStatus.ERROR
-            )  # The service's rule fails where the job's hook saved nothing for it.
+        elif status is RuleStatus.NOT_EVALUATED:
+            # The service's rule fails if the job's hook saved nothing for it, and has no word for anything else.
+            status = RuleStatus.ERROR if verdict.lacks_input else RuleStatus.NO_ISSUES_FOUND
         first = verdict.issues[0] if verdict.issues else None
         return {
             "name": verdict.name,

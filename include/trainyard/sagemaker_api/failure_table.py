@@ -68,6 +68,7 @@ _KILLED_STEP = (
     "retry: training resumes from the last checkpoint; if it repeats, give the ranks more memory "
     "(the kernel kills a process that takes more than its host has)"
 )
+_VOLUME_STEP = "raise the volume's size (volume_size_gb, volume_size), which instance types with NVMe disks do not take"
 _SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
 
 # An exception by its name, but not the wrappers that the service, its toolkit and torchrun put
@@ -150,6 +151,18 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         "a service of AWS failed for longer than the client in the container asks it again",
         "retry: training resumes from the last checkpoint; AWS_RETRY_MODE=standard and a larger AWS_MAX_ATTEMPTS in "
         "the job's environment let its clients wait longer",
+    ),
+    _row(
+        r"download failed: ?Insufficient disk space",
+        DataError,
+        "the inputs do not fit the volume of the instances",
+        _VOLUME_STEP,
+    ),
+    _row(
+        r"No space left on device|Insufficient disk space|\[Errno 28\]",
+        ScriptError,
+        "a disk of a host is full",
+        f"{_VOLUME_STEP}; keep fewer checkpoints; if the message names /torch_ or /dev/shm, take fewer loader workers",
     ),
     _row(
         r"(Data|Model|Checkpoint)s? download (failed|timed out)|Failed to download data"

@@ -34,6 +34,7 @@ _SHARED = (
         "validation_fraction",
         "test_fraction",
         "max_bad_row_fraction",
+        "checksums",
         "max_source_bytes",
     ),
     *("shard_instance_count", "shard_instance_type"),

@@ -41,6 +41,7 @@ class RunConf(BaseRunConf):
             hyperparameter `compile` follows likewise (`is_compiled`).
         strategy: `ddp` (train_ddp.py: whole copies) or `fsdp` (train_fsdp.py: state and layers spread over ranks, by
             its own hyperparameters). "auto" is resolved by trainyard.planning.auto_plan, before a conf is read.
+        checksums: whether sources and shards are digested, and the trainer verifies them; else sizes alone.
         on_rule_stop: what follows a stop by a rule, as trainyard.rules.rule_retry reads it; empty = nothing.
         tune: whether a search chooses hyperparameters before the training, which takes the winner's. What it varies and
             how is in the fields that begin with `tuning_`; `search_of` fills in their defaults.
@@ -63,6 +64,7 @@ class RunConf(BaseRunConf):
     validation_fraction: float = 0.05
     test_fraction: float = 0.05
     max_bad_row_fraction: float = 0.01
+    checksums: bool = True
     max_source_bytes: int = 0
     shard_instance_count: int = 0
     shard_instance_type: str = "ml.m5.xlarge"

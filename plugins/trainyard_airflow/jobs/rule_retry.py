@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError
 from trainyard.rules.conf_facts import decoded
 from trainyard.rules.rule_retry import ASK, RetryRemedy, skipped_steps, steps_text
-from trainyard.sagemaker_api.request_parts import folder_uri, place_variables
+from trainyard.sagemaker_api.request_parts import STATISTICS_VARIABLE, folder_uri, place_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trainyard.rules.rule_retry import RuleRetry
+    from trainyard_airflow.hooks.objects import S3Address
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,9 @@ STEP_FOLDER = re.compile(r"(?:^|/)(?:step|checkpoint)-(\d+)/")
 """Of a checkpoint by `trainyard_watch`, or by Hugging Face's Trainer."""
 WHOLE = ("/manifest.json", "/files.json")
 """What is written last into either."""
+STREAM = re.compile(r"\d{4,}\.[^/]+/")
+"""Folder of what one host put in one attempt."""
+COPIES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +89,10 @@ def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
     at = S3Address.parse(folder_uri(uri))
     found = {}
     with refusals_typed(uri):
-        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key):
-            for key in (each["Key"] for each in page.get("Contents", ())):
-                step = STEP_FOLDER.search(key)
-                if step and key.endswith(WHOLE):
-                    found[int(step[1])] = f"s3://{at.bucket}/{key.rpartition('/')[0]}"
+        for key in _keys(s3, at):
+            step = STEP_FOLDER.search(key)
+            if step and key.endswith(WHOLE):
+                found[int(step[1])] = f"s3://{at.bucket}/{key.rpartition('/')[0]}"
     return found
 
 
@@ -129,6 +133,8 @@ def change_request(
         )
         before = bad - retry.rollback_steps
         facts["resumes_at"] = _roll_back(s3, last.checkpoints, target, before=before)
+        if STATISTICS_VARIABLE in (request.get("Environment") or {}):
+            _bring_statistics(s3, last.checkpoints, target)
         _set_checkpoints(request, target)
     log.info("A rule ended the training before: %s", facts)
     return facts
@@ -165,11 +171,38 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
     at, to = S3Address.parse(old[step] + "/"), S3Address.parse(target)
     folder = old[step].rpartition("/")[2]
     with refusals_typed(target):
-        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
-        keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
-        for key in sorted(
-            keys, key=lambda each: each.endswith(WHOLE)
-        ):  # what makes it whole comes last
+        # What makes it whole comes last.
+        for key in sorted(_keys(s3, at), key=lambda each: each.endswith(WHOLE)):
             name = f"{to.key}{folder}/{key.removeprefix(at.key)}"
             s3.copy({"Bucket": at.bucket, "Key": key}, to.bucket, name)
     return step
+
+
+def _bring_statistics(s3: Any, source: str, target: str) -> None:
+    """Copy the statistics beside some checkpoints to those beside others: the rules of the next job know them then.
+
+    What is there already stays. Traces are left out: no rule reads them.
+    """
+    from trainyard_airflow.hooks.objects import S3Address
+    from trainyard_airflow.hooks.refusals import refusals_typed
+
+    at, to = (
+        S3Address.parse(place_variables(uri)[STATISTICS_VARIABLE]) for uri in (source, target)
+    )
+    with refusals_typed(target), ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
+        there = {key.removeprefix(to.key) for key in _keys(s3, to)}
+        names = [key.removeprefix(at.key) for key in _keys(s3, at)]
+        copies = [
+            pool.submit(
+                s3.copy, {"Bucket": at.bucket, "Key": at.key + name}, to.bucket, to.key + name
+            )
+            for name in names
+            if name not in there and STREAM.match(name)
+        ]
+        for copy in copies:
+            copy.result()
+
+
+def _keys(s3: Any, at: S3Address) -> list[str]:
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
+    return [each["Key"] for page in pages for each in page.get("Contents", ())]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.hooks.jobs import SageMakerJobs
 
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
@@ -210,7 +211,7 @@ class CheckRulesOperator(ConnectedOperator):
             before_s: for how long the job was waited for before this watch.
             watched: what was found of the job before.
         """
-        name = self._name(context)
+        name = self._name(context, after=watched["watched_job"] if watched else None)
         absent_s = self._plan.absence_s(before_s)
         self.log.info("Watching job %s every %g s", name, self._plan.pause_s)
         if self.deferrable:
@@ -249,18 +250,37 @@ class CheckRulesOperator(ConnectedOperator):
             kwargs={"watched": watched},
         )
 
-    def _name(self, context: Context) -> str:
-        """Return the job to watch: the given one, or of the watched task the first that has not ended."""
+    def _name(self, context: Context, *, after: str | None = None) -> str:
+        """Return the job to watch: the given one, or of the watched task the first that was not watched to its end.
+
+        A job that ended while a trigger had failed is watched too: its statistics are still there.
+
+        Args:
+            context: the task's.
+            after: the job that was watched last.
+        """
         if self.job_name:
             return self.job_name
         attempt = 1
         while (snapshot := self.jobs.describe(self._name_of(context, attempt))) is not None:
-            # The last job of a task that has ended is watched too: its statistics are still there.
+            if not snapshot.is_terminal:
+                break
+            if snapshot.name != after and not self._was_watched(snapshot):
+                break
+            # The last job of a task that has ended is watched again: this task returns what it finds.
             is_last = self.jobs.describe(self._name_of(context, attempt + 1)) is None
-            if not snapshot.is_terminal or (is_last and self._has_ended(context, 1)):
+            if is_last and self._has_ended(context, 1):
                 break
             attempt += 1
         return self._name_of(context, attempt)
+
+    def _was_watched(self, snapshot: JobSnapshot) -> bool:
+        """Return whether a job that has ended has its last verdicts, or never trained."""
+        from trainyard_airflow.hooks.objects import S3Objects
+        from trainyard_airflow.triggers.rule_findings import document_uri
+
+        objects = S3Objects(self.clients.client("s3"))
+        return snapshot.started_at is None or objects.exists(document_uri(snapshot))
 
     def _name_of(self, context: Context, attempt: int) -> str:
         from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind

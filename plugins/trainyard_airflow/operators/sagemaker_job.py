@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from abc import abstractmethod
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 JOB_XCOM_KEY = "job_name"
 JOB_CONNECTION_XCOM_KEY = "job_connection"
 FAILED_JOB_XCOM_KEY = "failed_job"
+_ANSWER_LIMIT_S = 2.0
 
 _SHORTEST_DEFERRAL_S = 2.0
 
@@ -115,6 +119,7 @@ class SageMakerJobOperator(BaseOperator):
         self.notifier = notifier
         self.links: dict[str, str] = {}
         self._run: JobRun | None = None
+        self._host: _AirflowTask | None = None
         self._notifier: Notifier | None = None
         self._is_killed = False
 
@@ -199,11 +204,18 @@ class SageMakerJobOperator(BaseOperator):
             self._defer_for(context, delay_s, self.execute_again.__name__)
 
     def on_kill(self) -> None:
-        """Stop the job that this process waits for: marked, cleared, or the worker is shut down.
+        """Stop the job that this process waits for: the task was marked, cleared or deleted, or its time is up.
+
+        A SIGTERM to a worker that is drained stops nothing: Airflow has the task as running. It is waited on, and if
+        the worker is killed, the task's next try finds its job.
 
         Airflow calls this between two steps of `execute` and lets it go on afterwards, so a job that is only about
         to be created is met there, by the note that the task is killed.
         """
+        is_late = isinstance(sys.exception(), AirflowTaskTimeout)
+        if self._host is not None and not is_late and self._host.is_running():
+            self.log.warning("SIGTERM, but Airflow has the task as running: its job goes on")
+            return
         self._is_killed = True
         if self._run is None:
             self.log.warning("Task was killed: it has no job to stop")
@@ -271,11 +283,12 @@ class SageMakerJobOperator(BaseOperator):
         self.mask_secrets(self.clients.job_defaults)
         jobs = self.task_jobs(context)
         memory = task_memory(context, self.clients)
+        host = self._host = _AirflowTask(self, context, jobs)
         run = self._run = JobRun(
             job_type=self.job_type(jobs, context),
             memory=memory,
             ledger=TaskLedger(jobs, uri=self.ledger_uri),
-            host=_AirflowTask(self, context, jobs),
+            host=host,
             policy=self.end_policy(jobs, memory),
             poll_interval_s=self.poll_interval_s,
             time_limit=self.execution_timeout,
@@ -439,9 +452,26 @@ class _AirflowTask:
         Airflow would tell its worker with the next heartbeat, seconds later: by then the task has deferred, which is
         refused, and nobody stops the job.
         """
-        ti, operator = self._ti, self._operator
-        if not operator.deferrable:
+        if not self._operator.deferrable:
             return False
+        states = self._states()
+        return states is not None and "running" not in states
+
+    def is_running(self) -> bool:
+        """Return whether Airflow has the task as running; False if it does not answer within 2 s.
+
+        Asked in a thread: a signal may have interrupted the process in a question of its own to Airflow.
+        """
+        answers: SimpleQueue[frozenset[str] | None] = SimpleQueue()
+        threading.Thread(target=lambda: answers.put(self._states()), daemon=True).start()
+        try:
+            return "running" in (answers.get(timeout=_ANSWER_LIMIT_S) or ())
+        except Empty:
+            return False
+
+    def _states(self) -> frozenset[str] | None:
+        """Return the state of the task, by Airflow; empty if it was deleted, None if Airflow does not say."""
+        ti = self._ti
         try:
             states = ti.get_task_states(
                 dag_id=ti.dag_id,
@@ -449,10 +479,10 @@ class _AirflowTask:
                 run_ids=[ti.run_id],
                 map_index=self._jobs.task.map_index,
             )
-        except Exception as error:  # noqa: BLE001  # whatever ails Airflow, it says so when the task defers
-            operator.log.warning("Airflow does not tell the task's state (%s)", error)
-            return False
-        return "running" not in states.get(ti.run_id, {}).values()
+        except Exception as error:  # noqa: BLE001  # whatever ails Airflow, the caller goes on without its answer
+            self._operator.log.warning("Airflow does not report the task's state (%s)", error)
+            return None
+        return frozenset(states.get(ti.run_id, {}).values())
 
 
 def _snapshot_of(event: Mapping[str, Any], run: JobRun) -> JobSnapshot:

@@ -12,7 +12,7 @@ from trainyard.rules.document import rules_document
 from trainyard.rules.evaluation import RuleStatus, evidence
 from trainyard.rules.reactions import Reaction, worst_reaction
 from trainyard.rules.rule import RuleAction
-from trainyard.rules.service_rules import known_status, with_service
+from trainyard.rules.service_rules import SERVICE_STATUSES, known_status, with_service
 from trainyard.runs.notifier import rule_notice
 from trainyard.sagemaker_api.rule_stop import service_stop
 
@@ -86,7 +86,7 @@ class RuleFindings:
                     "Debugger's rule %s has the status %r, which is not known; allowed: %s; taken for %s: %s",
                     name,
                     status,
-                    ", ".join(RuleStatus),
+                    ", ".join(SERVICE_STATUSES),
                     RuleStatus.IN_PROGRESS,
                     each["details"],
                 )

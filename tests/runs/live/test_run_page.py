@@ -146,9 +146,10 @@ def test_a_run_that_a_rule_stopped_is_no_plain_success() -> None:
 
 def test_findings_of_all_jobs_are_there_and_their_records_are_counted() -> None:
     issue = {"severity": "warning", "step": 3, "text": "slow"}
+    idle = {"name": "DeadRelu", "issues": [], "not_evaluated": "needs activations"}
     document = {
         "num_records": 5,
-        "verdicts": [{"name": "Plateau", "issues": [issue]}],
+        "verdicts": [{"name": "Plateau", "issues": [issue]}, idle],
         "stopped_by": None,
     }
     rules = page(run(), rules=(document, document))["rules"]

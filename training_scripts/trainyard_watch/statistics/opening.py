@@ -94,10 +94,10 @@ def open_statistics(
     hook, is_readable = _hook(paths)
     s3, in_s3 = _shipping(ranks) if hook is None and is_readable else (None, None)
     namespace = _pid_namespace(ranks)
-    told = ranks.gather((in_s3, namespace, os.getpid()))
-    is_shipped = (
-        told[ranks.rank - ranks.local_rank][0] is not None
-    )  # as this host's first rank found
+    told = ranks.gather((s3 is not None, in_s3, namespace, os.getpid()))
+    ships, newest_in_s3, *_ = told[ranks.rank - ranks.local_rank]  # as this host's first rank found
+    # If S3 does not answer now, it may never do: the platform uploads the files at the end, whatever is put meanwhile.
+    is_shipped = newest_in_s3 is not None
     place = _place(paths, hook, is_shipped=is_shipped) if is_readable else None
     here = ranks.gather(place and place[1])
     emitter = Emitter(tensors, model, choice=choice, checksums=checksums)
@@ -108,7 +108,7 @@ def open_statistics(
         "world_size": ranks.world_size,
         "attempt": max(
             start.number,
-            *(1 + (newest or 0) for newest in (*here, *(each for each, _, _ in told))),
+            *(1 + (newest or 0) for newest in (*here, *(each for _, each, _, _ in told))),
         ),
         "resumed_at": start.step,
         "time": time.time(),
@@ -118,18 +118,20 @@ def open_statistics(
         "tensors": emitter.listed,
     }
     if place is not None:
-        emitter.write_to(PartWriter(place[0], header=header, marks_end=is_shipped))
-        if s3 and in_s3 is not None:
+        emitter.write_to(PartWriter(place[0], header=header, marks_end=ships))
+        if s3:
             shipper = Shipper(
                 folder=place[0],
                 s3=s3,
                 attempt=header["attempt"],
                 host=paths.host,
                 num_ranks=ranks.local_world_size,
+                knows_attempt=any(each is not None for _, each, _, _ in told),
+                keeps_files=not is_shipped,
             )
             emitter.ship(shipper)
     if ranks.local_rank == 0:
-        pids = [pid for _, other, pid in told if other == namespace]
+        pids = [pid for _, _, other, pid in told if other == namespace]
         try:
             emitter.sample(HostSampler(emitter.write_host, pids=pids, disk=paths.base_dir))
         except Exception as error:  # noqa: BLE001 a host that cannot be read is not the training's fault
@@ -163,9 +165,9 @@ def _hook(paths: ContainerPaths) -> tuple[dict[str, Any] | None, bool]:
 
 
 def _shipping(ranks: Ranks) -> tuple[S3Prefix | None, int | None]:
-    """Return where this host puts its statistics, and the newest attempt there; None if it does not.
+    """Return where this host puts its statistics, and the newest attempt there.
 
-    The host's first rank asks, for all of them.
+    None, None if it puts none; the place and None if S3 does not answer. The host's first rank asks, for all of them.
     """
     uri = os.environ.get(STATISTICS_VARIABLE)
     if ranks.local_rank:
@@ -179,7 +181,7 @@ def _shipping(ranks: Ranks) -> tuple[S3Prefix | None, int | None]:
         return s3, newest_attempt_in(s3)
     except S3UnavailableError as error:
         log.warning(CANNOT_SHIP, error.findings[0])
-        return None, None
+        return s3, None
 
 
 def _place(

@@ -43,14 +43,19 @@ PARTS_KEPT = 4
 """Shipped parts of each rank that stay on the disk, for whoever reads beside the job."""
 LAST_WAIT_S = 5.0
 """So long the last object waits for the host's other ranks to close their files."""
-TRIED_AGAIN_AFTER_S = 30.0
+FIRST_REST_S, LONGEST_REST_S = 5.0, 300.0
+"""The pause after a fault of S3 doubles from the first to the longest; meanwhile the lines stay on the disk."""
 STREAM = re.compile(r"(\d{4,})\.(.+)")
 PART = re.compile(r"(rank-\d{5,}\.attempt-\d{4,})\.part-(\d{4,})\.jsonl")
 NOT_FINITE = re.compile(rb'"(?:nan|-?inf)"')
 ENDS = re.compile(rb'"mark":"(?:done|checkpoint_failed)"')
 CANNOT_SHIP = (
-    "STATISTICS DO NOT REACH S3 (%s): rules read the job's log meanwhile. Give the job's role s3:ListBucket and "
-    "s3:PutObject on the prefix, and a way to S3"
+    "STATISTICS DO NOT REACH S3 (%s): rules read the job's log meanwhile; S3 is tried again after 5 s to 5 minutes. "
+    "Give the job's role s3:ListBucket and s3:PutObject on the prefix, and a way to S3"
+)
+TAKEN = (
+    "STATISTICS DO NOT REACH S3: attempt %d is there already (%s), and S3 did not answer when this one began; rules "
+    "read the job's log"
 )
 
 
@@ -82,6 +87,9 @@ class Shipper:
         attempt: of this start.
         host: such as algo-1.
         num_ranks: of this host; each leaves `<its files>.closed` when it writes no more.
+        knows_attempt: whether S3 answered for the number of the attempt. If not, nothing is put until it answers, and
+            nothing at all if this host has put an attempt of that number before.
+        keeps_files: leave what was put on the disk.
     """
 
     folder: Path
@@ -89,6 +97,8 @@ class Shipper:
     attempt: int
     host: str
     num_ranks: int = 1
+    knows_attempt: bool = True
+    keeps_files: bool = False
     clock: Callable[[], float] = time.monotonic
     _offsets: dict[str, int] = field(default_factory=dict)
     _pending: list[bytes] = field(default_factory=list)
@@ -100,6 +110,7 @@ class Shipper:
     _began_at: float = 0.0
     _sent_at: float = 0.0
     _rests_until: float = 0.0
+    _num_faults: int = 0
     _has_said: bool = False
     _ends: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -118,9 +129,11 @@ class Shipper:
             self._thread = None
 
     def look(self, *, is_last: bool = False) -> None:
-        """Take what is new, and put it if it is due."""
-        self._take()
+        """Take what is new, and put it if it is due; after a fault of S3 not before the pause is over."""
         now = self.clock()
+        if (now < self._rests_until and not is_last) or not self._may_ship():
+            return
+        self._take()
         if self._unsent or self._is_due(now) or (is_last and self._pending):
             self._ship(now, is_last=is_last)
         self._ship_traces()
@@ -136,6 +149,20 @@ class Shipper:
         except Exception:  # the thread's boundary: the training goes on without
             log.exception("statistics are not put to S3 any more")
 
+    def _may_ship(self) -> bool:
+        """Return whether the attempt's number is free in S3, which is asked until it answers."""
+        if not self.knows_attempt:
+            try:
+                is_taken = self._stream in self.s3.folders()
+            except S3UnavailableError as error:
+                self._rest(error)
+                return False
+            self.knows_attempt = True
+            if is_taken:
+                self._rests_until = float("inf")
+                log.warning(TAKEN, self.attempt, self.s3.uri)
+        return self._rests_until < float("inf")
+
     def _num_closed(self) -> int:
         return len(list(self.folder.glob(f"rank-*.attempt-{self.attempt:04d}.closed")))
 
@@ -150,7 +177,7 @@ class Shipper:
             for path in paths:
                 self._take_file(path)
             for path in paths[: -PARTS_KEPT - 1]:
-                if self._offsets.get(path.name) == path.stat().st_size:
+                if not self.keeps_files and self._offsets.get(path.name) == path.stat().st_size:
                     path.unlink(missing_ok=True)
 
     def _take_file(self, path: Path) -> None:
@@ -172,7 +199,7 @@ class Shipper:
 
     def _is_due(self, now: float) -> bool:
         """Return whether the pause is over, or not waited for; what is urgent waits longer each time."""
-        if not self._pending or now < self._rests_until:
+        if not self._pending:
             return False
         pause = pause_s(now - self._began_at)
         if self._is_urgent:
@@ -181,8 +208,6 @@ class Shipper:
 
     def _ship(self, now: float, *, is_last: bool) -> None:
         """Put one object; what S3 did not take is put again as it was, since it may have arrived."""
-        if now < self._rests_until and not is_last:
-            return
         while self._unsent or self._pending:
             if not self._unsent:
                 self._unsent = b"".join(self._pending)
@@ -192,9 +217,9 @@ class Shipper:
             try:
                 self.s3.write(f"{self._stream}/{self._number:08d}.bundle", self._unsent)
             except S3UnavailableError as error:
-                self._say(error)
+                self._rest(error)
                 return
-            self._unsent, self._sent_at = b"", now
+            self._unsent, self._sent_at, self._num_faults = b"", now, 0
             if not is_last:
                 return
 
@@ -208,12 +233,13 @@ class Shipper:
                 try:
                     self.s3.write(f"traces/{path.name}", path.read_bytes())
                 except S3UnavailableError as error:
-                    self._say(error)
+                    self._rest(error)
                     return
                 self._traces.add(path.name)
 
-    def _say(self, error: S3UnavailableError) -> None:
-        self._rests_until = self.clock() + TRIED_AGAIN_AFTER_S
+    def _rest(self, error: S3UnavailableError) -> None:
+        pause = min(LONGEST_REST_S, FIRST_REST_S * 2**self._num_faults)
+        self._rests_until, self._num_faults = self.clock() + pause, self._num_faults + 1
         if not self._has_said:
             self._has_said = True
             log.warning(CANNOT_SHIP, error.findings[0])

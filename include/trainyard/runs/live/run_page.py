@@ -208,7 +208,7 @@ def _rules(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ]
     stopped = next((each["stopped_by"] for each in documents if each.get("stopped_by")), None)
     return {
-        "num_rules": len({each["name"] for each in verdicts}),
+        "num_rules": len({each["name"] for each in verdicts if not each.get("not_evaluated")}),
         "num_records": sum(int(each.get("num_records", 0)) for each in documents),
         "issues": found,
         "stopped_by": stopped,

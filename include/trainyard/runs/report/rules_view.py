@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _BY = {
     "statistics": "; judged while it trained, by the statistics of its ranks",
     "log": "; judged by the training log",
+    "statistics and log": "; judged by the statistics of its ranks and by the training log",
 }
 _TONES = {"error": "bad", "warning": "warn", None: "good"}
 

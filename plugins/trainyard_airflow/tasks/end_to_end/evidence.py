@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.errors import SpecError
-from trainyard.rules.document import merged
+from trainyard.rules.document import merged, with_log
 from trainyard.rules.judging import judge_log
 from trainyard.runs.continuity import Continuity, measure_continuity
 from trainyard.runs.continuity.log_file import read_log, write_log
 from trainyard_airflow.hooks.training_log import training_log
-from trainyard_airflow.triggers.rule_findings import document_below
+from trainyard_airflow.triggers.rule_findings import LIVE_NAME, document_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,8 +53,8 @@ def write_proof(
     """Write training log, shard index, continuity.json and rules.json below `to`; return the last two.
 
     The rules' verdicts are those that the task beside the training wrote, of its ranks' statistics, where it did so for
-    every job that started. Else the log is judged, which holds less. `judged` in rules.json says which, and `unwatched`
-    names the jobs without verdicts where others have some.
+    every job that started. Else the log is judged, which holds less, and stands beside the verdicts that there are.
+    `judged` in rules.json says which, and `unwatched` names the jobs that were not watched to their end if others were.
 
     The log passes through a file, so that memory holds a page of it. A log that cannot be read is
     left out, with a warning, and the continuity says why it is not known.
@@ -77,7 +77,8 @@ def write_proof(
         continuity = measure_continuity(read_log(file), jobs, why_no_log=why_no_log)
         rules, unwatched = _watched(objects, jobs, output)
         if (rules is None or unwatched) and not why_no_log:
-            rules = _judged(file, conf, continuity, jobs) or rules
+            by_log = _judged(file, conf, continuity, jobs)
+            rules = _both(rules, by_log) if rules and by_log else by_log or rules
         if rules is not None and unwatched:
             rules["unwatched"] = unwatched
         objects.write(f"{to}/{LOG_NAME}", file.read_bytes(), content_type="application/gzip")
@@ -95,28 +96,37 @@ def write_proof(
 def _watched(
     objects: S3Objects, jobs: Sequence[JobRecord], output: str | None
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the verdicts that were written beside the training's jobs, and the jobs that started and have none.
+    """Return the verdicts that were written beside the training's jobs, and the jobs not watched to their end.
+
+    Of these the verdicts are those so far, if the watch had found something before it failed.
 
     None, and no job, if no verdicts were written, or only some of nothing: without a record of the ranks, or a word
     of the service's rules.
     """
     if output is None:
         return None, []
-    addresses = {job.name: document_below(output, job.name) for job in jobs}
-    documents = {
-        name: json.loads(objects.read(each))
-        for name, each in addresses.items()
-        if objects.exists(each)
-    }
-    told = [each for each in documents.values() if each["num_records"] or each.get("service_rules")]
+    final = {job.name: _document(objects, document_below(output, job.name)) for job in jobs}
+    documents = [
+        final[job.name] or _document(objects, document_below(output, job.name, name=LIVE_NAME))
+        for job in jobs
+    ]
+    told = [
+        each for each in documents if each and (each["num_records"] or each.get("service_rules"))
+    ]
     if not told:
         return None, []
-    unwatched = [
-        job.name for job in jobs if job.started_at is not None and job.name not in documents
-    ]
+    unwatched = [job.name for job in jobs if job.started_at is not None and not final[job.name]]
     if unwatched:
-        log.warning("No verdicts were written beside job %s", ", ".join(unwatched))
+        log.warning("No last verdicts were written beside job %s", ", ".join(unwatched))
     return {**merged(told), "judged": "statistics"}, unwatched
+
+
+def _document(objects: S3Objects, address: str) -> dict[str, Any] | None:
+    return dict(json.loads(objects.read(address))) if objects.exists(address) else None
+
+
+def _both(told: Mapping[str, Any], by_log: Mapping[str, Any]) -> dict[str, Any]:
+    return {**with_log(told, by_log), "judged": "statistics and log"}
 
 
 def _judged(

@@ -138,6 +138,11 @@ SECTIONS: Sections = {
             "The share of unreadable rows above which sharding fails.",
             {"type": "number", "minimum": 0, "maximum": 1},
         ),
+        "checksums": (
+            "Checksums",
+            "Of sources and shards, which the trainer verifies. Off is faster, and checks sizes alone.",
+            {"type": "boolean"},
+        ),
         "max_source_bytes": ("Source bytes", "Read at most so many; 0 reads all.", COUNT_OR_OFF),
         "shard_instance_count": (
             "Sharding instances",

@@ -34,9 +34,9 @@ from trainyard_airflow.tasks.end_to_end.lint import params_findings
 from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.script_findings import run_script_findings
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
-from trainyard_airflow.tasks.shared.form_schema import schema_findings
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 from trainyard_airflow.tasks.shared.run_state import RunState
+from trainyard_airflow.tasks.shared.schema_findings import value_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -449,11 +449,11 @@ class _Findings:
             return {}
         correct, params = "correct the extra of the asset event", form()
         refused = {
-            name: list(schema_findings(params, {name: given[name]}, next_step=correct))
-            for name in given
+            name: list(value_findings(name, params[name].schema, value)) if name in params else []
+            for name, value in given.items()
         }
-        for name in given:
-            self.add(refused[name])
+        for findings in refused.values():
+            self.add(replace(each, next_step=correct) for each in findings)
         return {name: value for name, value in given.items() if not refused[name]}
 
     def of_connection(self, clients: AwsClients) -> str | None:

@@ -61,6 +61,7 @@ def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
             validation_fraction=conf.validation_fraction,
             test_fraction=conf.test_fraction,
             max_bad_row_fraction=conf.max_bad_row_fraction,
+            checksums=conf.checksums,
             text_column=conf.text_column,
             target_column=conf.target_column,
             ignore_columns=conf.ignore_columns,

@@ -8,14 +8,14 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param
-from airflow.sdk.exceptions import ParamValidationError
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.base_run_conf_rules import PATTERNS
 from trainyard.specs.limits import LEAST, MOST, USUAL_MOST
+from trainyard_airflow.tasks.shared.schema_findings import value_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from _typeshed import DataclassInstance
 
@@ -159,20 +159,12 @@ def params_with(
         for name in defaults
         if name not in params
     ]
-    refused = schema_findings(params, defaults, next_step="correct the defaults of the DAG file")
+    refused = (
+        finding
+        for name in defaults
+        if name in params
+        for finding in value_findings(name, params[name].schema, defaults[name])
+    )
     if findings := [*unknown, *refused]:
         raise SpecError(findings, subject=subject)
     return make(**defaults) if defaults else params
-
-
-def schema_findings(
-    params: Mapping[str, Param], values: Mapping[str, Any], *, next_step: str
-) -> Iterator[Finding]:
-    """Yield what the form and the REST API refuse in these values, in their words."""
-    for name in (each for each in values if each in params):
-        try:
-            params[name].resolve(values[name])
-        except ParamValidationError as error:
-            says = getattr(error.args[0], "message", error)
-            what = f"Invalid input for param {name}: {says}"
-            yield Finding(where=name, what=what, next_step=next_step)

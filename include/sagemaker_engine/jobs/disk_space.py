@@ -1,0 +1,93 @@
+"""Disk space of a job's instances: inputs, checkpoints and what the job writes share VolumeSizeInGB.
+
+No quota of the kernel is had without privileges, so a write that does not fit is not refused. A thread looks at the
+instance's folder, and the job ends with the error that its write would have had. What a job writes outside of /opt/ml,
+and channels in FastFile mode, take no space of the volume. Instance types with NVMe disks have the space of those,
+which is not enforced here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.api.instance_storage import has_local_storage
+from sagemaker_engine.jobs.host_metrics import folder_bytes, volume_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    from sagemaker_engine.jobs.job import HostPlan
+
+DOWNLOAD_TOO_LARGE = "ClientError: Data download failed:Insufficient disk space"
+"""The service's words (github.com/aws/sagemaker-python-sdk/issues/128)."""
+FIRST_LOOK_S, LOOK_S = 0.25, 2.0
+WALK_SHARE = 0.05
+"""Looking takes at most this share of the time, however many files there are."""
+
+
+def volume_of(request: Mapping[str, Any], host: HostPlan) -> int | None:
+    """Return the bytes of an instance's volume; None if the request names none, or the type has disks of its own."""
+    resources = request.get("ResourceConfig") or request.get("ProcessingResources") or {}
+    cluster = resources.get("ClusterConfig", resources)
+    if not cluster.get("VolumeSizeInGB") or has_local_storage(host.instance_type):
+        return None
+    return volume_bytes(request)
+
+
+class DiskSpace:
+    """Looks at the folders of a job's instances in a thread of its own, from `start` to `finish`.
+
+    `fault` is the FailureReason of a job that wrote more than fits, None while all is well.
+    """
+
+    def __init__(
+        self,
+        folders: Mapping[str, Path],
+        *,
+        volumes: Mapping[str, int | None],
+        streamed: Collection[Path] = (),
+        time_scale: float = 1.0,
+    ) -> None:
+        """Take folders and sizes in bytes by instance; folders of `streamed` below them are left out."""
+        self._folders = {name: at for name, at in folders.items() if volumes.get(name) is not None}
+        self._volumes, self._streamed = volumes, streamed
+        self._time_scale = min(1.0, time_scale)
+        self.fault: str | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="disk space", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        if self._folders:
+            self._thread.start()
+
+    def finish(self) -> None:
+        """Look once more and end the thread."""
+        self._ended.set()
+        if self._folders:
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = FIRST_LOOK_S
+        while self.fault is None and not self._ended.wait(pause_s):
+            began = time.monotonic()
+            self._look()
+            pause_s = max(LOOK_S * self._time_scale, (time.monotonic() - began) / WALK_SHARE)
+        if self.fault is None:
+            self._look()
+
+    def _look(self) -> None:
+        for name, folder in self._folders.items():
+            size = self._volumes[name] or 0
+            used = folder_bytes(folder) - sum(
+                folder_bytes(each) for each in self._streamed if each.is_relative_to(folder)
+            )
+            if used > size:
+                self.fault = (
+                    f"AlgorithmError: OSError: [Errno 28] No space left on device: {name} holds {used / 2**30:.2f} GiB "
+                    f"below /opt/ml, VolumeSizeInGB is {size // 2**30}, exit code: 1"
+                )
+                return

@@ -1,0 +1,117 @@
+"""Refusal of a run's conf by the API server: every problem at once, in place of Airflow's first one.
+
+Airflow validates the params one by one when a run is triggered and answers with the first error and the schema it
+broke. This middleware leaves that decision to Airflow, and replaces only the text of the answer (docs/adr/0069). An
+answer that it does not understand passes unchanged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+
+_TRIGGER = re.compile(r"/api/v2/dags/(?P<dag_id>[^/]+)/dagRuns/?$")
+_REFUSED = "Invalid input for param "
+_BAD_REQUEST = 400
+
+
+class ConfRefusals:
+    """The middleware, pure ASGI: other requests than triggers pay one look at their path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        dag_id = _triggered(scope)
+        if dag_id is None:
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, dag_id, receive, send)
+        await self._app(exchange.plain_scope, exchange.receive, exchange.send)
+
+
+class _Exchange:
+    """One trigger of a run: what was asked, and the answer to it while it is a refusal."""
+
+    def __init__(self, scope: Scope, dag_id: str, receive: Receive, send: Send) -> None:
+        self._scope, self._dag_id = scope, dag_id
+        self._receive, self._send = receive, send
+        self._asked, self._answer = b"", b""
+        self._refusal: Message | None = None
+
+    @property
+    def plain_scope(self) -> Scope:
+        """The request's scope without its wish for a compressed answer."""
+        headers = [each for each in self._scope["headers"] if each[0] != b"accept-encoding"]
+        return {**self._scope, "headers": headers}
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._asked += message.get("body", b"")
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == _BAD_REQUEST:
+            self._refusal = message
+        elif self._refusal is None:
+            await self._send(message)
+        else:
+            self._answer += message.get("body", b"")
+            if not message.get("more_body"):
+                await self._send_refusal(self._refusal)
+
+    async def _send_refusal(self, start: Message) -> None:
+        body = self._answer
+        try:
+            if json.loads(body).get("detail", "").startswith(_REFUSED):
+                detail = await asyncio.to_thread(self._detail)
+                body = json.dumps({"detail": detail}).encode() if detail else body
+        except Exception:  # the boundary: Airflow's own answer is never wrong, only short
+            log.exception("The refusal of a conf of %s keeps Airflow's words", self._dag_id)
+        headers = [each for each in start["headers"] if each[0].lower() != b"content-length"]
+        headers.append((b"content-length", str(len(body)).encode()))
+        await self._send({**start, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    def _detail(self) -> str | None:
+        """Return what is wrong with the conf; None if the DAG is none of Trainyard's, or its schemas find nothing."""
+        from trainyard.errors import SpecError
+        from trainyard_airflow.tasks.shared.schema_findings import conf_findings
+
+        schemas = _schemas(self._scope["app"], self._dag_id)
+        findings = list(conf_findings(schemas, json.loads(self._asked)["conf"])) if schemas else []
+        if not findings:
+            return None
+        return str(SpecError(findings, subject=f"Invalid input for {self._dag_id}"))
+
+
+def _triggered(scope: Scope) -> str | None:
+    """Return the id of the DAG that a request triggers, None if it does something else."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return None
+    found = _TRIGGER.search(scope["path"])
+    return found["dag_id"] if found else None
+
+
+def _schemas(app: Any, dag_id: str) -> dict[str, Mapping[str, Any]]:
+    """Return the schemas of a DAG's params, as the scheduler has them; none of a DAG that is not Trainyard's."""
+    from airflow.utils.session import create_session
+
+    from trainyard_airflow.tasks.shared.default_args import PAGES_TAG
+
+    with create_session() as session:
+        dag = app.state.dag_bag.get_latest_version_of_dag(dag_id, session=session)
+        if dag is None or PAGES_TAG not in dag.tags:
+            return {}
+        return {name: dag.params.get_param(name).schema for name in dag.params}

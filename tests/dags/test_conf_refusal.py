@@ -1,0 +1,107 @@
+"""A conf that the params refuse is answered with all its problems, by Airflow's own API server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.shared.schema_findings import conf_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from starlette.testclient import TestClient
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+WRONG = {
+    "max_steps": -5,
+    "learning_rate": "fast",
+    "precision": "fp64",
+    "instance_type": "m5.large",
+    "max_stps": 5,
+    "tuning_ranges": {"learning_rate": {"scaling_type": "Log"}},
+}
+
+
+@pytest.fixture(scope="module")
+def server(database: Callable[[str], Any]) -> Iterator[TestClient]:
+    """Airflow's API server, in this process, whose every caller is an admin."""
+    from airflow.api_fastapi.app import create_app
+    from starlette.testclient import TestClient
+
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "True")
+        environment.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "x" * 64)
+        client = TestClient(create_app(), headers={"Accept-Encoding": "gzip"})
+        token = client.get("/auth/token").json()["access_token"]
+        client.headers["Authorization"] = f"Bearer {token}"
+        yield client
+
+
+def refused(server: TestClient, conf: object, dag_id: str = "train_end_to_end") -> str:
+    body = {"logical_date": None, "conf": conf}
+    answer = server.post(f"/api/v2/dags/{dag_id}/dagRuns", json=body)
+    assert answer.status_code == 400, answer.text
+    return str(answer.json()["detail"])
+
+
+def test_rest_answers_with_every_problem_of_the_conf(server: TestClient) -> None:
+    detail = refused(server, WRONG)
+
+    assert (
+        "Invalid input for train_end_to_end: 6 problem(s) to fix before anything starts" in detail
+    )
+    assert "max_steps: is too small; got -5; allowed: at least 1" in detail
+    assert "learning_rate: has the wrong type; got 'fast'; allowed: a number" in detail
+    assert "precision: is not a choice; got 'fp64'; allowed: auto, " in detail
+    assert "instance_type: is malformed; got 'm5.large'; allowed: such as ml.m5.large" in detail
+    assert "max_stps: is an unknown key; did you mean 'max_steps'?" in detail
+    assert "tuning_ranges.learning_rate.scaling_type: is not a choice; got 'Log'" in detail
+    assert "schema" not in detail
+
+
+def test_a_refusal_for_another_reason_passes_unchanged(server: TestClient) -> None:
+    body = {"logical_date": None, "conf": {}, "dag_run_id": "scheduled__2026-01-01"}
+
+    answer = server.post("/api/v2/dags/train_end_to_end/dagRuns", json=body)
+
+    assert answer.status_code == 400
+    assert "is reserved for scheduled runs" in answer.json()["detail"]
+
+
+def test_a_good_conf_starts_a_run(server: TestClient) -> None:
+    body = {"logical_date": None, "conf": {"max_steps": 5}}
+
+    answer = server.post("/api/v2/dags/train_end_to_end/dagRuns", json=body)
+
+    assert answer.json()["conf"] == {"max_steps": 5}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("num_layers", 10**30, "num_layers: is too large; got 1000"),
+        ("num_layers", 1.5, "has the wrong type; got 1.5; allowed: a whole number"),
+        ("budget_usd", True, "has the wrong type; got True; allowed: a number or nothing"),
+        ("ignore_columns", ["a", 5], "ignore_columns[1]: has the wrong type; got 5; allowed: text"),
+        ("source", "", "source: is too short; got ''; allowed: at least 1 character(s)"),
+    ],
+)
+def test_a_finding_names_place_value_and_what_is_allowed(
+    name: str, value: object, says: str
+) -> None:
+    schemas = {each: param.schema for each, param in run_params().items()}
+
+    (finding,) = conf_findings(schemas, {name: value})
+
+    assert says in str(finding)
+
+
+def test_the_defaults_have_no_finding() -> None:
+    params = run_params()
+    schemas = {each: param.schema for each, param in params.items()}
+
+    assert not list(conf_findings(schemas, {name: each.value for name, each in params.items()}))
