@@ -62,6 +62,11 @@ class Engine:
             at for fault in answer["faults"] if fault["what"] == what for at in fault["fired_at"]
         )
 
+    def fired(self) -> set[str]:
+        """Return the ids of the faults that hold and have struck."""
+        answer = requests.get(f"{self.endpoint}/_engine/faults", timeout=10).json()
+        return {fault["id"] for fault in answer["faults"] if fault["fired_at"]}
+
     def upload(self, dataset: Path) -> None:
         """Put the shards and the training code where `training_job` looks for them."""
         for path in sorted(each for each in dataset.rglob("*") if each.is_file()):

@@ -38,9 +38,9 @@ LIMIT_S = 300.0
 
 
 @contextmanager
-def far_end(rate: float) -> Iterator[str]:
-    """Run the service; yield its URL."""
-    command = [sys.executable, str(SERVICE), "--rate", str(rate)]
+def far_end(rate: float, *more: str) -> Iterator[str]:
+    """Run the service, with more of its options; yield its URL."""
+    command = [sys.executable, str(SERVICE), "--rate", str(rate), *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

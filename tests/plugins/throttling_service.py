@@ -1,11 +1,13 @@
 """SageMaker and CloudWatch Logs of jobs that only end: a far end of its own process that throttles each operation.
 
-    python tests/plugins/throttling_service.py [--rate 10]
+    python tests/plugins/throttling_service.py [--rate 10] [--lines-per-s 1] [--unreliable 0]
 
 Prints its port. `POST /start` with `{"num_jobs", "run_s", "spread_s"}` creates the jobs `job-<n>`, which all end within
 `spread_s` after `run_s`, and answers with the time at which they began; `GET /calls` tells how often each operation was
 asked, and how many of the calls were throttled. AWS publishes no limits for these operations: `--rate` calls a second
-of each, and as many at once after a rest, are an assumption.
+of each, and as many at once after a rest, are an assumption. `--unreliable` is the share of a list's entries and of a
+log's events that an answer leaves out, and as many again that it has twice, all in any order; the job or line that is
+left out is in a later answer. AWS promises neither whole lists nor an order right after a change.
 """
 
 # ruff: noqa: N802, T201  # operations as AWS names them; the port is told by print
@@ -15,19 +17,19 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import random
 import time
 from typing import Any
 
 from aiohttp import web
 
-LINES_PER_S = 1.0
-
 
 class Service:
     """Jobs that begin together, and a bucket of calls for each operation."""
 
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
+    def __init__(self, rate: float, *, lines_per_s: float = 1.0, unreliable: float = 0.0) -> None:
+        self.rate, self.lines_per_s, self.unreliable = rate, lines_per_s, unreliable
+        self.draws = random.Random(0)  # noqa: S311  # not for secrets
         self.calls: collections.Counter[str] = collections.Counter()
         self.left: dict[str, tuple[float, float]] = {}
         self.began, self.num_jobs, self.run_s, self.spread_s = 0.0, 0, 0.0, 0.0
@@ -103,7 +105,15 @@ class Service:
         ]
         first, most = int(body.get("NextToken") or 0), body.get("MaxResults", 10)
         more = {"NextToken": str(first + most)} if first + most < len(found) else {}
-        return {"TrainingJobSummaries": found[first : first + most], **more}
+        return {"TrainingJobSummaries": self._mangled(found[first : first + most]), **more}
+
+    def _mangled(self, entries: list[Any]) -> list[Any]:
+        """Return the entries with some left out, some twice, and out of order, if the service is unreliable."""
+        if not self.unreliable:
+            return entries
+        kept = [each for each in entries if self.draws.random() >= self.unreliable]
+        doubled = [each for each in kept if self.draws.random() < self.unreliable]
+        return self.draws.sample(kept + doubled, len(kept) + len(doubled))
 
     def on_AddTags(self, _body: dict[str, Any], _now: float) -> dict[str, Any]:
         """Answer AddTags."""
@@ -114,13 +124,13 @@ class Service:
         return {"logStreams": [{"logStreamName": f"{body['logStreamNamePrefix']}algo-1-1"}]}
 
     def _lines(self, number: int, now: float) -> int:
-        return int((min(now, self.ends_at(number)) - self.began) * LINES_PER_S)
+        return int((min(now, self.ends_at(number)) - self.began) * self.lines_per_s)
 
     def _line(self, number: int, line: int) -> dict[str, Any]:
         return {
             "logStreamName": f"job-{number}/algo-1-1",
-            "timestamp": int((self.began + line / LINES_PER_S) * 1000),
-            "ingestionTime": int((self.began + line / LINES_PER_S) * 1000),
+            "timestamp": int((self.began + line / self.lines_per_s) * 1000),
+            "ingestionTime": int((self.began + line / self.lines_per_s) * 1000),
             "message": f"trainyard step={line} loss=0.5",
             "eventId": f"{number}.{line}",
         }
@@ -134,7 +144,7 @@ class Service:
 
     def on_FilterLogEvents(self, body: dict[str, Any], now: float) -> dict[str, Any]:
         """Answer FilterLogEvents."""
-        oldest = max(0, int((body.get("startTime", 0) / 1000 - self.began) * LINES_PER_S))
+        oldest = max(0, int((body.get("startTime", 0) / 1000 - self.began) * self.lines_per_s))
         events = [
             self._line(number, line)
             for number in range(self.num_jobs)
@@ -142,14 +152,17 @@ class Service:
         ]
         first, most = int(body.get("nextToken") or 0), body.get("limit", 10_000)
         more = {"nextToken": str(first + most)} if first + most < len(events) else {}
-        return {"events": events[first : first + most], **more}
+        return {"events": self._mangled(events[first : first + most]), **more}
 
 
 def main() -> None:
     """Serve until the process is ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rate", type=float, default=10.0)
-    service = Service(parser.parse_args().rate)
+    parser.add_argument("--lines-per-s", type=float, default=1.0)
+    parser.add_argument("--unreliable", type=float, default=0.0)
+    options = parser.parse_args()
+    service = Service(options.rate, lines_per_s=options.lines_per_s, unreliable=options.unreliable)
     app = web.Application()
     app.router.add_post("/start", service.start)
     app.router.add_get("/calls", service.tell)

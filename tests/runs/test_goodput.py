@@ -113,6 +113,20 @@ def test_a_start_that_the_hosts_clock_puts_before_the_status_is_its_start() -> N
     assert known(found)["stepping"] == 100 + 95
 
 
+def test_processes_that_start_again_on_their_instances_are_starting_meanwhile() -> None:
+    training = job("train", ("Training", 0, 100), ended_at=100)
+    starts = (
+        TrainingSpan(job="train", at=5, lost_from=40, lost_until=50, restarted_from=50),
+        TrainingSpan(job="train", at=58),
+    )
+    found = goodput(begun_at=0, ended_at=100, tasks=(), jobs=(training,), starts=starts)
+    assert known(found) == {
+        "starting": 5 + 8,
+        "stepping": 35 + 42,
+        "steps redone later": 10,
+    }
+
+
 MOMENT = st.floats(0, 1000)
 STATUS = st.sampled_from(
     ["Starting", "Downloading", "Training", "Interrupted", "Uploading", "Stopping"]

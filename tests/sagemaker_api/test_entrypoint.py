@@ -14,6 +14,7 @@ import pytest
 from tests.limits import EVENT_LIMIT_S
 from trainyard.sagemaker_api import sigterm_relay
 from trainyard.sagemaker_api.entrypoint import LONGEST_ARGUMENT, forwarding_entrypoint
+from trainyard.specs.strategies.torch_distributed import RANK_RESTARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,16 +45,30 @@ while True:
 """
 
 
+# A launcher that starts its rank again, as torchrun does under PET_MAX_RESTARTS.
+RESTARTING_LAUNCHER = """
+import os, subprocess, sys, time
+print("launched", flush=True)
+subprocess.call([sys.executable, "-u", "train.py"])
+time.sleep(0.3)
+print("started again", flush=True)
+sys.exit(subprocess.call([sys.executable, "-u", "train.py"]))
+"""
+
+
 @pytest.fixture
-def container(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Process 1 of a container whose toolkit starts a launcher that starts one rank."""
-    (tmp_path / "launcher").write_text(LAUNCHER)
+def container(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    """Process 1 of a container whose toolkit starts a launcher that starts one rank; `param` is another launcher."""
+    launcher = getattr(request, "param", LAUNCHER)
+    (tmp_path / "launcher").write_text(launcher)
     (tmp_path / "train.py").write_text(RANK)
     toolkit = tmp_path / "train"
     toolkit.write_text(f"#!/bin/sh\n{sys.executable} launcher --nnodes 1 train.py; exit $?\n")
     toolkit.chmod(0o755)
     entrypoint, arguments = forwarding_entrypoint("train.py")
     environment = {"TRAINING_JOB_NAME": f"job-{os.getpid()}", "CURRENT_HOST": "algo-1"}
+    if launcher == RESTARTING_LAUNCHER:
+        environment |= RANK_RESTARTS
     with subprocess.Popen(
         [sys.executable, *entrypoint[1:], *arguments],
         cwd=tmp_path,
@@ -77,6 +92,21 @@ def test_sigterm_reaches_the_rank_alone_and_its_exit_status_comes_back(
 
     assert container.wait(EVENT_LIMIT_S) == 43
     assert container.stdout is not None
+    assert container.stdout.read().splitlines() == [b"rank told"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the process table of Linux")
+@pytest.mark.parametrize("container", [RESTARTING_LAUNCHER], indirect=True, ids=["restarting"])
+def test_a_launcher_that_may_start_ranks_again_ends_with_them(
+    container: subprocess.Popen[bytes],
+) -> None:
+    said_until(container, b"waiting")
+
+    container.send_signal(signal.SIGTERM)
+
+    assert container.wait(EVENT_LIMIT_S) == 128 + signal.SIGTERM
+    assert container.stdout is not None
+    os.killpg(container.pid, signal.SIGKILL)  # as the container's end does
     assert container.stdout.read().splitlines() == [b"rank told"]
 
 

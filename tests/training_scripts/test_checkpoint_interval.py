@@ -117,3 +117,21 @@ def test_chosen_pace_believes_the_dearest_of_the_last_three():
     steps = [pace.note_cost(cost).steps for cost in (0.1, 0.01, 0.01, 0.01)]
 
     assert steps[0] == steps[1] == steps[2] > steps[3]
+
+
+def test_a_run_that_is_interrupted_more_often_than_expected_saves_more_often():
+    def chosen(**past):
+        now = [0.0]
+        pace = ChosenPace(mean_time_to_interruption_s=HOUR_S, clock=lambda: now[0])
+        pace.note_past(**past)
+        for step in range(1, 12):
+            now[0] += 0.1
+            pace.is_due(step, is_writing=False)
+        return pace.note_cost(0.05).steps
+
+    never = chosen(interruptions=0, trained_s=0.0)
+    rarely = chosen(interruptions=1, trained_s=2 * HOUR_S)
+    often = chosen(interruptions=3, trained_s=119.0)  # and 1 s of this start: one each 40 s
+    assert never == rarely
+    assert often == choose_interval(cost_s=0.05, step_s=0.1, mean_time_to_interruption_s=40).steps
+    assert often < never / 4

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.limits import EVENT_LIMIT_S
 from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset
+from trainyard.specs.strategies.torch_distributed import RANK_RESTARTS
 
 pytestmark = pytest.mark.torch
 SCRIPTS = Path(__file__).parents[2] / "training_scripts"
@@ -80,3 +83,44 @@ def test_torchrun_starts_two_ranks(tmp_path, token_data):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("trainyard done step=3 ")
     assert (tmp_path / "model" / "model.pt").is_file()
+
+
+@pytest.mark.slow
+def test_torchrun_on_two_hosts_starts_a_killed_rank_again(tmp_path, token_data, free_port):
+    """As AWS's toolkit launches several hosts: static rendezvous, whose store outlives a restart."""
+    hosts = [tmp_path / "algo-1", tmp_path / "algo-2"]
+    agents = []
+    for number, base_dir in enumerate(hosts):
+        (base_dir / "input").mkdir(parents=True)
+        (base_dir / "input" / "data").symlink_to(token_data)
+        environ = os.environ | RANK_RESTARTS | {
+            "SAGEMAKER_BASE_DIR": str(base_dir),
+            "SM_HPS": json.dumps({"num_layers": 1, "hidden_size": 16, "sequence_length": 16}),
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nnodes=2",
+            "--nproc_per_node=1",
+        ]
+        where = ["--master_addr=127.0.0.1", f"--master_port={free_port}", f"--node_rank={number}"]
+        what = ["train_ddp.py", "--max_steps=300", "--log_interval=1", "--checkpoint_interval=10"]
+        with (base_dir / "log").open("w") as log:
+            agents.append(
+                subprocess.Popen([*command, *where, *what], cwd=SCRIPTS, env=environ, stdout=log)
+            )
+    deadline = time.monotonic() + EVENT_LIMIT_S
+    while "trainyard step=20 " not in (hosts[0] / "log").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    agent = agents[1].pid
+    (rank,) = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+    os.kill(int(rank), signal.SIGKILL)
+
+    assert [each.wait(EVENT_LIMIT_S) for each in agents] == [0, 0]
+
+    log = (hosts[0] / "log").read_text()
+    assert log.count("trainyard start ") == 2
+    assert "trainyard done step=300 " in log

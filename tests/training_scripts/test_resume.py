@@ -334,3 +334,43 @@ def test_checkpoint_events_tell_how_long_training_stood_still(make_job):
     stalls = [event["stall_seconds"] for event in job.events("checkpoint")]
     assert len(stalls) == 3
     assert all(0 <= stall < 5 for stall in stalls)
+
+
+RESTARTED = {rank: {"TORCHELASTIC_RESTART_COUNT": "1"} for rank in range(2)}
+
+
+def test_ranks_that_torchrun_starts_again_go_on_after_one_was_killed(make_job, unbroken):
+    job = make_job()
+    job.start(**LONG)
+    job.wait_for_line("trainyard step=24 ")
+    job.kill(1, signal.SIGKILL)
+    assert job.wait() == [1, -signal.SIGKILL]
+    assert "Another rank failed" in job.failure
+
+    assert job.run(**LONG, environ=RESTARTED) == [0, 0], job.log()
+
+    assert job.weights_sha256() == unbroken.weights_sha256()
+
+
+def test_ranks_that_torchrun_starts_again_after_a_stop_end_at_once(make_job):
+    job = make_job()
+    job.start(**LONG)
+    job.wait_for_line("trainyard step=12 ")
+    job.kill(0, signal.SIGTERM)
+    assert set(job.wait()) == {143}
+
+    assert job.run(**LONG, environ=RESTARTED) == [143, 143]
+
+    assert job.log().count("trainyard start ") == 1
+
+
+def test_a_failure_of_the_script_is_not_repeated_by_a_restart(make_job):
+    settings = {"learning_rate": 1e30, "clip_norm": 0, "world_size": 2, "max_steps": 20}
+    job = make_job()
+    assert job.run(**settings) == [1, 1], job.log()
+    reason = job.failure
+
+    assert job.run(**settings, environ=RESTARTED) == [1, 1]
+
+    assert job.failure == reason
+    assert job.log().count("trainyard start ") == 1

@@ -5,6 +5,7 @@ Only rank 0 asks; what it says reaches the other ranks with the sum of the losse
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +26,9 @@ class Pace(Protocol):
 
     def note_cost(self, cost_s: float) -> IntervalChoice | None:
         """Learn what the last one cost training; return the interval if that has chosen one."""
+
+    def note_past(self, *, interruptions: int, trained_s: float) -> None:
+        """Learn how often the run was interrupted before this start, in so many seconds of training."""
 
 
 def make_pace(interval: int, mean_time_to_interruption_s: float) -> Pace:
@@ -47,12 +51,16 @@ class FixedPace:
     def note_cost(self, cost_s: float) -> None:
         """Return None: the interval stays."""
 
+    def note_past(self, *, interruptions: int, trained_s: float) -> None:
+        """Do nothing: the interval stays."""
+
 
 class ChosenPace:
     """The interval that costs least, chosen anew after each checkpoint; never two at a time.
 
     The first comes after a few steps of a start, because a cost must be measured before it can be
     weighed. One that is due while another is being written is taken as soon as that is durable.
+    Interruptions are expected at the given rate, or at the rate that the run has seen if that is higher.
     """
 
     def __init__(
@@ -66,6 +74,7 @@ class ChosenPace:
             0.0,
         )  # (step, time) of the last checkpoint, and of the last step
         self._first: tuple[int, float] | None = None
+        self._interruptions, self._trained_s = 0, 0.0
         self._costs_s: list[float] = []
 
     def is_due(self, step: int, *, is_writing: bool) -> bool:
@@ -89,7 +98,19 @@ class ChosenPace:
         choice = choose_interval(
             cost_s=max(self._costs_s),
             step_s=seconds / num_steps,
-            mean_time_to_interruption_s=self._mean_time_to_interruption_s,
+            mean_time_to_interruption_s=self._expected_s(self._trained_s + seconds),
         )
         self._interval = choice.steps
         return choice
+
+    def note_past(self, *, interruptions: int, trained_s: float) -> None:
+        """Learn how often the run was interrupted before this start, in so many seconds of training."""
+        self._interruptions, self._trained_s = interruptions, trained_s
+
+    def _expected_s(self, trained_s: float) -> float:
+        """Return the seconds to the next interruption that are expected after so many of training.
+
+        Worked: 3600 s are given, the run was interrupted 3 times in 120 s: 40 s.
+        """
+        seen_s = trained_s / self._interruptions if self._interruptions else math.inf
+        return min(self._mean_time_to_interruption_s, seen_s)

@@ -131,7 +131,12 @@ class Checkpointer:
             begin_random_states(state.identity["seed"], rank=self._ranks.rank, step=step)
         self._durable_step = step
         self._metrics.write("resume", step=step, checkpoint=path)
+        self._note_past(state)
         return True
+
+    def _note_past(self, state: TrainingState) -> None:
+        progress = state.progress
+        self._pace.note_past(interruptions=progress.num_starts, trained_s=progress.trained_seconds)
 
     def _read_newest(self) -> tuple[Any, str]:
         found, rejected = self._folder.newest_good()

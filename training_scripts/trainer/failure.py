@@ -9,9 +9,12 @@ import traceback
 from typing import TYPE_CHECKING, NoReturn
 
 from trainyard_watch.errors import PeerError, TrainerError
+from trainyard_watch.stopping import EXIT_CODE_TERMINATED
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)
 PEER_LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe",
@@ -32,6 +35,33 @@ def report_failure(error: BaseException, *files: Path) -> None:
     sys.stderr.flush()
     for file in files:
         _leave(reason[:MAX_REASON_CHARACTERS], file)
+
+
+def end_of_restart(paths: ContainerPaths, *, num_restarts: int) -> int | None:
+    """Return the exit code of ranks that the launcher started again although they should end, else None.
+
+    A stop ends them again, and so does a failure that is this script's own: it would come back. What remains is a rank
+    that was killed, of which its peers say that they lost it.
+    """
+    if not num_restarts:
+        paths.stopped_file.unlink(missing_ok=True)
+        return None
+    if paths.stopped_file.exists():
+        return EXIT_CODE_TERMINATED
+    try:
+        reason = paths.failure_file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    if f": {PeerError.title}" not in reason:
+        return 1
+    paths.failure_file.unlink(missing_ok=True)
+    return None
+
+
+def note_stop(paths: ContainerPaths) -> None:
+    """Leave word on this host that the ranks ended because the job is stopped."""
+    paths.stopped_file.parent.mkdir(parents=True, exist_ok=True)
+    paths.stopped_file.touch()
 
 
 def end_process(code: int) -> NoReturn:

@@ -132,7 +132,10 @@ class Hyperparameters:
         at_least=-1,
     )
     mean_time_to_interruption_s: float = setting(
-        3600.0, "seconds between interruptions that are expected (checkpoint_interval 0)", above=0
+        3600.0,
+        "seconds between interruptions that are expected (checkpoint_interval 0), until the run has seen them "
+        "more often",
+        above=0,
     )
     keep_checkpoints: int = setting(
         2, "newest good checkpoints that are kept; one may not have reached S3 yet", at_least=2

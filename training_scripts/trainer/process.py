@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from trainer.failure import end_process, report_failure
+from trainer.failure import end_of_restart, end_process, note_stop, report_failure
 from trainer.mpi_ranks import rank_variables
 from trainer.script import run_script
 from trainyard_watch.distributed import joined_ranks
+from trainyard_watch.environment import num_restarts
 from trainyard_watch.metrics import SETUP_TIMEOUT_S
+from trainyard_watch.stopping import EXIT_CODE_TERMINATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +33,14 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
     rank = os.environ.get("RANK", "0")
 
     def run_joined(hp: Hyperparameters, paths: ContainerPaths, stop: StopRequest) -> int:
+        ended = end_of_restart(paths, num_restarts=num_restarts(os.environ))
+        if ended is not None:
+            return ended
         with joined_ranks(os.environ, timeout_s=SETUP_TIMEOUT_S) as ranks:
-            return run_once(hp, paths, stop, ranks)
+            code = run_once(hp, paths, stop, ranks)
+        if code == EXIT_CODE_TERMINATED:
+            note_stop(paths)
+        return code
 
     def run_once(
         hp: Hyperparameters, paths: ContainerPaths, stop: StopRequest, ranks: Ranks

@@ -290,6 +290,7 @@ class Training:
             self.tell_step(loss, gradient_norm)
         progress.step += 1
         progress.samples_consumed += self.plan.global_batch_size
+        progress.trained_seconds += meter.of_step()["step_seconds"]
         self.report.count_step(digest)
 
         # What is saved, and what a run ends with, is accounted for up to its last sample.

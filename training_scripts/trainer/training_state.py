@@ -26,6 +26,7 @@ class Progress:
 
     Attributes:
         num_starts: of the processes, this one among them; those that reached no checkpoint are not known.
+        trained_seconds: in steps, over all starts; those of redone steps once.
         skipped_steps: whose update was left out; skipped_in_a_row: of these the last ones.
     """
 
@@ -36,6 +37,7 @@ class Progress:
     evaluations_without_gain: int = 0
     evaluated_step: int = 0
     num_starts: int = 0
+    trained_seconds: float = 0.0
     skipped_steps: int = 0
     skipped_in_a_row: int = 0
 

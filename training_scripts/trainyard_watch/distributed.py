@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from trainyard_watch.environment import available_cpus
+from trainyard_watch.environment import available_cpus, num_restarts
 from trainyard_watch.errors import HyperparameterError, TrainerError
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
         backend,
         timeout=timedelta(seconds=timeout_s),
         device_id=device if "nccl" in backend else None,
+        **_store_of_restart(environ, timeout_s=timeout_s),
     )
     yield Ranks(
         rank=dist.get_rank(),
@@ -170,6 +171,28 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
     # waits with the GIL held for gloo's threads, which wait for the GIL to drop their tensors (pytorch/pytorch#56297).
     gc.collect()
     dist.destroy_process_group()
+
+
+def _store_of_restart(environ: Mapping[str, str], *, timeout_s: float) -> dict[str, Any]:
+    """Return a store of this restart's own, and what goes with it, as arguments of `init_process_group`.
+
+    On several hosts torchrun keeps its store over a restart (static rendezvous, torch 2.13), so that the first rank to
+    come back would read the addresses of processes that are gone, and fail once more.
+    """
+    number = num_restarts(environ)
+    if not number or environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return {}
+    store = dist.TCPStore(
+        environ["MASTER_ADDR"],
+        int(environ["MASTER_PORT"]),
+        is_master=False,
+        timeout=timedelta(seconds=timeout_s),
+    )
+    return {
+        "store": dist.PrefixStore(f"restart-{number}", store),
+        "rank": int(environ["RANK"]),
+        "world_size": int(environ["WORLD_SIZE"]),
+    }
 
 
 def _is_alone(environ: Mapping[str, str]) -> bool:

@@ -61,6 +61,11 @@ class ContainerPaths:
         return self.base_dir / "output" / "failure"
 
     @property
+    def stopped_file(self) -> Path:
+        """Return the file that a rank leaves when it ends because the job is stopped."""
+        return self.base_dir / "output" / "stopped"
+
+    @property
     def default_checkpoint_dir(self) -> Path:
         """Return the folder that the platform syncs with the job's checkpoint S3 URI."""
         return self.base_dir / "checkpoints"
@@ -69,3 +74,8 @@ class ContainerPaths:
 def available_cpus() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def num_restarts(environ: Mapping[str, str]) -> int:
+    """Return how often torchrun has started the ranks again on these hosts; 0 for other launchers."""
+    return int(environ.get("TORCHELASTIC_RESTART_COUNT", "0"))

@@ -20,6 +20,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainyard_watch.environment import num_restarts
 from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class Retention:
             keep=keep,
             s3=S3Prefix(uri) if uri else None,
             is_synced=bool(uri) or config is not None or is_mounted,
-            is_restored=environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0",
+            is_restored=num_restarts(environ) == 0,
         )
 
     @property

@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_DISCARDED = "discarded-"
+
 
 def clear(folder: Path) -> None:
     """Remove what an earlier, deleted job of the same name left."""
-    clear_instances(folder)
+    clear_instances(folder).join()
     shutil.rmtree(folder / "logs", ignore_errors=True)
     for name in ("metrics.jsonl", "host_metrics.jsonl"):
         (folder / name).unlink(missing_ok=True)
 
 
-def clear_instances(folder: Path) -> None:
-    """Remove what the instances had on disk, as their end does on SageMaker."""
+def clear_instances(folder: Path) -> threading.Thread:
+    """Take away what the instances had on disk, as their end does on SageMaker.
+
+    It is set aside at once and removed by the thread that is returned: new instances need not wait for the disk, which
+    takes seconds for it beside a busy neighbour.
+    """
     for work in folder.glob("instances/*/overlays/*/work/work"):
         work.chmod(0o700)  # The kernel leaves it without any rights.
     for name in ("instances", "scratch"):
+        if (folder / name).exists():
+            aside = tempfile.mkdtemp(prefix=_DISCARDED, dir=folder)
+            with suppress(OSError):  # It is removed where it is.
+                (folder / name).rename(f"{aside}/{name}")
+    removing = threading.Thread(target=_remove_discarded, args=(folder,), name="discard")
+    for name in ("instances", "scratch"):
         shutil.rmtree(folder / name, ignore_errors=True)
+    removing.start()
+    return removing
+
+
+def _remove_discarded(folder: Path) -> None:
+    for aside in folder.glob(f"{_DISCARDED}*"):
+        shutil.rmtree(aside, ignore_errors=True)

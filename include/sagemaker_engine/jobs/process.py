@@ -102,7 +102,7 @@ def run_job(kind: ResourceKind, name: str, settings: EngineSettings) -> None:
             f"({type(error).__name__}: {error})",
         )
     finally:
-        clear_instances(job.folder)
+        clear_instances(job.folder).join()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -221,7 +221,8 @@ def _goodput(
 
 
 def _starts(continuity: Mapping[str, Any]) -> Iterator[TrainingSpan]:
-    for each in continuity.get("attempts", ()):
+    attempts = continuity.get("attempts", ())
+    for each, after in zip(attempts, [*attempts[1:], None], strict=False):
         if each["started_at"] is None:
             continue
         ended_at, lost = each["ended_at"], each["lost_work_seconds"]
@@ -231,7 +232,12 @@ def _starts(continuity: Mapping[str, Any]) -> Iterator[TrainingSpan]:
             at=each["started_at"],
             lost_from=ended_at - lost if is_lost else None,
             lost_until=ended_at if is_lost else None,
+            restarted_from=ended_at if after and _instances(after) == _instances(each) else None,
         )
+
+
+def _instances(attempt: Mapping[str, Any]) -> tuple[str, int]:
+    return attempt["job"], attempt["instance_attempt"]
 
 
 def _status(

@@ -43,13 +43,15 @@ class TrainingSpan:
         job: the training job.
         at: when the processes began to train, epoch seconds.
         lost_from: end of its last step that survived; None if nothing was lost.
-        lost_until: when its instances were gone; with `lost_from`.
+        lost_until: when its processes were gone; with `lost_from`.
+        restarted_from: if the next start is on the same instances, this one's end; else None.
     """
 
     job: str
     at: float
     lost_from: float | None = None
     lost_until: float | None = None
+    restarted_from: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,7 @@ def goodput(
         *(span for each in tasks for span in _task_spans(each, ended_at)),
         *(span for each in jobs for span in _job_spans(each, starts, ended_at)),
         *(span for each in starts for span in _lost_spans(each)),
+        *(span for each, after in pairwise(starts) for span in _restart_spans(each, after)),
     ]
     seconds = _by_cause(spans, begun_at, ended_at)
     stalled = min(stall_seconds, seconds[Cause.STEPPING])
@@ -185,6 +188,11 @@ def _statuses(job: Mapping[str, Any], until: float) -> Iterator[tuple[str, float
 def _lost_spans(start: TrainingSpan) -> Iterator[_Span]:
     if start.lost_from is not None and start.lost_until is not None:
         yield _Span(start.lost_from, start.lost_until, Cause.REDONE, _LOST)
+
+
+def _restart_spans(start: TrainingSpan, after: TrainingSpan) -> Iterator[_Span]:
+    if start.restarted_from is not None:
+        yield _Span(start.restarted_from, after.at, Cause.STARTING, _LOST)
 
 
 def _by_cause(spans: Sequence[_Span], begun_at: float, ended_at: float) -> dict[Cause, float]:

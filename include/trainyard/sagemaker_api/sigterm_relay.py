@@ -5,7 +5,8 @@
 SageMaker sends SIGTERM to process 1, 120 s before a stop and, with luck, before a spot interruption. The toolkit's own
 process 1 has no handler, so that its script never hears of it (sagemaker-training 5.1.4, torchrun of torch 2.13); and
 torchrun, asked itself, kills its ranks after 30 s. This one tells the ranks alone: they finish their step, save and
-exit, and torchrun and the toolkit end after them. Standard library only, and whole in itself: its text is the command.
+exit. Then it ends the toolkit if torchrun would start them again (`PET_MAX_RESTARTS`). Standard library only, and whole
+in itself: its text is the command.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,24 +25,40 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+RESTARTS, POLL_S = "PET_MAX_RESTARTS", 0.02
+
 
 def main(program: str) -> int:
     """Run the toolkit to its end and return its exit status, 128 + n where signal n ended it."""
     start = shutil.which("start_with_right_hostname.sh")  # what AWS's images begin with
     command = ["bash", "-m", start, "train"] if start else ["train"]
     child = subprocess.Popen(command)  # noqa: S603  # the image's own program
-    signal.signal(signal.SIGTERM, lambda *_: tell_ranks(program))
+    signal.signal(signal.SIGTERM, lambda *_: stop(child, program))
     status = child.wait()
     return status if status >= 0 else 128 - status
 
 
-def tell_ranks(program: str) -> None:
+def stop(child: subprocess.Popen[bytes], program: str) -> None:
+    """Stop the ranks; if torchrun would start them again, end it with the toolkit once they have ended."""
+    if tell_ranks(program) and RESTARTS in os.environ:
+        threading.Thread(target=end_after_ranks, args=(child, program), daemon=True).start()
+
+
+def end_after_ranks(child: subprocess.Popen[bytes], program: str) -> None:
+    """Send SIGTERM to the toolkit as soon as no process runs the program."""
+    while any(running(program)):
+        time.sleep(POLL_S)
+    child.terminate()
+
+
+def tell_ranks(program: str) -> list[int]:
     """Send SIGTERM to each process of this container that runs the program, not to what it forked itself."""
     parents = dict(running(program))
-    for pid, parent in parents.items():
-        if parent not in parents:  # a data loader's process is the rank's affair
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+    ranks = [pid for pid, parent in parents.items() if parent not in parents]  # no data loader
+    for pid in ranks:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return ranks
 
 
 def running(program: str) -> Iterator[tuple[int, int]]:

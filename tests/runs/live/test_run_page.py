@@ -174,7 +174,8 @@ def test_the_wall_time_so_far_has_causes_and_lost_steps_are_among_them() -> None
         (320, "start step=10 max_steps=99"),
     ]
     for at, text in lines:
-        line = LogLine(job="job", stream="s", time_ms=at * 1000, text=f"trainyard {text}")
+        stream = "job/algo-1-1" if at < 300 else "job/algo-1-2"
+        line = LogLine(job="job", stream=stream, time_ms=at * 1000, text=f"trainyard {text}")
         events.read(line)
     job = snapshot(
         transitions=(
@@ -206,7 +207,8 @@ def test_a_start_of_the_processes_on_the_same_instances_ends_what_the_one_before
         line = LogLine(job="job", stream="s", time_ms=at * 1000, text=f"trainyard {text}")
         events.read(line)
     told = page(run(start=110.0), snapshot(), events=events, now=910.0)["goodput"]
-    assert told["seconds"]["steps redone later"] == 150 - 130
+    assert told["seconds"]["steps redone later"] == 140 - 130
+    assert told["seconds"]["starting"] == 150 - 140
 
 
 def test_estimate_of_preflight_is_beside_the_cost() -> None:

@@ -141,3 +141,15 @@ def test_an_odd_line_is_in_the_tail_and_harms_nothing(text: str) -> None:
     events = read(text)
     assert len(events.log_tail) == 1
     assert (events.eta_s, events.stall_seconds) == (None, 0.0)
+
+
+def test_processes_that_start_again_in_the_same_stream_ended_with_their_last_line() -> None:
+    events = read(
+        "trainyard start step=0 world_size=2",
+        "trainyard step=1 loss=1.0",
+        "trainyard alive step=2",
+        "trainyard resume step=1 checkpoint=x",
+        "trainyard start step=1 world_size=2",
+    )
+    assert events.starts[0]["restarted_from"] == 2
+    assert "restarted_from" not in events.starts[1]

@@ -80,6 +80,23 @@ def test_killed_run_ends_bit_for_bit_like_the_unbroken_one(make_job):
 
 
 @pytest.mark.slow
+def test_ranks_that_torchrun_starts_again_go_on_with_the_same_bits(make_job):
+    settings = {**RUN, "max_steps": 40, "world_size": 2, "dropout": 0.1}
+    unbroken, job = make_job("unbroken"), make_job()
+    assert unbroken.run(**settings) == [0, 0], unbroken.log()
+    job.start(**settings)
+    job.wait_for_line("trainyard step=11 ")
+    job.kill(1, signal.SIGKILL)
+    assert job.wait() == [1, -signal.SIGKILL]
+
+    restarted = {rank: {"TORCHELASTIC_RESTART_COUNT": "1"} for rank in range(2)}
+    assert job.run(**settings, environ=restarted) == [0, 0], job.log()
+
+    assert job.events("resume")[-1]["step"] >= 6
+    assert job.weights_sha256() == unbroken.weights_sha256()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "fsdp-2"])
 def test_every_layout_goes_on_with_the_same_bits(make_job, name):
     job, history = interrupted(make_job, dropout=0.1, **LAYOUTS[name])

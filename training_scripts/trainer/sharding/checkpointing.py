@@ -91,6 +91,7 @@ class ShardedCheckpointer(Checkpointer):
         self._restore_random_states(run["random_states"], state)
         self._durable_step = state.progress.step
         self._metrics.write("resume", step=state.progress.step, checkpoint=str(found.path))
+        self._note_past(state)
         return True
 
     def _read(self, found: Checkpoint, shards: dict[str, Any]) -> dict[str, Any]:

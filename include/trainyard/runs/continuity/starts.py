@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainyard.runs.continuity.log_lines import Event, LogLine
 
 # These are written before the `start` line of their processes, and name no step that these took.
-_BEFORE_THE_START = frozenset({"start", "resume", "setup"})
+BEFORE_THE_START = frozenset({"start", "resume", "setup"})
 _AT_THE_END_OF_A_STEP = frozenset({"step", "checkpoint", "alive"})
 
 
@@ -82,7 +82,7 @@ class TrainingStart:
 
     def take(self, event: Event) -> None:
         """Add what one more line says."""
-        if event.kind in _BEFORE_THE_START:
+        if event.kind in BEFORE_THE_START:
             return
         self.last_time = max(self.last_time, event.time)
         if event.step is None:

@@ -178,19 +178,20 @@ def _goodput(
 def _spans(
     starts: Sequence[Mapping[str, Any]], working: Sequence[tuple[float, float]]
 ) -> Iterator[TrainingSpan]:
-    """Yield the starts of the processes; what one lost ends with the instances' work, or with the next start."""
+    """Yield the starts of the processes; what one lost ends with its processes, or with the instances' work."""
     begins = [each["time"] for each in starts]
     for start, next_at in zip(starts, [*begins[1:], None], strict=False):
-        lost_from = start.get("lost_from")
+        lost_from, restarted_from = start.get("lost_from"), start.get("restarted_from")
         ends = [
             end for begin, end in working if lost_from is not None and begin <= lost_from <= end
         ]
-        ends += [next_at] if next_at is not None else []
+        ends += [each for each in (restarted_from, next_at) if each is not None]
         yield TrainingSpan(
             job=start["job"],
             at=start["time"],
             lost_from=lost_from,
             lost_until=min(ends, default=None),
+            restarted_from=restarted_from,
         )
 
 

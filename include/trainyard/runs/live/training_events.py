@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import finite
 from trainyard.runs.continuity.log_lines import PREFIX, LogLine, parse_event, without_rank
+from trainyard.runs.continuity.starts import BEFORE_THE_START
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +60,7 @@ class TrainingEvents:
         stride: of how many points one is kept: 1 up to 20,000 points, then 2, 4, ...
         attempt: the number of starts so far.
         starts: each with its step, time, job and ranks; once another one followed also `lost_from`, the end of its last
-            step that survived.
+            step that survived, and on the same instances `restarted_from`, the time of its last line.
         stall_seconds: for which the training stood still while it took checkpoints.
     """
 
@@ -78,6 +79,7 @@ class TrainingEvents:
     _num_points: int = 0
     _num_validations: int = 0
     _started_in: str | None = None
+    _last_at: float = 0.0
 
     def read(self, line: LogLine) -> None:
         """Take one line of the log; only lines for Trainyard say something beyond the log's tail.
@@ -102,6 +104,8 @@ class TrainingEvents:
                 self.is_done, self.eta_s = True, 0.0
             case _:
                 pass
+        if event.kind not in BEFORE_THE_START:
+            self._last_at = event.time
 
     def rows(self, *, after: int = -1, stride: int = 1) -> tuple[bool, list[list[Any]]]:
         """Return whether the reader must drop what it has, and the points that it lacks.
@@ -123,6 +127,8 @@ class TrainingEvents:
     def _start(self, event: Event, line: LogLine, *, step: int) -> None:
         if self.starts:
             self.starts[-1]["lost_from"] = self._end_of_step(step)
+            if self._started_in == line.stream:
+                self.starts[-1]["restarted_from"] = self._last_at
         self._started_in = line.stream
         self.attempt += 1
         self.is_done = False

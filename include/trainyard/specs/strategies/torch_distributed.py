@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from trainyard.specs.strategies.sections import Sections
     from trainyard.specs.strategies.strategy import Target
 
+RANK_RESTARTS = {"PET_MAX_RESTARTS": "3"}
+"""Environment by which torchrun starts all ranks again on their instances after one of them failed, up to three times.
+
+For scripts that go on from their last checkpoint and end at once if a restart is of no use, as the shipped ones do.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchDistributed:

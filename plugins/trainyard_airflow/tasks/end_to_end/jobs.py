@@ -13,6 +13,7 @@ from trainyard.specs.metrics import TRAINYARD_METRICS
 from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from trainyard.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, with_values
 from trainyard.specs.service_debugger import Debugger
+from trainyard.specs.strategies.torch_distributed import RANK_RESTARTS
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard.specs.tuning_job import HyperbandResources, SearchStrategy, TuningJobSpec
 from trainyard.task_ids import TaskId
@@ -135,6 +136,7 @@ def training_spec(
         code_location=paths.code,
         hyperparameters=hyperparameters,
         distribution={"torch_distributed": {"enabled": True, **_processes(conf)}},
+        environment=RANK_RESTARTS,
         **training_cluster(conf),
         budget_usd=budget_usd,
         max_cost_usd=max_cost_usd,
@@ -195,6 +197,7 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
             output_path=f"{paths.tuning}/output",
             checkpoint_s3_uri=f"{paths.tuning}/checkpoints" if conf.use_spot_instances else None,
             forward_sigterm=False,
+            environment={},  # Without SIGTERM nobody ends torchrun.
         ),
         hyperparameter_ranges=search.ranges,
         objective_metric_name=search.metric_name,
