@@ -1,4 +1,4 @@
-"""`python -m sagemaker_engine`: run one engine until it is told to stop."""
+"""Command `python -m sagemaker_engine`: runs one engine until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ HOW_IT_ENDS = (
 
 
 class BuildImages(StrEnum):
-    """When engine images are built that a job needs and nobody has built."""
+    """Policy for an engine image that a job needs and that is not built."""
 
     ON_DEMAND = "on-demand"
     NEVER = "never"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run an engine; return its exit status: 0 after SIGTERM or SIGINT, 2 if it cannot start."""
+    """Run an engine and return its exit status: 0 after SIGTERM or SIGINT, 2 if it cannot start."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(
         level=options.log_level.upper(),
@@ -91,15 +91,15 @@ def _run(engine: Engine, host: str, port: int) -> None:
     sys.stdout.flush()
     stopped.wait()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)  # A second one ends at once.
+        signal.signal(number, signal.SIG_DFL)  # A second signal ends the process at once.
     engine.stop()
 
 
 def _image_files(word: str) -> Path:
-    """Return the folder of the files that describe engine images.
+    """Return the folder with the files that describe engine images.
 
     Raises:
-        ValueError: there is no such folder.
+        ValueError: The folder does not exist.
     """
     folder = Path(word).absolute()
     if not folder.is_dir():
@@ -110,10 +110,10 @@ def _image_files(word: str) -> Path:
 
 
 def _builds_images(word: str) -> bool:
-    """Return whether the engine builds images; the word may come from the environment, which nobody checked.
+    """Return whether the engine builds images. argparse does not check a value from the environment.
 
     Raises:
-        ValueError: It is no such word.
+        ValueError: The value is not one of `BuildImages`.
     """
     if word not in list(BuildImages):
         allowed = ", ".join(BuildImages)
