@@ -1,4 +1,4 @@
-"""Clean-up of the files that instances and earlier jobs left on this machine's disk."""
+"""Clean-up of files that instances and earlier jobs left on this machine's disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def clear(folder: Path) -> None:
-    """Remove what an earlier, deleted job of the same name left."""
+    """Remove the files of an earlier, deleted job with the same name."""
     clear_instances(folder)
     shutil.rmtree(folder / "logs", ignore_errors=True)
     for name in ("metrics.jsonl", "host_metrics.jsonl"):
@@ -18,8 +18,8 @@ def clear(folder: Path) -> None:
 
 
 def clear_instances(folder: Path) -> None:
-    """Remove what the instances had on disk, as their end does on SageMaker."""
+    """Remove the files of the instances, as on SageMaker when instances end."""
     for work in folder.glob("instances/*/overlays/*/work/work"):
-        work.chmod(0o700)  # The kernel leaves it without any rights.
+        work.chmod(0o700)  # The kernel creates this overlay folder without any permissions.
     for name in ("instances", "scratch"):
         shutil.rmtree(folder / name, ignore_errors=True)
