@@ -1,4 +1,4 @@
-"""Instance types whose storage is local NVMe disks: they take no VolumeKmsKeyId.
+"""Instance types whose storage is local NVMe disks, for which VolumeKmsKeyId is not allowed.
 
 Source: "Instance store volumes" of the EC2 user guide for the families of botocore's TrainingInstanceType and
 ProcessingInstanceType, November 2026.
@@ -21,7 +21,7 @@ LOCAL_STORAGE_FAMILIES = frozenset(
 
 
 def volume_key_problems(resources: Mapping[str, Any]) -> Iterator[str]:
-    """Yield that a ResourceConfig or ClusterConfig has a volume key on an instance type with local storage."""
+    """Yield an error if a ResourceConfig or ClusterConfig has a volume key and a type with local storage."""
     if not resources.get("VolumeKmsKeyId"):
         return
     places = [resources]
