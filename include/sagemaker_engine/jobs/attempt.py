@@ -340,7 +340,7 @@ class JobAttempt:
         try:
             self._mirrors.finish(gone_at=gone_at)
         except NotInS3Error as error:
-            log.error("the last checkpoints are not in S3: %s", error)  # noqa: TRY400  # the error has no cause to show
+            log.error("the last checkpoints are not in S3: %s", error)  # noqa: TRY400  # an outage, not a bug
 
     def _upload(self) -> str:
         """Upload the model and the output data at the first host's bandwidth; return the model's URI.

@@ -132,9 +132,7 @@ class Supervision:
         if ended.code == 0 or self._ordered is not None or self._failure is not None:
             return
         self._failure = ended
-        self._kill_at = (
-            time.monotonic()
-        )  # The other instances cannot finish without the failed one.
+        self._kill_at = time.monotonic()  # The others cannot finish without the failed one.
 
     def _look_for_order(self) -> None:
         """Obey an order. It overrules an announced loss of hosts that still exist."""
