@@ -1,4 +1,4 @@
-"""`python -m sagemaker_engine.images [NAME ...]`: build engine images ahead, so that no job waits for them."""
+"""Command `python -m sagemaker_engine.images [NAME ...]`: builds engine images ahead of their first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the images; return 0, 1 if one cannot be built here, 2 for a name that is none."""
+    """Build the images; return 0 on success, 1 if an image cannot be built here, 2 for an unknown name."""
     options = _parser().parse_args(arguments)
     store = ImageStore(folder=default_folder())
     try:
