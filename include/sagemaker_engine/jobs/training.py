@@ -67,9 +67,7 @@ class TrainingRun:
         asked = job.request.get("HyperParameters", {})
         _require(missing_ground(asked, ground) or missing_layer(asked, runtime, ground))
         supply(job, runtime, order)
-        _require(
-            missing_launcher(asked, runtime)
-        )  # Programs can be searched in a built image only.
+        _require(missing_launcher(asked, runtime))  # Programs exist only in a built image.
         resources = job.request["ResourceConfig"]
         count = len(plan_hosts(resources))
         limits = Limits.of(job.request, created_at=job.created_at)

@@ -85,9 +85,7 @@ class Watcher:
     def _put(self, job: JobRow, change: dict[str, Any]) -> None:
         try:
             self._moto.put_event(job.arn.split(":")[3], state_event(job, change))
-        except (
-            Exception
-        ):  # moto raises for targets that it does not support, such as SNS and Lambda.
+        except Exception:  # moto raises for targets that it lacks, such as SNS and Lambda.
             log.warning("an event of %s was not delivered", job.arn, exc_info=True)
 
 
