@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.wire.model import ServiceModel, Shape
 
 _INTEGER_TYPES = {"integer": "Integer", "long": "Long"}
-_LATEST_TIMESTAMP_S = (
-    253_402_300_800  # The end of 9999-12-31, UTC: the latest that clients support.
-)
+_LATEST_TIMESTAMP_S = 253_402_300_800  # The end of 9999-12-31, UTC: the latest for clients.
 _LARGEST_LONG = 1 << 63
 _FRACTION_TYPES = {"float": "Float", "double": "Double"}
 
