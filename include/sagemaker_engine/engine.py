@@ -109,7 +109,7 @@ class Engine:
                     self.store.request_stop(job.kind, job.name, at=time.time())
             time.sleep(_STOP_POLL_S)
         for job in left:
-            log.warning("%s job %s has not stopped; left to its runner", job.kind, job.name)
+            log.warning("%s job %s has not stopped; its runner ends it", job.kind, job.name)
         for searcher in self._searchers:
             searcher.stop()
         self._watcher.stop()

@@ -55,7 +55,7 @@ class _Policies:
 
 def _policies(given: object, *, where: str) -> tuple[Policy, ...]:
     if not isinstance(given, list):
-        raise PolicyError(f"{where}: got no list of policy documents")
+        raise PolicyError(f"{where}: must be a list of policy documents")
     return tuple(
         Policy.from_document(each, where=f"{where}[{index}]") for index, each in enumerate(given)
     )
@@ -143,7 +143,7 @@ class AccessControl:
         return f"User: {identity} is not authorized to perform: {ask.action} on resource: {ask.resource} {why}"
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        """Answer one request to the route: PUT replaces the policies, DELETE removes them, GET reports them."""
+        """Answer one request: PUT replaces the policies, DELETE removes policies and counts, GET reports both."""
         method = environ["REQUEST_METHOD"]
         try:
             if method == "PUT":
@@ -153,7 +153,7 @@ class AccessControl:
                 self._calls.clear()
                 self._denied.clear()
             elif method != "GET":
-                message = f"{method} is not for {PATH}; there are PUT, GET and DELETE"
+                message = f"{method} is not supported by {PATH}; use PUT, GET or DELETE"
                 return answer_json("405 Method Not Allowed", {"message": message}, start_response)
         except ValueError as error:
             return answer_json("400 Bad Request", {"message": str(error)}, start_response)

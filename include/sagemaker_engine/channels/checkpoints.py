@@ -411,7 +411,7 @@ class _Mirror:
             self._note(error)
             return False
         except OSError:
-            log.exception("mirroring a folder of %s failed; it is tried again", self.name)
+            log.exception("mirroring a folder of %s failed; it is retried", self.name)
             return False
         self._note(None)
         return True

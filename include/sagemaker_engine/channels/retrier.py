@@ -69,7 +69,7 @@ class Retrier:
                     or not self.pause(pause)
                 ):
                     raise
-                log.warning("%s: %s; asking again", what, error)
+                log.warning("%s: %s; retrying", what, error)
             pause = min(2 * pause, LONGEST_PAUSE_S * self.scale)
 
     def pause(self, seconds: float) -> bool:

@@ -34,7 +34,7 @@ class FaultControl:
             elif method == "DELETE":
                 self.fault_store.clear()
             elif method != "GET":
-                message = f"{method} is not for {PATH}; there are PUT, GET and DELETE"
+                message = f"{method} is not supported by {PATH}; use PUT, GET or DELETE"
                 return answer_json("405 Method Not Allowed", {"message": message}, start_response)
         except FaultError as error:
             return answer_json("400 Bad Request", {"message": str(error)}, start_response)

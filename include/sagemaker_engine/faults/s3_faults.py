@@ -60,4 +60,4 @@ def _s3_fault(fault: Fault) -> S3Fault:
             code = fault.code or _CODES.get(fault.status, "InternalError")
             return S3Fault(error=S3Error.of_status(fault.status, code))
         case _:
-            raise AssertionError(f"{fault.what} is no fault of S3")
+            raise AssertionError(f"{fault.what} is not a fault of S3")

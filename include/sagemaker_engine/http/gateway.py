@@ -26,7 +26,7 @@ class Gateway:
     """Routes by `X-Amz-Target`, then by the signature's scope; all other requests go to S3 or moto.
 
     `by_target` maps a target prefix (`SageMaker`) to its application, `by_scope` a signing name. A request with an
-    unknown target or in the query protocol goes to moto, any other unsigned request to S3.
+    unknown target or an unsigned one in the query or Smithy protocol goes to moto, any other unsigned request to S3.
     """
 
     by_target: Mapping[str, WSGIApplication]
@@ -86,7 +86,7 @@ class Gateway:
             return answer_json("200 OK", {"status": "ok"}, start_response)
         if path in self.own:
             return self.own[path](environ, start_response)
-        message = f"{path} is not here; there are /_engine/health, {', '.join(self.own)}"
+        message = f"there is no route {path}; the routes are /_engine/health, {', '.join(self.own)}"
         return answer_json("404 Not Found", {"message": message}, start_response)
 
     def _route(self, environ: WSGIEnvironment) -> WSGIApplication:

@@ -41,9 +41,10 @@ class HostNames:
     def explain(self, header: str) -> str:
         """Return the error text for a rejected Host header, with the remedy."""
         return (
-            f"The engine does not answer to the Host {header!r}: it answers to localhost, loopback addresses, "
-            f"{', '.join((self.bound, *self.allowed))} and names below them: no web page reaches it under a name "
-            f"of its own. If the name is yours, start the engine with --allowed-host {_host_of(header) or 'NAME'}."
+            f"The engine rejects the Host {header!r}. It accepts localhost, loopback addresses, "
+            f"{', '.join((self.bound, *self.allowed))} and names below them, so that no web page reaches it "
+            "by a name of its own. If the name is yours, start the engine with --allowed-host "
+            f"{_host_of(header) or 'NAME'}."
         )
 
 

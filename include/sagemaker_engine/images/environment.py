@@ -119,7 +119,7 @@ class Watched:
             process.wait()
             raise
         if process.returncode != 0:
-            raise BuildError(f"{_why(self.log)} (all of it: {self.log})")
+            raise BuildError(f"{_why(self.log)} (full log: {self.log})")
 
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self.limit_s
@@ -169,7 +169,7 @@ def adopt_programs(place: Path, base: Path) -> None:
         if (base / "bin" / name).exists() and not (place / "bin" / name).exists():
             raise BuildError(
                 f"{base / 'bin' / name} is no program of that environment's interpreter, so the image cannot have it; "
-                "was the environment moved? Make it anew (make setup)"
+                "was the environment moved? Create it again (make setup)"
             )
 
 
@@ -184,5 +184,5 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 def _why(log: Path) -> str:
     lines = [each.strip() for each in log.read_text("utf-8", "replace").splitlines()]
     told = [each for each in lines if each.startswith(("ERROR", "error:"))]
-    last = told or [each for each in lines if each] or ["it failed without a word"]
+    last = told or [each for each in lines if each] or ["it failed without output"]
     return last[-1][:MAX_WHY_CHARS]

@@ -143,7 +143,7 @@ def _image_file(folder: Path, text: str, header: Mapping[str, str]) -> ImageFile
     named = BUILD_FILE.findall(header.get("build-environment", ""))
     if lacking := [each for each in named if not (folder / each).is_file()]:
         raise ImageFileError(
-            f"{place}: build-environment names {FOLDER}/{lacking[0]}, which is no file of {folder}; add it"
+            f"{place}: build-environment names {FOLDER}/{lacking[0]}, which is not a file in {folder}; add it"
         )
     if not header.get("repositories"):
         raise ImageFileError(

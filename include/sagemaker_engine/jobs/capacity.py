@@ -70,5 +70,5 @@ class CapacityRequest:
     def _claim(self, fault: Fault) -> bool:
         claimed = self.fault_store.claim(fault, subject=self.subject)
         if claimed:
-            log.info("fault %s comes: %s", fault.id, fault.what)
+            log.info("fault %s occurs: %s", fault.id, fault.what)
         return claimed

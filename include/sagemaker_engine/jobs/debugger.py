@@ -112,7 +112,7 @@ def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> 
         return None
     return (
         f"DebugHookConfig asks for the collections {', '.join(names)}, and the script saved nothing in "
-        f"{outputs[0].path}: the engine's images have no hook of their own. Nothing is under {hook['S3OutputPath']}"
+        f"{outputs[0].path}: the engine's images have no Debugger hook. There is no object under {hook['S3OutputPath']}"
     )
 
 

@@ -92,7 +92,7 @@ class Disturbances:
         self, fault: Fault, hosts: Sequence[str], until: float, cluster: SandboxCluster
     ) -> None:
         if not self.has_network:
-            self._refuse(fault, hosts, "instances share this machine's network here")
+            self._refuse(fault, hosts, "instances share this machine's network")
             return
         names = [each.name for each in cluster.plan.instances]
         cables = [names.index(each) for each in hosts]
@@ -106,8 +106,8 @@ class Disturbances:
             self._refuse(
                 fault,
                 hosts,
-                "the checkpoint folder is no disk of its own; that takes mount namespaces, a CheckpointConfig and a "
-                "fault that was put before the attempt began",
+                "the checkpoint folder is not a disk of its own; that requires mount namespaces, a CheckpointConfig "
+                "and a fault that was set before the attempt began",
             )
             return
         self._last(FullDisk(volumes=volumes, until=until), cluster)

@@ -70,7 +70,7 @@ class AttemptFaults:
         """
         for fault in self.moments.due():
             if fault.what in _ENDINGS:
-                log.info("fault %s: the hosts vanish: %s", fault.id, fault.what)
+                log.info("fault %s: the hosts are lost: %s", fault.id, fault.what)
                 raise HostsLostError(_ENDINGS[fault.what])
 
     def will_fill(self, host: str) -> bool:
@@ -96,7 +96,7 @@ class AttemptFaults:
         self.disturbances.go_on(cluster)
         loss = None
         for fault in self.moments.due(is_checkpointing=self.watch.has_changed()):
-            log.info("fault %s comes: %s", fault.id, fault.what)
+            log.info("fault %s occurs: %s", fault.id, fault.what)
             if fault.what not in _ENDINGS:
                 self.disturbances.begin(fault, cluster)
             else:

@@ -114,7 +114,7 @@ def resolve_image(
         return _of_image(owner, store, prefix, family)
     if family in ONLY_ON_AWS:
         raise UnknownImageError(
-            f"the built-in algorithm {family!r} is AWS's own code, which is not published: nothing here can train it. "
+            f"the built-in algorithm {family!r} is AWS's own code, which is not published: the engine cannot train it. "
             "Send the job to AWS, or train by a script: PyTorch, TensorFlow, XGBoost and Hugging Face images run here"
         )
     if family not in FAMILIES:

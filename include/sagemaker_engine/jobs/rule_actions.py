@@ -90,7 +90,7 @@ def _stop(job: Job, *, prefix: str) -> None:
     names = [each.name for each in running if each.name.startswith(prefix)]
     if len(names) != 1:
         log.warning(
-            "StopTraining: %d running jobs begin with %s: none is stopped", len(names), prefix
+            "StopTraining: %d running jobs begin with %s: no job is stopped", len(names), prefix
         )
         return
     now = time.time()

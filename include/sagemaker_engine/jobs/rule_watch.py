@@ -94,7 +94,10 @@ class RuleWatch:
         self._care = care
 
     def trains(self, since: float | None) -> None:
-        """Report since when instances train (epoch seconds; None: none does), so that missing output can be judged."""
+        """Report to the rules' process since when instances train (epoch seconds; None: they do not).
+
+        The rules treat missing output as a finding only while instances train.
+        """
         with self._lock:
             self._trains_since = since
             self._say()
@@ -134,7 +137,7 @@ class RuleWatch:
             if rules:
                 self._start_process(rules)
         except _FAULTS as error:
-            log.exception("the rules of %s are not judged", self.job.name)
+            log.exception("the rules of %s are not evaluated", self.job.name)
             self._statuses.fail(_UNSTARTED.format(error=f"{type(error).__name__}: {error}"))
 
     def _start_process(self, rules: Sequence[Mapping[str, Any]]) -> None:
@@ -177,7 +180,7 @@ class RuleWatch:
             self._process.stdin.write(json.dumps({"trains_since": self._trains_since}) + "\n")
             self._process.stdin.flush()
         except (OSError, ValueError):
-            log.warning("the rules' process does not listen any more")
+            log.warning("the rules' process no longer reads messages")
 
     def _hear(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None  # noqa: S101  # a pipe
@@ -229,7 +232,11 @@ class RuleWatch:
             except UnknownJobError:
                 return
             except _FAULTS as error:
-                log.warning("the rules of %s are looked at again: %s", self.job.name, error)
+                log.warning(
+                    "the rules of %s could not be checked; they are checked again: %s",
+                    self.job.name,
+                    error,
+                )
 
 
 def _sent(rule: Mapping[str, Any]) -> dict[str, Any]:

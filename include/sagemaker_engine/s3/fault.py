@@ -50,7 +50,7 @@ class HalfBody:
             TruncatedBodyError: Always, after the last byte.
         """
         yield from self._half
-        raise TruncatedBodyError(f"a fault keeps the last {self._missing} bytes back")
+        raise TruncatedBodyError(f"a fault withholds the last {self._missing} bytes")
 
     def close(self) -> None:
         """Close the file."""

@@ -298,7 +298,9 @@ class ObjectStore(BucketTable):
         self._reserve.fill()
         if folders or orphans:
             log.info(
-                "swept %d staging folders and %d blobs nobody refers to", folders, len(orphans)
+                "removed %d abandoned staging folders and %d unreferenced blobs",
+                folders,
+                len(orphans),
             )
         return folders, len(orphans)
 
@@ -319,7 +321,7 @@ class ObjectStore(BucketTable):
             try:
                 return info, use(self.blobs.path(info.blob))
             except FileNotFoundError:
-                log.debug("%s/%s was replaced while it was opened; looking again", bucket, key)
+                log.debug("%s/%s was replaced while it was opened; retrying", bucket, key)
         raise S3Error("InternalError", f"the bytes of {bucket}/{key} are missing from the disk")
 
 

@@ -103,7 +103,7 @@ def _reap(names: dict[int, str], control: Control) -> None:
         if pid in left:
             left.remove(pid)
             control.send("exit", instance=names[pid], code=os.waitstatus_to_exitcode(status))
-    while True:  # Processes of instances without a PID namespace are reaped, too.
+    while True:  # Orphans of instances without a PID namespace become children of this process.
         try:
             os.wait()
         except ChildProcessError:

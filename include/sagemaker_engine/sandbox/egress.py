@@ -44,7 +44,8 @@ def is_of_this_machine(address: str) -> bool:
             probe.connect((str(each), 9))
         except OSError:
             return False  # Without a route it is not an address of this machine.
-        return str(probe.getsockname()[0]) == str(each)  # An own address is its own source.
+        # Linux uses an address of this machine as its own source address.
+        return str(probe.getsockname()[0]) == str(each)
 
 
 class EgressProxy:
@@ -97,7 +98,7 @@ class EgressProxy:
             return self._tunnel(target, head, inside)
         parts = urlsplit(target)
         if not parts.hostname:
-            raise ValueError(f"{target!r} is no absolute URL")
+            raise ValueError(f"{target!r} is not an absolute URL")
         upstream = self._upstream["http"]
         if upstream is not None:
             self._check_name(parts.hostname)

@@ -86,7 +86,7 @@ def _records(data: bytes) -> Iterator[dict[str, Any]]:
         try:
             yield json.loads(line)
         except ValueError:  # The disk became full within the line.
-            log.warning("a line of metrics is no JSON and was left out: %r", line[:200])
+            log.warning("a line of metrics is not JSON and was skipped: %r", line[:200])
 
 
 def _datum(record: dict[str, Any], dimension: str, job: str) -> dict[str, Any]:

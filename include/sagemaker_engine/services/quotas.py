@@ -192,17 +192,19 @@ def _default(name: str) -> float:
 
 def _checked(document: object) -> dict[str, dict[str, float]]:
     if not isinstance(document, dict):
-        raise QuotaError('quotas: got no object; write {"*": {"<name or glob>": <number>}}')
+        raise QuotaError('quotas: must be an object; write {"*": {"<name or glob>": <number>}}')
     known = _names()
     for region, values in document.items():
         if not isinstance(values, dict):
-            raise QuotaError(f"quotas.{region}: got no object; write name or glob to a number")
+            raise QuotaError(
+                f"quotas.{region}: must be an object that maps a name or glob to a number"
+            )
         for glob, value in values.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
                 raise QuotaError(f"quotas.{region}.{glob}: got {value!r}; write a number from 0 on")
             if not any(fnmatchcase(name, glob) for name in known):
                 raise QuotaError(
-                    f"quotas.{region}.{glob}: is no quota; names are like 'ml.p5.48xlarge for spot training job "
+                    f"quotas.{region}.{glob}: matches no quota; names are like 'ml.p5.48xlarge for spot training job "
                     f"usage' and {LONGEST_RUN!r}"
                 )
     return document

@@ -38,7 +38,7 @@ class Reserve:
             with self._path.open("ab") as file:
                 os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
         except OSError as error:
-            log.warning("no room for the reserve %s: %s", self._path, error)
+            log.warning("no disk space for the reserve %s: %s", self._path, error)
             self.free()
 
     def free(self) -> None:

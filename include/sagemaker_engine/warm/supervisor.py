@@ -136,7 +136,7 @@ class WarmSupervisor:
         if invocation.kind is ProgramKind.SCRIPT and not (
             Path(invocation.target).is_file() and not invocation.target.endswith(".pyc")
         ):
-            raise UnfitError(f"{invocation.target} is no script file")
+            raise UnfitError(f"{invocation.target} is not a script file")
         extra = environment.get("PYTHONPATH", "")
         folders = [first_path(invocation), *(extra.split(os.pathsep) if extra else [])]
         fitness.check_shadows(set(folders) - set(self._warmth.base_path), self._warmth.loaded)

@@ -73,7 +73,9 @@ class JsonService:
         self, operation: str, body: bytes, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
         if operation not in self.model.operations:
-            raise UnknownOperationError(operation, reason=f"{self.model.name} has none such")
+            raise UnknownOperationError(
+                operation, reason=f"{self.model.name} has no such operation"
+            )
         if operation in self.rejected:
             raise UnknownOperationError(operation, reason=self.rejected[operation])
         handler = self.handlers.get(operation)
@@ -176,12 +178,12 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _nobody(environ: WSGIEnvironment, _: StartResponse) -> list[bytes]:
     operation = environ["HTTP_X_AMZ_TARGET"].partition(".")[2]
-    raise UnknownOperationError(operation, reason="nothing is behind it")
+    raise UnknownOperationError(operation, reason="no service handles it")
 
 
 def _call_behind(app: WSGIApplication, environ: WSGIEnvironment) -> dict[str, Any]:

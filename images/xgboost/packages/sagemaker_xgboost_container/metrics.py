@@ -26,7 +26,7 @@ def split_metrics(wanted: Sequence[str]) -> tuple[list[str], Callable[..., Any] 
 
 
 def evaluate(names: Sequence[str], predicted: Any, matrix: Any) -> list[tuple[str, float]]:
-    """Return (name, value) per metric. The predicted class is the most probable one; a binary one is rounded."""
+    """Return (name, value) per metric. The predicted class is the most probable one; a binary prediction is rounded."""
     labels = matrix.get_label()
     classes = predicted.argmax(axis=1) if predicted.ndim > 1 else predicted.round()
     return [(name, _metric(name, labels, predicted, classes)) for name in names]

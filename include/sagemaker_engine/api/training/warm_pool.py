@@ -44,7 +44,7 @@ def warm_pool_status(job: JobRow, *, now: float) -> dict[str, Any] | None:
 def take_pool(store: JobStore, name: str, request: dict[str, Any], *, now: float) -> str | None:
     """Assign a matching available pool to the new job `name`; return the pool's job, or None if none matches.
 
-    The first available pool in the store's order (oldest first) is taken. Concurrent calls never get the same pool.
+    Pools of older jobs are taken first. Concurrent calls never get the same pool.
     """
     wanted = _matched(request)
     if request.get("EnableManagedSpotTraining") or wanted["InstanceType"] is None:
