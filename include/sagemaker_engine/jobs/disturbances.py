@@ -1,10 +1,12 @@
 """Faults under which the hosts stay: a killed rank, a hanging or slow host, a cut network link, a full disk.
 
-Three modules apply the compute faults of one attempt:
+Nothing here interrupts a spot job. These modules apply the faults of one attempt:
 
-- `fault_moments` decides when each fault is due.
-- `host_faults` asks it, and returns the faults that remove hosts (spot interruption, host failure) as a loss.
-- This module carries out the faults that leave the hosts in place.
+- `fault_moments`: decides when a fault of the hosts is due.
+- `host_faults`: turns a due spot interruption or host failure into a loss, and passes all others to this module.
+- `supervision`: executes a loss of running hosts: SIGTERM with the notice, then SIGKILL.
+- `disturbances`: carries out the faults that leave the hosts in place.
+- `capacity`: applies faults to the request for instances.
 """
 
 from __future__ import annotations

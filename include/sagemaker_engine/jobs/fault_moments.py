@@ -1,6 +1,6 @@
 """Moments of an attempt's compute faults: which faults are pending, and which are due now.
 
-`host_faults` asks this module and applies the due faults.
+This module applies no fault: `host_faults` polls it and applies the due faults (see `disturbances` for an overview).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Faults of the hosts of one attempt: the link between their moments and their effects.
 
-`fault_moments` decides when a fault is due. Faults that remove hosts (spot interruption, host failure) end the attempt
-here; `disturbances` carries out all others.
+`fault_moments` decides when a fault is due. Spot interruptions and host failures remove hosts. While instances run,
+they are returned as a `Loss`, which `supervision` executes; during downloads and uploads they raise `HostsLostError`.
+`disturbances` carries out all other faults.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Launchers that a training job requests of AWS's toolkit, and their support by the emulated image.
 
 On AWS the image contains the programs that its toolkit starts. The environments of the engine may not: the toolkit
-would start a plain process per instance for a flag it does not know, or fail silently if a program is missing.
+would start a plain process per instance for an unknown flag, or fail silently if a program is missing.
 """
 
 from __future__ import annotations

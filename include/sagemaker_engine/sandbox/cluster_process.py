@@ -146,7 +146,7 @@ class Box:
             raise OSError(f"instance {self.instance.name}: {said.decode() or 'died at set-up'}")
 
     def go_on(self) -> None:
-        """Tell the child to begin its next step."""
+        """Signal the child to begin its next step."""
         os.write(self._down[1], b".")
 
     def _step_done(self) -> None:

@@ -44,7 +44,7 @@ class MetricFeed:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Update CloudWatch, then let it answer."""
+        """Update CloudWatch, then pass the request to it."""
         self.feed()
         return self.moto(environ, start_response)
 

@@ -24,8 +24,7 @@ class RootInUseError(Exception):
 def hold_root(path: Path) -> Iterator[None]:
     """Hold the lock file `path` while the body runs. The kernel releases the lock if the process dies.
 
-    Job runners briefly take the lock to find out whether an engine is alive, so a failed attempt is
-    repeated for 2 s.
+    A failed attempt is repeated for 2 s, in case the previous engine is about to exit.
 
     Raises:
         RootInUseError: Another engine holds the lock.

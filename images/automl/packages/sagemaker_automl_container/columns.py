@@ -29,7 +29,7 @@ KINDS = frozenset({"numeric", "categorical", "text", "datetime"})
 
 
 class TableError(Exception):
-    """The data cannot be used for training; the message tells its owner why."""
+    """The data cannot be used for training; the message is the reason, for its owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
