@@ -74,7 +74,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One statement of a policy."""
+    """One statement of a policy.
+
+    `has_other_actions` means NotAction: the statement applies to all actions except `actions`. `has_other_resources`
+    means NotResource in the same way.
+    """
 
     effect: Effect
     actions: Values

@@ -102,7 +102,10 @@ class FaultStore:
         return None if row is None else read_plan(json.loads(row["schedule"]))[1]
 
     def scheduled(self) -> list[dict[str, Any]]:
-        """Return the scheduled interruptions that occurred, in order: `subject` (job/attempt) and `at`."""
+        """Return the scheduled interruptions that occurred, in order.
+
+        Each has `subject` (`<job>/<attempt> of <creation time of the job>`) and `at`; times are epoch seconds.
+        """
         with self._database.read() as db:
             rows = db.execute(
                 "SELECT subject, at FROM fault_firings WHERE fault NOT IN (SELECT id FROM faults) "
@@ -141,8 +144,8 @@ class FaultStore:
     def claim(self, fault: Fault, *, subject: str | None = None) -> bool:
         """Record that the fault occurs now and return True; return False if it must not occur again.
 
-        Atomic across processes. `subject` is the target, such as `job/attempt`: a fault hits each subject once
-        at most. Requests have the subject None and are not limited by it.
+        Atomic across processes. `subject` is the target, such as one attempt of one job: a fault hits each subject
+        once at most. Requests have the subject None and are not limited by it.
         """
         with self._database.write() as db:
             if fault.count is not None:
