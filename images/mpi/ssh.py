@@ -2,7 +2,8 @@
 
     ssh [options] [user@]host command ...
 
-Options are ignored. Standard streams and exit status are those of the command; 255 means no connection, as in OpenSSH.
+Options are ignored. The command has this program's standard streams. The exit status is the
+command's, or 255 if there is no connection, as in OpenSSH.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     sshd -D        (as AWS's toolkit and the SDK's MPI driver start it)
 
-On AWS a session's environment is what the toolkit has written to /etc/environment, which equals the daemon's own.
+On AWS a session's environment is /etc/environment, into which the toolkit writes the daemon's own environment.
 """
 
 from __future__ import annotations

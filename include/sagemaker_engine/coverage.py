@@ -1,4 +1,4 @@
-"""Coverage of AWS's operations: those that the engine executes, stores, or rejects by name.
+"""Coverage of AWS's operations: executed, stored, or rejected by name.
 
 This table is the only source: the application builds its handlers and rejections from it, and
 `docs/engine_coverage.md` is the output of `python -m sagemaker_engine.coverage`.

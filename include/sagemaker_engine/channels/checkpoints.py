@@ -52,7 +52,7 @@ MOST_NAMES = 5
 
 
 class NotInS3Error(S3Error):
-    """Changes of a folder that S3 rejected. The code is that of the first transient error, or else of the first."""
+    """Changes of a folder that S3 rejected. `code` is the first transient error's, or else the first error's."""
 
     def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:
         worst = next(filter(is_transient, refused.values()), next(iter(refused.values())))
@@ -199,7 +199,7 @@ class MirroredFolder:
     ) -> int:
         """Delete the objects of files that are not in the scan `found`; rejected deletions are added to `refused`.
 
-        The next call tries those again. A scan is not a snapshot and can miss a file that is being replaced, so the
+        The next call tries them again. A scan is not a snapshot and can miss a file that is being replaced, so the
         existence of each missing file is checked once more.
         """
         changes = 0

@@ -42,7 +42,7 @@ class Host:
 def channel_files(channel: Mapping[str, Any], objects: ObjectStore) -> list[ChannelFile]:
     """Return all files of an S3 channel in the order in which instances receive them.
 
-    `channel` is an entry of InputDataConfig. The order is that of S3 or of the manifest, or a shuffle with the
+    `channel` is an entry of InputDataConfig. The order is S3's or the manifest's, or a shuffle with the
     channel's seed.
 
     Raises:

@@ -119,7 +119,7 @@ class Connection:
 
 
 class Exchange:
-    """One request and its response: collects what the application returns and sends it."""
+    """One request and its response: calls the application and sends the data that it returns."""
 
     def __init__(self, sock: socket.socket, environ: dict[str, Any], body: RequestBody) -> None:
         self._sock = sock

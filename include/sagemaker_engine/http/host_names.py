@@ -26,7 +26,7 @@ class HostNames:
     allowed: tuple[str, ...] = ()
 
     def allows(self, header: str) -> bool:
-        """Return whether a request with this Host header is accepted. An empty header is; browsers send none."""
+        """Return whether a request with this Host header is accepted. An empty one is: browsers never send it."""
         name = _host_of(header)
         if not name:
             return not header

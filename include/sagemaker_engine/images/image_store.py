@@ -94,7 +94,7 @@ class ImageStore:
         return place
 
     def remove_old(self, images: list[ImageFile]) -> list[str]:
-        """Remove builds that belong to none of these images, including those of other versions; return their names.
+        """Remove the builds of other images and versions than these; return their names.
 
         Two kinds of builds are kept: builds in progress, and layered builds on another existing environment, which
         belong to another checkout.

@@ -336,7 +336,7 @@ class JobAttempt:
         return install_mpi(self.job.host_folder(host.name), python=python, key=key)
 
     def _finish_mirrors(self, *, gone_at: Mapping[str, float] | None = None) -> None:
-        """Upload the last checkpoints; those of lost hosts until they were gone. Errors are logged, not raised."""
+        """Upload the last checkpoints. A lost host uploads until its time in `gone_at`. Errors are only logged."""
         try:
             self._mirrors.finish(gone_at=gone_at)
         except NotInS3Error as error:

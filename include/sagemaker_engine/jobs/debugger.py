@@ -99,7 +99,7 @@ def config_files(request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> str | None:
-    """Return a log line about requested tensor collections that no host saved, or None if there are none.
+    """Return a log line if tensor collections were requested and no host saved any, else None.
 
     Trainyard's scripts write statistics of the tensors. AWS's images save the tensors themselves, by a hook that is
     patched into the framework; the engine's environments have no such hook.

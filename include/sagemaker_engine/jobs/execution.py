@@ -43,7 +43,7 @@ class Execution:
     - `fault`: returns the FailureReason if the job's data is no longer available, else None.
     - `faults`: simulated faults of the hosts.
     - `prepare`: called with the instances before anything runs in them.
-    - `max_runtime_s`: limit of the training time; None for that of StoppingCondition.
+    - `max_runtime_s`: limit of the training time; None for StoppingCondition's limit.
     """
 
     job: Job

@@ -1,7 +1,7 @@
 """Resource use of a job's instances per minute, as SageMaker publishes it to CloudWatch.
 
-Names, units and the dimension `Host` = `<job>/algo-<n>` are those of "Monitor Amazon SageMaker with Amazon CloudWatch"
-in the SageMaker developer guide:
+Names, units and the dimension `Host` = `<job>/algo-<n>` follow "Monitor Amazon SageMaker with Amazon CloudWatch" in the
+SageMaker developer guide:
 
 | Metric | Unit |
 |---|---|
@@ -9,8 +9,8 @@ in the SageMaker developer guide:
 | GPUUtilization, GPUMemoryUtilization | percent, summed over the GPUs |
 | MemoryUtilization, DiskUtilization | percent, 0 to 100 |
 
-An instance is a share of this machine: processor and memory are those of its processes relative to this machine's,
-its disk is its folder relative to VolumeSizeInGB, and its GPUs are all GPUs of this machine.
+An instance is a share of this machine. Processor and memory use are its processes' use relative to this machine's size.
+Disk use is its folder's size relative to VolumeSizeInGB. Its GPUs are all GPUs of this machine.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NVIDIA_SMI = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUsage:
-    """One process: its parent, and its processor seconds including those of children it has waited for.
+    """One process: its parent, and its processor seconds including its reaped children.
 
     `space` identifies the PID namespace; 0 if it could not be read.
     """
@@ -88,7 +88,7 @@ def family(processes: Mapping[int, ProcessUsage], first: int) -> list[ProcessUsa
     """Return a process, all processes in its PID namespace and all their descendants; empty if it has ended.
 
     A program forked by the warm parent is that parent's descendant, but in the instance's namespace. If the instance
-    has no namespace of its own, it is in that of this process, which is therefore not used.
+    has no namespace of its own, only descendants count.
     """
     if first not in processes:
         return []

@@ -31,12 +31,13 @@ class ImageRuntime:
     """Runtime that emulates an image.
 
     - `bin_folder`: folder of python, torchrun and train.
-    - `prefix`: environment that instances see copy-on-write; `base_prefix`: that of its interpreter.
+    - `prefix`: environment that instances see copy-on-write.
+    - `base_prefix`: folder of the base Python installation.
     - `training_module`: AWS's framework entry point; None for an image without one.
     - `train_command`: default command of a training job.
     - `source_folder`: entry of the import path, for an image whose programs belong to the engine.
     - `image`: engine image that must be built first; None for Trainyard's own environment.
-    - `layers`: environments whose packages are visible below those of `prefix`.
+    - `layers`: environments whose packages are visible below `prefix`'s own packages.
     - `family`: the image's repository.
     """
 
@@ -52,7 +53,7 @@ class ImageRuntime:
 
     @property
     def metric_definitions(self) -> list[dict[str, str]]:
-        """Return the default MetricDefinitions: those that AWS predefines for its own algorithm, or none."""
+        """Return the MetricDefinitions that AWS predefines for its own algorithm; empty for other images."""
         is_xgboost = self.image is not None and self.image.name == "xgboost"
         return xgboost_metrics.definitions() if is_xgboost else []
 

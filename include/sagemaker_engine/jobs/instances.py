@@ -95,7 +95,7 @@ def make_cluster(
 ) -> SandboxCluster:
     """Create the instances; no program of the user runs yet.
 
-    Raises SandboxError if the machine rejects what it accepted when its features were detected.
+    Raises SandboxError if the machine rejects an operation, although its features were detected before.
     """
     has_way_out = ground.has_network and not ground.is_isolated
     ports = {"engine": _engine_address(job)[1], "egress": egress.PORT_INSIDE}
@@ -151,7 +151,7 @@ def _instance(
 def _environment(
     job: Job, runtime: ImageRuntime, ground: Ground, folder: Path, names: list[str]
 ) -> dict[str, str]:
-    """Return the variables that every instance has, whatever it runs; `names` are those of all instances."""
+    """Return the variables that every instance has, whatever it runs; `names` are the names of all instances."""
     environment = base_environment(
         job,
         runtime,

@@ -100,7 +100,7 @@ def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
 def may_start_mpirun(request: Mapping[str, Any]) -> bool:
     """Return whether the job's own entry point may start mpirun, which AWS's images always contain.
 
-    That is so if the entry point names mpirun, or if it is that of SDK v3, whose drivers are in a channel.
+    That is so if the entry point names mpirun, or if it is SDK v3's, whose drivers are in a channel.
     """
     algorithm = request.get("AlgorithmSpecification", {})
     command = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]

@@ -57,7 +57,7 @@ def num_attempts(transitions: Sequence[dict[str, Any]]) -> int:
 
 
 def num_retries(transitions: Sequence[dict[str, Any]]) -> int:
-    """Return the number of starts that were retries by RetryStrategy: those that follow no interruption."""
+    """Return the number of starts that were retries by RetryStrategy, and not replacements after an interruption."""
     statuses = [each["Status"] for each in transitions]
     return sum(now == "Starting" and before != "Interrupted" for before, now in pairwise(statuses))
 

@@ -124,7 +124,7 @@ class LogFile:
 
 
 def next_epoch(folder: Path, now: float) -> int:
-    """Return the suffix of new log streams: `now` in whole seconds, but above those of all existing streams."""
+    """Return the suffix of new log streams: the higher of `now` in whole seconds and the last suffix plus 1."""
     epochs = [int(each.stem.rpartition("-")[2]) for each in folder.glob("*-[0-9]*.jsonl")]
     return max([int(now), *(epoch + 1 for epoch in epochs)])
 

@@ -33,7 +33,7 @@ class RunnerCare:
         launching.launch(settings.root, kind, name, settings=settings)
 
     def take_up(self, settings: EngineSettings) -> None:
-        """Adopt the runners of the previous engine; retry or fail the jobs of those that died."""
+        """Adopt the runners of the previous engine; retry or fail jobs whose runner died."""
         self._began_at = time.monotonic()
         self._recover(settings)
 

@@ -30,7 +30,7 @@ class Ending(StrEnum):
     MAX_WAIT_TIME_EXCEEDED = "MaxWaitTimeExceeded"
     ABANDONED = "Abandoned"
     FAULT = "Fault"
-    """The engine could not provide what the instances need, such as their data."""
+    """The engine could not provide a resource that the instances need, such as their data."""
     INTERRUPTED = "Interrupted"
     """Spot capacity was reclaimed."""
     HOST_FAILURE = "HostFailure"

@@ -193,7 +193,7 @@ class TrainingRun:
         """End the job after its last attempt; return False if another attempt must follow.
 
         Raises:
-            JobError: The service lost a host, or could not provide what the instances need.
+            JobError: The service lost a host, or could not provide a resource that the instances need.
         """
         log.info("the attempt ended: %s", outcome.ending)
         match outcome.ending:

@@ -37,7 +37,7 @@ class Volume:
         return cls(host=host, path=path, descriptor=descriptor)
 
     def fill(self, cluster: SandboxCluster) -> None:
-        """Make the volume full: reduce its size to that of its content.
+        """Make the volume full by reducing its size to the size of its content.
 
         Raises OSError if the kernel rejects it, or if the instance has ended.
         """

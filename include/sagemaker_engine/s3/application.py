@@ -31,7 +31,7 @@ class S3Application:
     """Serves `store`. Any credentials are accepted and no signature is checked.
 
     Both path-style and virtual-host addresses (``bucket.s3.<anything>``, ``bucket.localhost``) are
-    supported. The constructor runs `ObjectStore.recover`, which removes what killed processes left behind.
+    supported. The constructor runs `ObjectStore.recover`, which removes the files of killed processes.
     `find_fault` returns the fault that applies to a request, or None.
     """
 

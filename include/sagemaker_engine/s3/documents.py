@@ -1,4 +1,4 @@
-"""Small XML documents: parsers of those that clients send, and responses shared by buckets and objects."""
+"""Small XML documents: parsers of client documents, and responses shared by buckets and objects."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def get_object(store: ObjectStore, request: S3Request) -> Response:
 
 
 def head_object(store: ObjectStore, request: S3Request) -> Response:
-    """Answer HeadObject; the errors are those of `get_object`."""
+    """Answer HeadObject. It raises the same errors as `get_object`."""
     info = store.head(request.bucket, request.key)
     check_conditions(request, info)
     status, offset, length = _stretch(request, info)

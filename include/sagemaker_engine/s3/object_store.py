@@ -235,7 +235,7 @@ class ObjectStore(BucketTable):
         attributes: ObjectAttributes | None = None,
         condition: WriteCondition = ALWAYS,
     ) -> ObjectInfo:
-        """Copy an object by hard link, with its ETag. `attributes` replace those of the source.
+        """Copy an object by hard link, with its ETag. `attributes` replace the source's attributes.
 
         Raises:
             S3Error: NoSuchBucket, NoSuchKey, KeyTooLongError, PreconditionFailed.
@@ -280,7 +280,7 @@ class ObjectStore(BucketTable):
         return info
 
     def recover(self) -> tuple[int, int]:
-        """Remove what killed processes left; return (number of staging folders, of unreferenced blobs).
+        """Remove the files of killed processes; return the numbers of (staging folders, unreferenced blobs).
 
         This is safe while other processes use the store: blobs are moved into place only inside write
         transactions, and the removal holds one.

@@ -30,7 +30,7 @@ class ObjectAttributes:
     checksum_type: str = "FULL_OBJECT"
 
     def to_json(self) -> str:
-        """Return the attributes as JSON, without those that have their default value."""
+        """Return the attributes as JSON, without members that have their default value."""
         return json.dumps({k: v for k, v in asdict(self).items() if v != _DEFAULTS[k]})
 
     @classmethod

@@ -61,7 +61,7 @@ def keep(cache: Path, found: tuple[str, ...]) -> None:
 
 
 def machine() -> str:
-    """Return an identity of what the features depend on: this boot, the user, the kernel and iproute2."""
+    """Return a text that identifies this boot, the user, the kernel and iproute2: the features depend on them."""
     return f"{_boot_id()} {os.geteuid()} {os.uname().release} {network.ip_program()}"
 
 

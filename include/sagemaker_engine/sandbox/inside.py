@@ -46,7 +46,7 @@ def mend_cables(holder: int, indices: Sequence[int]) -> None:
 
 
 def fill_volume(first: int, path: str) -> None:
-    """Reduce the size of a volume to that of its content; `first` is the instance's process 1.
+    """Reduce the size of a volume to the size of its content; `first` is the instance's process 1.
 
     Raises:
         OSError: The kernel rejects it.

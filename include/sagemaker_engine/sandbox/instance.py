@@ -44,7 +44,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """All instances of one job and what they share.
+    """All instances of one job, and their common settings.
 
     - `ports`: loopback ports inside every instance that are served from outside, by purpose (`engine`, `egress`).
       They need the feature `net`.

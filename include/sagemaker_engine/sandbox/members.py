@@ -27,7 +27,7 @@ class Member:
 def members(first: int) -> list[Member]:
     """Return the processes of the instance with this process 1, which is first; empty after its end.
 
-    They are the processes in its PID namespace or, if it has no namespace of its own, its descendants.
+    These are the processes in its PID namespace. If it has no namespace of its own, these are its descendants.
     """
     everyone = {each.pid: each for each in _everyone()}
     if first not in everyone:

@@ -1,6 +1,6 @@
 """Account quotas per region: instances by type and use, and the longest training run.
 
-AWS sets many quotas per account. The defaults here are those of an account that trains on CPUs and has requested few
+AWS sets many quotas per account. The defaults here suit an account that trains on CPUs and has requested few
 accelerators. PUT /_engine/quotas changes them (docs/faults.md).
 """
 

@@ -59,7 +59,7 @@ class WarmParent:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the process in the background, or adopt the one of an earlier engine, unless it is running.
+        """Start the process in the background unless it is running; adopt the process of an earlier engine.
 
         Raises OSError if the process cannot be started.
         """
@@ -154,7 +154,7 @@ def _spawn(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def parent_environment() -> dict[str, str]:
-    """Return the environment in which the parent loads libraries, which is that of a job's programs."""
+    """Return the environment in which the parent loads libraries: the same as for a job's programs."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return {
         **kept,

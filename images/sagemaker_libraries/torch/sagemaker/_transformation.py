@@ -28,7 +28,7 @@ def transform(
 ) -> nn.Module:
     """Return the model with its layers split over the tensor-parallel ranks, ready to be wrapped by FSDP.
 
-    The weights are the model's own. With `load_state_dict_from_rank0` every rank receives those of rank 0.
+    The weights are the model's own. With `load_state_dict_from_rank0` every rank receives rank 0's weights.
 
     Raises:
         RuntimeError: `torch.sagemaker.init` was not called.

@@ -18,7 +18,7 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
     """Scale the gradients of one model, distributed over all ranks, down to `max_norm`; every rank must call it.
 
     Returns:
-        The norm before scaling, a scalar on every rank: that of all gradients as one vector, as in one process.
+        The norm before scaling, a scalar on every rank. It is the norm of all gradients as one vector.
 
     Raises:
         ValueError: `norm_type` is not above 0.

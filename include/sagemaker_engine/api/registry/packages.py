@@ -108,7 +108,7 @@ class ModelPackages:
         }
 
     def list(self, call: Call) -> dict[str, Any]:
-        """Return one page of packages, of a group or of a type (by default those without a group)."""
+        """Return one page of packages, of a group or of a type (by default packages without a group)."""
         request = call.request
         conditions = []
         if "ModelPackageGroupName" in request:

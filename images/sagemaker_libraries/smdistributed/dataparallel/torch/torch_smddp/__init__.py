@@ -1,4 +1,4 @@
-"""Backend `smddp` of torch.distributed, registered by this import; its collectives are those of NCCL or gloo."""
+"""Backend `smddp` of torch.distributed, registered by this import; its collectives use NCCL or gloo."""
 
 from __future__ import annotations
 
