@@ -35,7 +35,7 @@ _STOP_POLL_S = 0.1
 
 
 class WarmWhen(StrEnum):
-    """When the warm parent is started, which takes seconds of CPU time: with the engine, at first use, never."""
+    """Time at which the warm parent starts, which takes seconds of CPU time: with the engine, first job, or never."""
 
     START = "start"
     USE = "use"

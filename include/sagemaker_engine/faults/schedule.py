@@ -70,8 +70,8 @@ class Schedule:
 def seconds_until_interruption(*, seed: int, job: str, attempt: int, per_hour: float) -> float:
     """Return the seconds of training after which the attempt is interrupted: exponential, mean 3600 / per_hour.
 
-    Drawn by inversion, -ln(1 - u) x mean, with u from the SHA-256 of seed, job and attempt; nothing else has an
-    influence. Example: u = 0.5 and 30 per hour give ln 2 x 120 s = 83.18 s.
+    Drawn by inversion, -ln(1 - u) x mean, with u from the SHA-256 of seed, job and attempt only.
+    Example: u = 0.5 and 30 per hour give ln 2 x 120 s = 83.18 s.
     """
     digest = hashlib.sha256(f"{seed}\n{job}\n{attempt}".encode()).digest()
     uniform = int.from_bytes(digest[:8], "big") / 2**64

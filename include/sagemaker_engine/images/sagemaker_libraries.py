@@ -59,7 +59,7 @@ def packages_folder(environments: Iterable[Path]) -> Path | None:
 
 
 def is_on(value: str | None) -> bool:
-    """Return whether a hyperparameter is true. As in AWS's toolkit, JSON is decoded and other text is kept."""
+    """Return whether a hyperparameter is true: as JSON, which AWS's toolkit decodes, or as the text `true`."""
     if value is None:
         return False
     try:

@@ -120,7 +120,7 @@ class JobAttempt:
         """Return the FailureReason of an attempt whose outcome is FAILED.
 
         Raises:
-            AssertionError: The outcome is another one.
+            AssertionError: The attempt ended in another way.
         """
         if outcome.failure is None:
             raise AssertionError("a failed outcome names the instance that failed")
