@@ -108,7 +108,7 @@ class Disturbances:
             self._refuse(
                 fault,
                 hosts,
-                "the checkpoint folder is not a disk of its own; that requires mount namespaces, a CheckpointConfig "
+                "the checkpoint folder is no disk of its own; that requires mount namespaces, a CheckpointConfig "
                 "and a fault that was set before the attempt began",
             )
             return
