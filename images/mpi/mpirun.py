@@ -1,8 +1,10 @@
-"""Stand-in for Open MPI 4's `mpirun`, whose command line AWS's toolkit writes: has Open MPI 5's do it.
+"""Replacement of Open MPI 4's `mpirun`, which translates its command line for Open MPI 5.
 
-Open MPI 5 takes long options with two dashes only, and its daemon is `prted`; the toolkit waits for one called `orted`.
-If the image has Open MPI 4, nothing is changed. The toolkit has a library preloaded that makes a container call
-itself `algo-1`; an instance here has that name, and with a preloaded library no rank could start warm.
+AWS's toolkit uses the command line of Open MPI 4. Open MPI 5 accepts long options only with two dashes, and its daemon
+is `prted`, while the toolkit waits for a process called `orted`. If the image has Open MPI 4, nothing is translated.
+
+The toolkit also preloads a library that makes a container's host name `algo-1`. An instance of the engine already has
+that name, and a rank with a preloaded library could not start warm.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 DAEMON = "orted"
 ONE_DASH = frozenset({"mca", "np", "x", "n", "H", "v", "V", "h", "c"})
-"""What Open MPI 5 takes with one dash as well (prterun(1))."""
+"""Options that Open MPI 5 also accepts with one dash (prterun(1))."""
 NUM_VALUES = {
     **dict.fromkeys(("mca", "gmca", "omca", "pmca", "prtemca", "pmixmca"), 2),
     **dict.fromkeys(("allow-run-as-root", "display-map", "display-allocation", "tag-output"), 0),
@@ -27,18 +29,18 @@ NUM_VALUES = {
     **dict.fromkeys(("timestamp-output", "debug-daemons", "verbose", "version", "help"), 0),
     **dict.fromkeys(("v", "V", "h", "q", "quiet", "leave-session-attached"), 0),
 }
-"""How many words follow an option where it is not one."""
+"""Number of values of an option, if it is not one."""
 HOST_NAME_LIBRARY = "gethostname"
 
 
 def for_open_mpi_5(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Return the command line as Open MPI 5 takes it; the program and what follows stay as they are.
+    """Return the command line for Open MPI 5. The program and its arguments are not changed.
 
-    A variable to export that is not set is left out; Open MPI would leave it out with a warning. Open MPI 5 binds ranks
-    to cores if nothing is said, and fills the first host with all of them where it may use more ranks than cores:
-    what is not said is what Open MPI 4 does with hosts of given slots.
+    Exports of variables that are not set are removed; Open MPI would print a warning and ignore them. Missing options
+    for placement get the defaults of Open MPI 4: by default Open MPI 5 binds ranks to cores, and places all ranks on
+    the first host if it may use more ranks than cores.
 
-    Worked: `-bind-to none -map-by slot -mca btl ^openib train -x 1` becomes `--bind-to none --map-by slot -mca btl
+    Example: `-bind-to none -map-by slot -mca btl ^openib train -x 1` becomes `--bind-to none --map-by slot -mca btl
     ^openib train -x 1`.
     """
     translated: list[str] = []
@@ -56,7 +58,7 @@ def for_open_mpi_5(arguments: Sequence[str], environment: Mapping[str, str]) -> 
 
 
 def with_placement(options: Sequence[str]) -> list[str]:
-    """Return the options with the two that say where ranks go and what they are bound to, if they do not."""
+    """Return the options, with defaults for the mapping and the binding of ranks if these are missing."""
     placed = list(options)
     if "--map-by" not in placed:
         placed = [each for each in placed if each != "--oversubscribe"]
@@ -65,7 +67,7 @@ def with_placement(options: Sequence[str]) -> list[str]:
 
 
 def is_idle(export: str, environment: Mapping[str, str]) -> bool:
-    """Return whether exporting this (`NAME` or `NAME=value`) to the ranks changes nothing for them."""
+    """Return whether exporting `NAME` or `NAME=value` to the ranks has no effect."""
     name, has_value, value = export.partition("=")
     if name == "LD_PRELOAD" and Path(value).name.startswith(HOST_NAME_LIBRARY):
         return True
@@ -73,7 +75,7 @@ def is_idle(export: str, environment: Mapping[str, str]) -> bool:
 
 
 def main() -> None:
-    """Become the image's own mpirun."""
+    """Replace this process by the image's own mpirun."""
     here = Path(__file__).resolve().parent
     places = [each for each in os.environ["PATH"].split(":") if Path(each).resolve() != here]
     program = shutil.which("mpirun", path=":".join(places))

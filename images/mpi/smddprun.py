@@ -1,4 +1,4 @@
-"""Stand-in for `smddprun`, which SMDDP's images start each rank with: names the rank, then becomes it.
+"""Replacement of `smddprun`, with which SMDDP's images start each rank: sets torch's variables, then runs the program.
 
 mpirun ... smddprun python -m mpi4py train.py
 """
@@ -18,16 +18,16 @@ NAMES = {
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
     "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
 }
-"""torch's variables, and Open MPI's that say the same."""
+"""torch's variable -> Open MPI's variable with the same value."""
 
 
 def rank_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what torch wants to know of a rank, from what mpirun has told it."""
+    """Return torch's variables for a rank, made from mpirun's variables."""
     return {name: environment[told] for name, told in NAMES.items() if told in environment}
 
 
 def main() -> None:
-    """Become the program."""
+    """Replace this process by the program."""
     os.environ.update(rank_environment(os.environ))
     os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606
 

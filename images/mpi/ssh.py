@@ -1,8 +1,9 @@
-"""Stand-in for OpenSSH's client: runs one command on another instance of the job.
+"""Replacement of OpenSSH's client: runs one command on another instance of the job.
 
     ssh [options] [user@]host command ...
 
-Options are read over; standard streams and the exit status are the command's. 255: no connection, as OpenSSH has it.
+Options are ignored. The command has this program's standard streams. The exit status is the
+command's, or 255 if there is no connection, as in OpenSSH.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
-"""Options of ssh(1) that are followed by a value."""
+"""Options of ssh(1) that have a value."""
 NO_CONNECTION = 255
 USER = "root"
-"""Whom it says it is: our daemon takes every name for its own, and a uid without an entry in passwd has none."""
+"""User name for the login. The daemon accepts any name; the process's own uid may have no entry in passwd."""
 TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 15
 
 
 def read_arguments(arguments: Sequence[str]) -> tuple[str, str]:
-    """Return the host and the command, whose words are put together by blanks as ssh(1) does.
+    """Return the host and the command, whose words are joined by spaces as in ssh(1).
 
     Raises:
-        ValueError: There is no host or no command: nobody is here for a terminal.
+        ValueError: The host or the command is missing; interactive sessions are not supported.
     """
     left = list(arguments)
     while left and left[0].startswith("-"):
@@ -44,11 +45,11 @@ def read_arguments(arguments: Sequence[str]) -> tuple[str, str]:
 
 
 def main() -> int:
-    """Run the command there and return its exit status."""
+    """Run the command on the host and return its exit status."""
     try:
         host, command = read_arguments(sys.argv[1:])
         client = paramiko.SSHClient()
-        # The network holds the job's instances alone.
+        # Only the job's own instances are in this network.
         client.set_missing_host_key_policy(paramiko.AutoAddPolicy())  # noqa: S507
         client.connect(host, username=USER, timeout=TIMEOUT_S, allow_agent=False)
     except (ValueError, OSError, paramiko.SSHException) as error:
@@ -67,7 +68,7 @@ def main() -> int:
 
 
 def feed(channel: paramiko.Channel) -> None:
-    """Pass our standard input on, then say that no more follows."""
+    """Send standard input to the command, then close the command's input."""
     with suppress(OSError, paramiko.SSHException):
         while data := os.read(0, CHUNK_BYTES):
             channel.sendall(data)
@@ -75,7 +76,7 @@ def feed(channel: paramiko.Channel) -> None:
 
 
 def pump(receive: Callable[[int], bytes], descriptor: int) -> None:
-    """Write what comes until no more follows."""
+    """Write received data to a file descriptor until the end of the stream."""
     while data := receive(CHUNK_BYTES):
         while data:
             data = data[os.write(descriptor, data) :]

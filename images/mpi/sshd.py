@@ -1,8 +1,8 @@
-"""Stand-in for OpenSSH's daemon: runs the commands of whoever holds the job's key, with its own environment.
+"""Replacement of OpenSSH's daemon: runs the commands of clients with the job's key, in the daemon's own environment.
 
     sshd -D        (as AWS's toolkit and the SDK's MPI driver start it)
 
-On AWS a session gets the environment that the toolkit has written to /etc/environment, which is the daemon's own.
+On AWS a session's environment is /etc/environment, into which the toolkit writes the daemon's own environment.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ BACKLOG = 64
 
 
 class Peer(paramiko.ServerInterface):  # type: ignore[misc]  # paramiko ships no types
-    """One connection: the job's key, then sessions that run a command each."""
+    """One connection: authentication with the job's key, then sessions that run one command each."""
 
     def __init__(self, key: paramiko.PKey) -> None:
         self._key = key
 
     def get_allowed_auths(self, username: str) -> str:  # noqa: ARG002
-        """Return the one way in."""
+        """Return the only supported authentication method."""
         return "publickey"
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:  # noqa: ARG002
-        """Let the job's key in; every user is this one."""
+        """Accept the job's key, for any user name."""
         is_known = key.asbytes() == self._key.asbytes()
         return int(paramiko.AUTH_SUCCESSFUL if is_known else paramiko.AUTH_FAILED)
 
     def check_channel_request(self, kind: str, chanid: int) -> int:  # noqa: ARG002
-        """Open sessions; forward nothing."""
+        """Accept sessions; reject forwarding."""
         if kind == "session":
             return int(paramiko.OPEN_SUCCEEDED)
         return int(paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        """Start the command beside this connection."""
+        """Start the command in a new thread."""
         threading.Thread(target=run, args=(channel, command), daemon=True).start()
         return True
 
 
 def main() -> None:
-    """Answer until the instance ends."""
+    """Accept connections until the instance ends."""
     own = paramiko.ECDSAKey.from_private_key_file(str(Path.home() / ".ssh" / "id_ecdsa"))
     with socket.create_server(("", PORT), backlog=BACKLOG) as listener:
         while True:
@@ -62,16 +62,16 @@ def main() -> None:
 
 
 def serve(link: socket.socket, key: paramiko.PKey) -> None:
-    """Lead a connection up to its first session; the transport's own thread takes it on."""
+    """Set up a connection; the transport's own thread then serves it."""
     transport = paramiko.Transport(link)
     transport.add_server_key(key)
-    with suppress(paramiko.SSHException, EOFError, OSError):  # who only looks whether we are there
+    with suppress(paramiko.SSHException, EOFError, OSError):  # a client that only probes the port
         transport.start_server(server=Peer(key))
 
 
 def run(channel: paramiko.Channel, command: bytes) -> None:
-    """Run a command, pass its output and its exit status back, then close the session."""
-    process = subprocess.Popen(  # noqa: S603  # what sshd does
+    """Run a command, send its output and exit status, then close the session."""
+    process = subprocess.Popen(  # noqa: S603  # as sshd does
         ["/bin/sh", "-c", os.fsdecode(command)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -87,21 +87,21 @@ def run(channel: paramiko.Channel, command: bytes) -> None:
     status = process.wait()
     for each in pumps:
         each.join()
-    with suppress(paramiko.SSHException, OSError):  # the peer is gone
+    with suppress(paramiko.SSHException, OSError):  # the client is gone
         channel.send_exit_status(status if status >= 0 else 128 - status)
         channel.close()
 
 
 def pump(stream: IO[bytes], send: Callable[[bytes], None]) -> None:
-    """Pass what the command says to the peer, until the command has closed it."""
+    """Send the command's output to the client until the command closes it."""
     while data := os.read(stream.fileno(), CHUNK_BYTES):
-        with suppress(paramiko.SSHException, OSError):  # gone; the command must not wait for it
+        with suppress(paramiko.SSHException, OSError):  # the client is gone; do not block
             send(data)
 
 
 def feed(channel: paramiko.Channel, stream: IO[bytes]) -> None:
-    """Pass what the peer says to the command, until the peer says no more."""
-    with suppress(OSError):  # the command has ended or does not read
+    """Write the client's data to the command's input until the client closes it."""
+    with suppress(OSError):  # the command has ended, or does not read
         while data := channel.recv(CHUNK_BYTES):
             stream.write(data)
             stream.flush()

@@ -1,10 +1,12 @@
-"""A SageMaker endpoint that executes: one port, one state folder, real training jobs.
+"""A SageMaker endpoint that executes jobs: one port, one state folder, real training.
 
 Start it with `python -m sagemaker_engine --port 4566 --root DIR`. No production code imports this package, and it
-imports nothing of the product: its truth is botocore's service model and AWS's own container code.
+imports nothing of the product: it follows botocore's service model and AWS's own container code.
 
-Promise: every answer has the service's shape, every error the service's code and wording, and all
-state under the root survives `kill -9` at any moment.
+Promises:
+
+- Every response has the service's shape, every error the service's code and wording.
+- All state under the root survives `kill -9` at any moment.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from __future__ import annotations
 from pathlib import Path
 
 SOURCE_FOLDER = Path(__file__).resolve().parents[1]
-"""The folder to put on the import path of a process that runs a program of this package."""
+"""The import path entry that processes need to run a program of this package."""
 _INSTALLED = Path(__file__).with_name("images_inside")
 IMAGES_FOLDER = _INSTALLED if _INSTALLED.is_dir() else SOURCE_FOLDER.parent / "images"
-"""What runs inside the containers: a folder for each engine image, with its pins, packages and programs.
+"""Files that run inside the containers: one folder per engine image, with its pins, packages and programs.
 
-A wheel has it within the package, a checkout beside `include`.
+In a wheel this folder is inside the package, in a checkout it is beside `include`.
 """

@@ -1,4 +1,4 @@
-"""`python -m sagemaker_engine`: run one engine until it is told to stop."""
+"""Command `python -m sagemaker_engine`: runs one engine until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ CANNOT_START = 2
 BUILD_VARIABLE = "TRAINYARD_BUILD_IMAGES"
 HOW_IT_ENDS = (
     "SIGTERM or SIGINT stops all running jobs as StopTrainingJob does: SIGTERM to their processes, "
-    f"SIGKILL after a grace of {STOP_GRACE_S:.0f} s times the time scale, artifacts uploaded. The "
-    f"engine waits for them for the grace plus {STOP_MARGIN_S:.0f} s at most, then exits with 0 "
-    "within seconds. A second signal ends it at once; the jobs, asked to stop already, end by "
-    "themselves. After SIGKILL they go on: an engine started over the same root within "
-    f"{ENGINE_ABSENCE_S:.0f} s takes them up, without one they stop."
+    f"SIGKILL after a grace of {STOP_GRACE_S:.0f} s times the time scale, then the upload of "
+    f"their artifacts. The engine waits for them for the grace plus {STOP_MARGIN_S:.0f} s at "
+    "most, then exits with 0 within seconds. A second signal ends the engine at once; the jobs stop "
+    "nevertheless. After SIGKILL of the engine the jobs continue: an engine started over the same root "
+    f"within {ENGINE_ABSENCE_S:.0f} s adopts them; without one they stop."
 )
 
 
 class BuildImages(StrEnum):
-    """When engine images are built that a job needs and nobody has built."""
+    """Policy for an engine image that a job needs and that is not built."""
 
     ON_DEMAND = "on-demand"
     NEVER = "never"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run an engine; return its exit status: 0 after SIGTERM or SIGINT, 2 if it cannot start."""
+    """Run an engine and return its exit status: 0 after SIGTERM or SIGINT, 2 if it cannot start."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(
         level=options.log_level.upper(),
@@ -91,15 +91,15 @@ def _run(engine: Engine, host: str, port: int) -> None:
     sys.stdout.flush()
     stopped.wait()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)  # A second one ends at once.
+        signal.signal(number, signal.SIG_DFL)  # A second signal ends the process at once.
     engine.stop()
 
 
 def _image_files(word: str) -> Path:
-    """Return the folder of the files that describe engine images.
+    """Return the folder with the files that describe engine images.
 
     Raises:
-        ValueError: there is no such folder.
+        ValueError: The folder does not exist.
     """
     folder = Path(word).absolute()
     if not folder.is_dir():
@@ -110,10 +110,10 @@ def _image_files(word: str) -> Path:
 
 
 def _builds_images(word: str) -> bool:
-    """Return whether the engine builds images; the word may come from the environment, which nobody checked.
+    """Return whether the engine builds images. argparse does not check a value from the environment.
 
     Raises:
-        ValueError: It is no such word.
+        ValueError: The value is not one of `BuildImages`.
     """
     if word not in list(BuildImages):
         allowed = ", ".join(BuildImages)
@@ -127,24 +127,24 @@ def _parser() -> argparse.ArgumentParser:
         description="A SageMaker endpoint that executes, with S3, Logs and moto behind one port.",
         epilog=HOW_IT_ENDS,
     )
-    parser.add_argument("--port", type=int, default=4566, help="0 picks a free one (4566)")
+    parser.add_argument("--port", type=int, default=4566, help="TCP port; 0 for a free one (4566)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument(
         "--allowed-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a further name by which clients reach the engine, and names below it; may be given again (loopback names "
-        "and the address of --host)",
+        help="host name that requests may use, including names below it; repeatable (loopback names and the address "
+        "of --host)",
     )
-    parser.add_argument("--root", required=True, help="folder of all state; made if absent")
-    parser.add_argument("--region", default="us-east-1", help="when a request names none")
+    parser.add_argument("--root", required=True, help="folder of all state; created if missing")
+    parser.add_argument("--region", default="us-east-1", help="region of requests that name none")
     parser.add_argument("--account", default="123456789012", help="the account of all ARNs")
     parser.add_argument(
         "--time-scale",
         type=float,
         default=1.0,
-        help="factor on waits that only cost patience, such as the grace of a stop (1.0)",
+        help="factor on waits that do no work, such as the grace period of a stop (1.0)",
     )
     parser.add_argument(
         "--spot-discount",
@@ -156,15 +156,15 @@ def _parser() -> argparse.ArgumentParser:
         "--warm",
         choices=list(WarmWhen),
         default=WarmWhen.START,
-        help="when torch is preloaded for the jobs: with the engine, with its first job, never "
+        help="when torch is preloaded for jobs: at the start of the engine, at its first job, never "
         "(start)",
     )
     parser.add_argument(
         "--build-images",
         choices=list(BuildImages),
         default=os.environ.get(BUILD_VARIABLE, BuildImages.ON_DEMAND),
-        help="when a job needs an engine image that is not built: build it, or fail the job and name the command "
-        f"(on-demand, or what ${BUILD_VARIABLE} says)",
+        help="if a job needs an engine image that is not built: build it, or fail the job and name the build command "
+        f"(on-demand, or the value of ${BUILD_VARIABLE})",
     )
     parser.add_argument(
         "--image-files",

@@ -1,7 +1,7 @@
-"""Coverage of AWS's operations: which the engine executes, which it stores, which it rejects by name.
+"""Coverage of AWS's operations: executed, stored, or rejected by name.
 
-The one table of it. The application builds its handlers and its refusals from it, and `docs/engine_coverage.md` is
-`python -m sagemaker_engine.coverage`.
+This table is the only source: the application builds its handlers and rejections from it, and
+`docs/engine_coverage.md` is the output of `python -m sagemaker_engine.coverage`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ NOT_BUILT = "no part of the engine does this work"
 
 
 class Effect(StrEnum):
-    """The engine's answer to an operation."""
+    """The engine's response to an operation."""
 
     EXECUTES = "executes"
-    """The work is done, and Describe reports what became of it."""
+    """The engine does the work, and Describe reports its result."""
     STORES = "stores"
-    """The description is kept, survives a restart and is found again; on AWS nothing else happens either."""
+    """The description is stored and survives a restart; on AWS nothing else happens either."""
     REFUSED = "rejected"
-    """UnknownOperationException with status 501, whatever the request says."""
+    """The response is UnknownOperationException with status 501, whatever the request contains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Operations of one resource that are answered alike."""
+    """Operations of one resource with the same effect."""
 
     title: str
     effect: Effect
@@ -162,7 +162,7 @@ REJECTED = (
     ),
     ("Compilation and edge devices", r"Compilation|Edge|Device|Heartbeat|Deployments", NOT_BUILT),
 )
-"""Title, pattern of operations, reason; the first that matches. What none matches is rejected as well."""
+"""(title, pattern of operations, reason); the first match applies. An operation without a match is rejected, too."""
 
 OTHERS = "All others"
 
@@ -177,7 +177,7 @@ OTHER_SERVICES: Mapping[str, str] = {
     "sns": "topics deliver to SQS queues and HTTP; e-mail and SMS are stored in memory and not sent",
     "sqs": "executed in memory",
 }
-"""Services by signing name. A request to any other service is rejected. In memory means: gone with the engine."""
+"""Effect per service, by signing name. Other services are rejected. State in memory is lost when the engine exits."""
 
 REJECTED_MEMBERS: Mapping[str, str] = {
     "ExperimentConfig": "no experiment would list the job",
@@ -185,7 +185,7 @@ REJECTED_MEMBERS: Mapping[str, str] = {
     "ModelPackageConfig": "no model package would be registered; call CreateModelPackage after the job",
     "ServerlessJobConfig": "it names a model of AWS's own; give AlgorithmSpecification and ResourceConfig",
 }
-"""Members of a Create request that promise something beside the job."""
+"""Members of Create requests that are rejected, because the engine would not do what they request."""
 
 SILENT_MEMBERS: Mapping[str, str] = {
     "VpcConfig, NetworkConfig.VpcConfig": "instances have a network of their own, not your subnets",
@@ -194,17 +194,17 @@ SILENT_MEMBERS: Mapping[str, str] = {
     "RemoteDebugConfig, InfraCheckConfig, SessionChainingConfig": "no session, no health check, no session tags",
     "InstancePlacementConfig, TrainingPlanArn": "there is one machine",
 }
-"""Members that are accepted and described again, and change nothing that a job can see."""
+"""Members that are accepted and returned by Describe, but have no effect on a job."""
 
 
 def answered() -> dict[str, Family]:
-    """Return the family of each operation of SageMaker that is executed or stored."""
+    """Return the family of each SageMaker operation that is executed or stored."""
     return {operation: family for family in ANSWERED for operation in family.operations}
 
 
 @cache
 def refusals(service: str = SAGEMAKER) -> Mapping[str, str]:
-    """Return the reason of each operation of a service that is rejected."""
+    """Return the reason for the rejection of each rejected operation of a service."""
     known = answered() if service == SAGEMAKER else {}
     return {
         operation: _group_of(operation)[1]

@@ -1,4 +1,4 @@
-"""The life of one engine: started over a state folder, stopped with its jobs."""
+"""Life cycle of one engine: start over a state folder, and stop together with its jobs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_MARGIN_S = 15.0
-"""How long, beyond the grace of a stop, jobs may take to upload before the engine ends."""
+"""Seconds that jobs have to upload after the grace period of a stop, before the engine exits."""
 _STOP_POLL_S = 0.1
 
 
 class WarmWhen(StrEnum):
-    """When the warm parent, which costs seconds of CPU to start, is started."""
+    """Time at which the warm parent starts, which takes seconds of CPU time: with the engine, first job, or never."""
 
     START = "start"
     USE = "use"
@@ -43,7 +43,7 @@ class WarmWhen(StrEnum):
 
 
 class Engine:
-    """One engine over the state folder of its settings; `start` and `stop` frame its life."""
+    """One engine over the state folder of its settings; call `start`, then `stop`."""
 
     def __init__(
         self,
@@ -52,9 +52,10 @@ class Engine:
         warm: WarmWhen = WarmWhen.START,
         allowed_hosts: tuple[str, ...] = (),
     ) -> None:
-        """Open the state; nothing answers yet and no job is touched.
+        """Open the state. No port is open yet, and no job is changed.
 
-        `allowed_hosts` are names, beside loopback's and the bound address, by which requests may address the engine.
+        `allowed_hosts` are host names by which requests may address the engine, in addition to loopback
+        names and the bound address.
         """
         self.settings = settings
         self.store = JobStore(settings.database_path)
@@ -70,15 +71,15 @@ class Engine:
         self._warm = WarmParent(settings.root)
 
     def start(self, host: str, port: int) -> None:
-        """Answer requests, then take up the jobs that an earlier engine left.
+        """Open the port, then resume the supervision of jobs that an earlier engine left.
 
         Raises:
-            OSError: The port is taken or may not be used.
+            OSError: The port is in use or not permitted.
         """
         self._objects.recover()
         self._objects.create_bucket(self.settings.default_bucket, region=self.settings.region)
         self._server = self._serve(host, port)
-        reachable = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104  # Read, not bound.
+        reachable = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104  # Compared, not bound.
         url = f"http://{reachable}:{self._server.port}"
         self.settings = replace(self.settings, endpoint_url=url)
         _write_whole(self.settings.endpoint_path, url + "\n")
@@ -91,10 +92,10 @@ class Engine:
             searcher.start()
 
     def stop(self) -> None:
-        """Ask all running jobs to stop, wait for them, and end.
+        """Stop all running jobs, wait for them, and close the port.
 
-        The wait is bounded by the grace of a stop and STOP_MARGIN_S. A job that has not ended by
-        then is left to its runner, which ends it without an engine.
+        The wait is at most the grace period of a stop plus `STOP_MARGIN_S` seconds. A job that is still running
+        then is left to its runner, which stops it without an engine.
         """
         for searcher in self._searchers:
             searcher.stop_searches()
@@ -108,7 +109,7 @@ class Engine:
                     self.store.request_stop(job.kind, job.name, at=time.time())
             time.sleep(_STOP_POLL_S)
         for job in left:
-            log.warning("%s job %s has not stopped; left to its runner", job.kind, job.name)
+            log.warning("%s job %s has not stopped; its runner ends it", job.kind, job.name)
         for searcher in self._searchers:
             searcher.stop()
         self._watcher.stop()
@@ -118,9 +119,9 @@ class Engine:
         self.store.close()
 
     def _serve(self, host: str, port: int) -> Server:
-        """Serve on the port; a free one (0) is the last engine's if that is free.
+        """Serve on the port. Port 0 reuses the port of the last engine if that is free, else any free port.
 
-        Jobs that outlived the last engine know it by its port.
+        Jobs that outlived the last engine still use its port.
         """
         application, self._searchers = make_application(
             self.settings,
@@ -139,9 +140,9 @@ class Engine:
         return serve(application, host, port)
 
     def _launch(self, kind: ResourceKind, name: str) -> None:
-        self._started.wait()  # A job must be told the endpoint, known only now.
+        self._started.wait()  # A job needs the endpoint's URL, which is unknown before the port is open.
         if self._warm_when is not WarmWhen.NEVER:
-            self._warm.start()  # Does nothing while it runs.
+            self._warm.start()  # Does nothing if it is running.
         self._runners.launch(kind, name, self.settings)
 
     def _care(self, running: list[JobRow]) -> None:
@@ -149,7 +150,7 @@ class Engine:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Write a small file such that a reader sees all of it or the one before."""
+    """Write a small file so that a reader sees either the old or the new content, never a part."""
     part = path.with_name(path.name + ".part")
     part.write_text(text)
     part.replace(path)

@@ -1,1 +1,1 @@
-"""The name space of SageMaker's distributed libraries, as Trainyard's local engine stands in for them."""
+"""Namespace of SageMaker's distributed libraries, as replaced by Trainyard's local engine."""

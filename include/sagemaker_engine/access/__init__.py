@@ -1,9 +1,9 @@
-"""Permissions as IAM has them: who asks for what, and whether the policies that a user put allow it.
+"""Permissions as in IAM: the actions that a request needs, and the policies that allow or deny them.
 
-Without policies everybody may do everything, as on a laptop; what each identity asked for is counted either way.
+Without policies every identity may do everything. The engine counts the actions of each identity either way.
 
-    policy      a policy document, and its answer to one ask
-    asks        a request -> what it asks IAM for, with resources and condition keys
-    control     the policies of an engine: they refuse requests, and /_engine/access changes and reports them
+    policy      a policy document, and its evaluation for one action
+    asks        a request -> the IAM actions it needs, with resources and condition keys
+    control     the policies of an engine: rejects requests; /_engine/access changes and reports the policies
     role_credentials  the credentials of a role's jobs
 """

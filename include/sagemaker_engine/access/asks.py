@@ -1,4 +1,4 @@
-"""The actions, resources and condition keys that a request asks IAM for.
+"""IAM actions, resources and condition keys that a request needs.
 
 Source: Service Authorization Reference, "Actions, resources, and condition keys" of SageMaker AI, S3, CloudWatch Logs
 and IAM, and SageMaker's "API Permissions: Actions, Permissions, and Resources Reference" (2026-11).
@@ -31,7 +31,7 @@ FREE = frozenset({"sts:GetCallerIdentity"})
 """Actions that need no permission."""
 
 _PREFIXES = {"monitoring": "cloudwatch"}
-"""Prefix of a service's actions, where it is not the signing name."""
+"""IAM prefix of a service, if it is not the signing name."""
 _FOLDERS = {
     "TrainingJobName": "training-job",
     "ProcessingJobName": "processing-job",
@@ -44,7 +44,7 @@ _FOLDERS = {
     "EndpointConfigName": "endpoint-config",
     "EndpointName": "endpoint",
 }
-"""Member of a request that names its resource, and the folder of that kind of resource in ARNs."""
+"""Request member that names a resource -> the resource type in its ARN."""
 _WITHOUT_RESOURCE = ("sagemaker:List", "sagemaker:Search")
 _WITH_RESOURCE = {
     "sagemaker:ListTags",
@@ -60,7 +60,7 @@ _JOB_KEYS = {
     "EnableInterContainerTrafficEncryption": "sagemaker:InterContainerTrafficEncryption",
     "MaxRuntimeInSeconds": "sagemaker:MaxRuntimeInSeconds",
 }
-"""Member of a Create request, at any depth, and its condition key."""
+"""Member of a Create request, at any depth -> its condition key."""
 _S3_ACTIONS = {
     "ListBuckets": "ListAllMyBuckets",
     "HeadBucket": "ListBucket",
@@ -82,38 +82,38 @@ _S3_ACTIONS = {
     "GetBucketLifecycle": "GetLifecycleConfiguration",
     "PutBucketLifecycle": "PutLifecycleConfiguration",
 }
-"""S3's operations whose action has another name."""
+"""S3 operations whose IAM action has another name."""
 _PARTS = {"UploadPart", "UploadPartCopy", "CompleteMultipartUpload"}
 _KEYS_TO_DELETE = re.compile(rb"<Key>(.*?)</Key>", re.DOTALL)
 _ACCESS_KEY = re.compile(r"Credential=([^/,&\s]+?)(?:/|%2F)")
 
 
 Uploads = dict[str, dict[str, tuple[str, ...]]]
-"""ARN of an object that is uploaded in parts -> the condition keys of the request that began it."""
+"""ARN of an object of a multipart upload -> condition keys of the request that created the upload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Account, and the region of requests that name none."""
+    """The account, and the default region for requests without one."""
 
     account: str
     region: str
 
 
 def access_key_of(environ: WSGIEnvironment) -> str | None:
-    """Return the access key that a request is signed with, None if it is not signed."""
+    """Return the access key in the request's signature, or None if it is not signed."""
     signed = environ.get("HTTP_AUTHORIZATION") or environ.get("QUERY_STRING", "")
     found = _ACCESS_KEY.search(signed)
     return unquote(found[1]) if found else None
 
 
 def asks_of(environ: WSGIEnvironment, place: Place, uploads: Uploads) -> list[Ask]:
-    """Return what a request asks for, leaving its body to be read again; nothing if its operation is unknown.
+    """Return the actions that a request needs; empty if its operation is unknown. The body stays readable.
 
     Args:
-        environ: the request.
-        place: account and region.
-        uploads: what the parts of uploads were begun with; changed here.
+        environ: The request.
+        place: Account and default region.
+        uploads: Condition keys of multipart uploads in progress; changed by this function.
     """
     target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
     service = service_of(environ) or target.lower()
@@ -145,7 +145,7 @@ def _read_again(environ: WSGIEnvironment) -> bytes:
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
         request = json.loads(body or b"{}")
-    except (ValueError, RecursionError):  # the service says what is wrong with it
+    except (ValueError, RecursionError):  # the service itself reports the error
         return {}
     return request if isinstance(request, dict) else {}
 
@@ -168,7 +168,7 @@ def _asks_of_sagemaker(action: str, request: dict[str, Any], arn: str) -> Iterat
 
 
 def key_arn(key: str, arn: str) -> str:
-    """Return the ARN of a KMS key that may be given by its ARN, its ID, or `alias/...` of itself."""
+    """Return the ARN of a KMS key that is given by ARN, by id or by `alias/...`."""
     if key.startswith("arn:"):
         return key
     _, partition, _, region, account, _ = arn.split(":", 5)
@@ -202,7 +202,7 @@ def _context(request: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _found(given: object, member: str) -> Iterator[Any]:
-    """Yield the values of a member at any depth; empty ones are as good as absent."""
+    """Yield the values of a member at any depth, without empty ones."""
     if isinstance(given, list):
         for each in given:
             yield from _found(each, member)
@@ -242,7 +242,7 @@ def _asks_of_s3(environ: WSGIEnvironment, place: Place, uploads: Uploads) -> Ite
     try:
         request = read_request(environ)
         operation = operation_of(request, find_action(request))
-    except S3Error:  # S3 says what is wrong with it
+    except S3Error:  # S3 itself reports the error
         return
     action = f"s3:{_S3_ACTIONS.get(operation, operation)}"
     bucket = f"arn:aws:s3:::{request.bucket}"
@@ -256,7 +256,7 @@ def _asks_of_s3(environ: WSGIEnvironment, place: Place, uploads: Uploads) -> Ite
     context = _s3_context(request)
     if operation == "CreateMultipartUpload":
         uploads[resource] = context
-    elif operation in _PARTS:  # they are encrypted as the upload was begun, and name no key
+    elif operation in _PARTS:  # parts are encrypted as the upload was created, and name no key
         context = uploads.get(resource, context)
     yield Ask(action=action, resource=resource if request.bucket else "*", context=context)
     if operation not in _PARTS and (key := context.get(_KEY_ID)):

@@ -1,4 +1,4 @@
-"""The policies of an engine, and the route by which a user puts them: `/_engine/access`."""
+"""Policies of an engine: rejection of requests, and the HTTP route `/_engine/access`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHAPE = (
 
 @dataclass(frozen=True, slots=True)
 class _Policies:
-    """The document that a user put, and its policies."""
+    """A user's document, and the policies parsed from it."""
 
     document: dict[str, Any] = field(default_factory=dict)
     guard_rails: tuple[Policy, ...] = ()
@@ -55,17 +55,17 @@ class _Policies:
 
 def _policies(given: object, *, where: str) -> tuple[Policy, ...]:
     if not isinstance(given, list):
-        raise PolicyError(f"{where}: got no list of policy documents")
+        raise PolicyError(f"{where}: must be a list of policy documents")
     return tuple(
         Policy.from_document(each, where=f"{where}[{index}]") for index, each in enumerate(given)
     )
 
 
 class AccessControl:
-    """Refuses what the policies of the signing identity or the account's guard rails do not allow.
+    """Rejects requests that the identity's policies or the account's guard rails do not allow.
 
-    An identity without policies may do everything that no guard rail denies. The policies are kept in a file of the
-    engine's state folder, the counts of what was asked for end with the process.
+    An identity without policies may do everything that no guard rail denies. The policies are stored in a file of the
+    engine's state folder. The counts of actions are lost when the process ends.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class AccessControl:
         tags_of: Callable[[str], Mapping[str, str]],
         has_bucket: Callable[[str], bool],
     ) -> None:
-        """Take up the policies that an earlier engine left in `path`.
+        """Load the policies that an earlier engine stored in `path`.
 
         Args:
-            path: the file that keeps them.
-            place: account and region.
-            tags_of: returns the tags of an ARN.
-            has_bucket: returns whether there is such a bucket: S3 answers 404 to everybody if not.
+            path: File of the policies.
+            place: Account and default region.
+            tags_of: Returns the tags of an ARN.
+            has_bucket: Returns whether a bucket exists. If not, S3 answers 404 whatever the policies are.
         """
         self._path, self._place = path, place
         self._tags_of, self._has_bucket = tags_of, has_bucket
@@ -95,7 +95,7 @@ class AccessControl:
             self._policies = _Policies.from_document(json.loads(path.read_text(encoding="utf-8")))
 
     def refuse(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes] | None:
-        """Answer a request that is not allowed, in its service's words; None lets it pass."""
+        """Answer a request that is not allowed, in its service's words; return None if it is allowed."""
         access_key = access_key_of(environ)
         if access_key is None:
             return None
@@ -143,7 +143,7 @@ class AccessControl:
         return f"User: {identity} is not authorized to perform: {ask.action} on resource: {ask.resource} {why}"
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        """Answer one request of the route: PUT replaces the policies, DELETE ends them and the counts, GET reports."""
+        """Answer one request: PUT replaces the policies, DELETE removes policies and counts, GET reports both."""
         method = environ["REQUEST_METHOD"]
         try:
             if method == "PUT":
@@ -153,7 +153,7 @@ class AccessControl:
                 self._calls.clear()
                 self._denied.clear()
             elif method != "GET":
-                message = f"{method} is not for {PATH}; there are PUT, GET and DELETE"
+                message = f"{method} is not supported by {PATH}; use PUT, GET or DELETE"
                 return answer_json("405 Method Not Allowed", {"message": message}, start_response)
         except ValueError as error:
             return answer_json("400 Bad Request", {"message": str(error)}, start_response)

@@ -1,4 +1,4 @@
-"""IAM's evaluation of policies: explicit deny, then allow, else an implicit deny.
+"""IAM's evaluation of policies: explicit deny, then explicit allow, otherwise implicit deny.
 
 Source: IAM User Guide, "Policy evaluation logic" and "IAM JSON policy elements: Condition operators" (2026-11).
 """
@@ -22,11 +22,11 @@ _IF_EXISTS = "IfExists"
 
 
 class PolicyError(ValueError):
-    """A policy document is malformed, or has what this evaluation does not know; the message states the place."""
+    """A policy document is malformed, or uses an element that is not supported; the message states the place."""
 
 
 class Effect(StrEnum):
-    """The effect of a statement on the asks that it matches."""
+    """Effect of a statement on the actions that it matches."""
 
     ALLOW = "Allow"
     DENY = "Deny"
@@ -50,7 +50,7 @@ class Condition:
     values: Values
 
     def holds(self, context: Mapping[str, Values]) -> bool:
-        """Return whether it holds for the condition keys of an ask, whose names ignore case."""
+        """Return whether the condition is met. Names of condition keys are not case-sensitive."""
         given = next(
             (found for key, found in context.items() if key.lower() == self.key.lower()), None
         )
@@ -74,7 +74,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One statement of a policy."""
+    """One statement of a policy.
+
+    `has_other_actions` means NotAction: the statement applies to all actions except `actions`. `has_other_resources`
+    means NotResource in the same way.
+    """
 
     effect: Effect
     actions: Values
@@ -84,7 +88,7 @@ class Statement:
     conditions: tuple[Condition, ...] = ()
 
     def matches(self, ask: Ask) -> bool:
-        """Return whether the statement is about this ask."""
+        """Return whether the statement applies to this action, resource and context."""
         action = any(_like(ask.action.lower(), each.lower()) for each in self.actions)
         resource = any(_like(ask.resource, each) for each in self.resources)
         return (
@@ -102,10 +106,10 @@ class Policy:
 
     @classmethod
     def from_document(cls, document: object, *, where: str = "policy") -> Policy:
-        """Return the policy of a document.
+        """Return the policy of a document; `where` is its place in error messages.
 
         Raises:
-            PolicyError: it is malformed, or has an operator or element that is not evaluated here.
+            PolicyError: The document is malformed, or has an operator or element that is not supported.
         """
         if not isinstance(document, dict) or "Statement" not in document:
             raise PolicyError(f"{where}: got no policy document; it needs a Statement")
@@ -122,12 +126,12 @@ class Policy:
 def refusal(
     ask: Ask, *, allowing: Sequence[Policy] | None, denying: Iterable[Policy] = ()
 ) -> str | None:
-    """Return why an ask is refused, in IAM's words; None if it is allowed.
+    """Return the reason for which an action is denied, in IAM's words; None if it is allowed.
 
     Args:
-        ask: the action.
-        allowing: the identity's own policies; None if it needs none.
-        denying: guard rails of the whole account, of which only the denials count (service control policies).
+        ask: The action with its resource and context.
+        allowing: The identity's own policies; None if it needs none.
+        denying: Guard rails of the account (service control policies). Only their Deny statements are evaluated.
     """
     for policies, kind in (
         (denying, "a service control policy"),
@@ -241,4 +245,4 @@ _OPERATORS: dict[str, tuple[bool, Callable[[str, str], bool]]] = {
     "NumericLessThanEquals": (False, _is_at_most),
     "NumericGreaterThanEquals": (False, _is_at_least),
 }
-"""Operator to (is it negated, does a value match one of the condition's)."""
+"""Operator -> (whether it is negated, whether a value matches one of the condition's values)."""

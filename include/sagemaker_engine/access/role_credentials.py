@@ -1,4 +1,4 @@
-"""The credentials that an engine gives to the jobs of a role."""
+"""Credentials of the jobs of a role."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import hashlib
 
 
 def role_access_key(role_arn: str) -> str:
-    """Return the access key of a role's jobs; requests signed with it are the role's."""
+    """Return the access key of a role's jobs; it identifies the role in their requests."""
     return f"ASIA{hashlib.sha256(role_arn.encode()).hexdigest()[:16].upper()}"

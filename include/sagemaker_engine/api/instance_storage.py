@@ -1,4 +1,4 @@
-"""Instance types whose storage is local NVMe disks: they take no VolumeKmsKeyId or size.
+"""Instance types whose storage is local NVMe disks, for which neither VolumeKmsKeyId nor a volume size is allowed.
 
 Source: "Instance store volumes" of the EC2 user guide for the families of botocore's TrainingInstanceType and
 ProcessingInstanceType, November 2026.
@@ -26,7 +26,7 @@ def has_local_storage(instance_type: str) -> bool:
 
 
 def volume_key_problems(resources: Mapping[str, Any]) -> Iterator[str]:
-    """Yield that a ResourceConfig or ClusterConfig has a volume key on an instance type with local storage."""
+    """Yield an error if a ResourceConfig or ClusterConfig has a volume key and a type with local storage."""
     if not resources.get("VolumeKmsKeyId"):
         return
     places = [resources]

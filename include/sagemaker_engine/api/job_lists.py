@@ -1,4 +1,4 @@
-"""Listing of jobs: filters, order and pages, the same for all kinds."""
+"""Job lists: filters, order and pagination, the same for all kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS = {"Name": "name", "CreationTime": "created_at", "Status": "status"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """One page of jobs and the token that continues after it."""
+    """One page of jobs, and the token for the next page (None on the last)."""
 
     jobs: list[JobRow]
     next_token: str | None
@@ -27,14 +27,14 @@ class JobPage:
 def list_jobs(
     store: JobStore, kind: ResourceKind, request: dict[str, Any], *, filters_status: bool
 ) -> JobPage:
-    """Return the page that a List request asks for.
+    """Return the page that a List request selects.
 
-    Newest first unless asked otherwise: the API reference says ascending, but its example for
-    StatusEquals, the console and the CLI show descending by creation time.
-    `filters_status=False` leaves StatusEquals to the caller.
+    The default order is newest first: the API reference documents ascending order, but its example for StatusEquals,
+    the console and the CLI show descending order by creation time. With `filters_status=False` the caller applies
+    StatusEquals.
 
     Raises:
-        ValidationError: The times contradict each other or the token is not of this query.
+        ValidationError: The time filters contradict each other, or the token belongs to another query.
     """
     _check_times(request)
     column = _COLUMNS[request.get("SortBy", "CreationTime")]

@@ -1,4 +1,4 @@
-"""Paths inside a job's container that a request names."""
+"""Validation of container paths in requests."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from posixpath import normpath
 
 
 def is_folder_path(path: str) -> bool:
-    """Return whether a path can be a folder of its own in a container: absolute, not the root, without NUL."""
+    """Return whether a path can be a folder in a container: absolute, not the root, and without NUL."""
     return path.startswith("/") and normpath(path).strip("/") != "" and "\0" not in path

@@ -1,4 +1,4 @@
-"""Surroundings of a Create request: objects in S3, roles in IAM."""
+"""State that Create requests are checked against: objects in S3, roles in IAM."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EnginePreconditions:
-    """Objects and roles as this engine's own S3 and IAM know them."""
+    """Objects and roles in this engine's own S3 and IAM."""
 
     objects: ObjectStore
     moto: MotoBackend
 
     def has_objects(self, bucket: str, prefix: str) -> bool:
-        """Return whether the bucket exists and holds a key with this prefix."""
+        """Return whether the bucket exists and has a key with this prefix."""
         try:
             return next(iter(self.objects.list(bucket, prefix)), None) is not None
         except S3Error:
@@ -35,5 +35,5 @@ class EnginePreconditions:
         return True
 
     def role_trust(self, role_name: str) -> str | None:
-        """Return the role's trust policy as JSON, None when there is no such role."""
+        """Return the role's trust policy as JSON, or None if the role does not exist."""
         return self.moto.role_trust(role_name)

@@ -1,4 +1,4 @@
-"""CreateProcessingJob and what else there is to do with a processing job."""
+"""Operations on processing jobs: create, describe, list, stop and delete."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ KIND = ResourceKind.PROCESSING
 
 @dataclass(frozen=True, slots=True)
 class ProcessingJobs:
-    """The handlers of processing jobs."""
+    """Handlers of the operations on processing jobs."""
 
     context: ApiContext
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler of each operation."""
+        """Return the handler per operation."""
         return {
             "CreateProcessingJob": self.create,
             "DescribeProcessingJob": self.describe,
@@ -41,11 +41,11 @@ class ProcessingJobs:
         }
 
     def create(self, call: Call) -> dict[str, Any]:
-        """Accept a job and start its runner.
+        """Store a job and start its runner.
 
         Raises:
-            ValidationError: The request contradicts itself or names what is not there.
-            ResourceInUseError: There is a job of this name.
+            ValidationError: The request contradicts itself, or names a resource that does not exist.
+            ResourceInUseError: A job with this name exists.
         """
         for problem in (*rejected_members(call.request), *_contradictions(call.request)):
             raise ValidationError(problem)
@@ -66,7 +66,7 @@ class ProcessingJobs:
         return {"ProcessingJobArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return all that is known of a job."""
+        """Return the description of a job."""
         job = self._job(call, "Could not find requested job with name: {name}")
         return {
             **job.request,
@@ -85,13 +85,13 @@ class ProcessingJobs:
         }
 
     def stop(self, call: Call) -> dict[str, Any]:
-        """Ask a running job to stop; one that is not running is refused."""
+        """Stop a running job; the request is rejected if the job is not running."""
         job = self._job(call, "Could not find job to update with name {name}")
         stop_job(self.context, KIND, job.name, noun="processing job")
         return {}
 
     def delete(self, call: Call) -> dict[str, Any]:
-        """Forget a finished job; its logs stay, as they do in CloudWatch.
+        """Delete a finished job. Its logs remain, as they do in CloudWatch.
 
         Raises:
             ResourceInUseError: The job has not ended.

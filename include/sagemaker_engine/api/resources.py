@@ -1,4 +1,4 @@
-"""Checks of a Create against its surroundings before a job is accepted: role, image, data."""
+"""Checks of a Create request against existing resources: role, image, data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_role(context: ApiContext, role_arn: str) -> None:
     """Check that the execution role exists and that SageMaker may assume it.
 
     Raises:
-        ValidationError: It does not, in the service's wording.
+        ValidationError: It does not exist or may not be assumed, in the service's wording.
     """
     account, name = role_arn.split(":")[4], role_arn.rpartition("/")[2]
     trust = context.preconditions.role_trust(name) if account == context.settings.account else None
@@ -34,10 +34,10 @@ def check_role(context: ApiContext, role_arn: str) -> None:
 
 
 def check_image(context: ApiContext, image: str) -> None:
-    """Check that there is such an image, and that something here stands in for it.
+    """Check that an image exists, and that a local runtime emulates it.
 
     Raises:
-        ValidationError: There is none, or nothing does.
+        ValidationError: The image does not exist, or no runtime emulates it.
     """
     check_image_exists(context, image)
     try:
@@ -50,7 +50,7 @@ def check_image_exists(context: ApiContext, image: str) -> None:
     """Check that AWS publishes the image, or that it is one of the team's own (`own_images.toml`).
 
     Raises:
-        ValidationError: There is no such image.
+        ValidationError: The image does not exist.
     """
     try:
         check_exists(image, image_files=context.settings.image_files)
@@ -61,10 +61,12 @@ def check_image_exists(context: ApiContext, image: str) -> None:
 def check_model_parallel(
     context: ApiContext, image: str, hyperparameters: Mapping[str, str]
 ) -> None:
-    """Check that the image has the model parallel library that the hyperparameters ask for: version 1 is not here.
+    """Check that the image has the model parallel library that the hyperparameters request.
+
+    The engine does not have version 1 of the library.
 
     Raises:
-        ValidationError: It does not.
+        ValidationError: The image does not have it.
     """
     runtime = resolve_image(
         image,
@@ -76,10 +78,10 @@ def check_model_parallel(
 
 
 def check_input(context: ApiContext, *, uri: str, role_arn: str, region: str) -> None:
-    """Check that objects lie under an input's S3 URI.
+    """Check that objects exist under an input's S3 URI.
 
     Raises:
-        ValidationError: There are none, or it is no S3 URI.
+        ValidationError: No object exists, or the text is not an S3 URI.
     """
     bucket, prefix = split_s3_uri(uri)
     if not context.preconditions.has_objects(bucket, prefix):
@@ -92,10 +94,10 @@ def check_input(context: ApiContext, *, uri: str, role_arn: str, region: str) ->
 
 
 def check_output(context: ApiContext, *, uri: str) -> None:
-    """Check that the bucket that results go to exists.
+    """Check that the bucket of an output exists.
 
     Raises:
-        ValidationError: It does not, or it is no S3 URI.
+        ValidationError: It does not exist, or the text is not an S3 URI.
     """
     bucket, _ = split_s3_uri(uri)
     if not context.preconditions.has_bucket(bucket):
@@ -108,7 +110,7 @@ def split_s3_uri(uri: str) -> tuple[str, str]:
     """Return bucket and key prefix of `s3://bucket/prefix`.
 
     Raises:
-        ValidationError: It is no S3 URI.
+        ValidationError: The text is not an S3 URI.
     """
     found = _S3_URI.fullmatch(uri)
     if found is None:

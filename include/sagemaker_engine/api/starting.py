@@ -1,4 +1,4 @@
-"""Start and stop of a job of any kind: in the store first, then its runner."""
+"""Start and stop of jobs of all kinds: first in the store, then by the runner."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ _TAKEN = {
 
 @contextmanager
 def reserved(context: ApiContext, kind: ResourceKind, call: Call, name: str) -> Iterator[None]:
-    """Check that the account's quotas have room for a job, which the block starts.
+    """Check that the account's quotas allow the job, which the `with` block starts.
 
-    The steps of an AutoML job are on instances of the service's own. A name that is taken is refused as such.
+    The steps of an AutoML job do not count: they run on the service's own instances. If the name is taken, quotas are
+    not checked, so that the error is about the name.
 
     Raises:
         ServiceError: ResourceLimitExceeded, in the service's words.
@@ -52,10 +53,10 @@ def start_job(
     created_at: float,
     state: dict[str, Any],
 ) -> None:
-    """Store the job and start its runner; a runner that cannot start fails the job.
+    """Store the job and start its runner. If the runner cannot be started, the job fails.
 
     Raises:
-        ResourceInUseError: There is a job of this name.
+        ResourceInUseError: A job with this name exists.
     """
     tags = {tag["Key"]: tag["Value"] for tag in request.pop("Tags", [])}
     try:
@@ -66,16 +67,16 @@ def start_job(
         raise ResourceInUseError(_TAKEN[kind].format(arn=arn)) from error
     try:
         context.launch(kind, name)
-    except Exception as error:  # Whatever it was, the job must not hang for ever.
+    except Exception as error:  # After any error the job must end instead of hanging for ever.
         log.exception("%s job %s: its runner did not start", kind.value, name)
         _fail(context, kind, name, f"InternalServerError: no runner could be started: {error!r}")
 
 
 def stop_job(context: ApiContext, kind: ResourceKind, name: str, *, noun: str) -> None:
-    """Move a running job to Stopping and tell its runner.
+    """Change a running job to Stopping and record the stop request for its runner.
 
     Raises:
-        ValidationError: The job is not running any more, or is stopping already.
+        ValidationError: The job has ended, or is already stopping.
     """
     now = context.clock()
 

@@ -1,4 +1,4 @@
-"""AddTags, ListTags, DeleteTags on the resources that the engine keeps itself."""
+"""Operations AddTags, ListTags and DeleteTags on the resources that the engine itself stores."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The handlers of tags; a resource of a kind that the engine has none of is not found."""
+    """Handlers of the tag operations. A resource of an unsupported kind is reported as not found."""
 
     context: ApiContext
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler of each operation."""
+        """Return the handler per operation."""
         return {"AddTags": self.add, "ListTags": self.list, "DeleteTags": self.delete}
 
     def of(self, arn: str) -> dict[str, str]:
-        """Return the tags of a resource; none if there is no such resource."""
+        """Return the tags of a resource; empty if the resource does not exist."""
         with self.context.store.database.read() as db:
             return _tags_of(db, arn)
 
     def add(self, call: Call) -> dict[str, Any]:
-        """Add tags or overwrite those with the same keys.
+        """Add tags, or overwrite tags with the same keys.
 
         Raises:
-            ValidationError: The resource would have too many.
+            ValidationError: A key starts with `aws:`, or the resource would have more than 50 tags.
         """
         arn = self._resource(call)
         added = {tag["Key"]: tag["Value"] for tag in call.request["Tags"]}
@@ -76,7 +76,7 @@ class Tags:
         return {"Tags": tags[start:end], "NextToken": token}
 
     def delete(self, call: Call) -> dict[str, Any]:
-        """Remove tags by key; a key that is not there is no error."""
+        """Remove tags by key. Missing keys are ignored."""
         arn = self._resource(call)
         with self.context.store.database.write() as db:
             db.executemany(

@@ -1,6 +1,10 @@
-"""Inputs and checkpoints of a job: channels of every kind, and the checkpoint mirror.
+"""Inputs and checkpoints of a job: channels of all input modes, and the upload of checkpoints.
 
-`listing` selects the objects that an instance gets (pure), `placement` puts them into its folder as
-links, `pipe` streams them through FIFOs, `checkpoints` mirrors a folder to S3 and back. May import
-the object store; knows nothing of jobs, processes or the wire.
+- `listing` selects the objects that an instance receives, in S3's order.
+- `placement` puts them into its folder as links or copies.
+- `pipe` streams them through FIFOs.
+- `checkpoints` restores a folder from S3 and uploads its changes.
+- `s3_agent` is the access to S3, with simulated faults and retries.
+
+May import the object store. Contains nothing about jobs, processes or HTTP.
 """

@@ -1,4 +1,4 @@
-"""Bandwidth of a host's line to S3."""
+"""Simulated bandwidth between a host and S3."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SLICE_S = 0.05
-"""Seconds for which bytes are delayed before the bandwidth is asked for again."""
+"""Longest wait in seconds before the current bandwidth is read again."""
 
 
 def unlimited() -> float | None:
-    """Return the bandwidth of a line that nothing limits."""
+    """Return None: the bandwidth is not limited."""
     return None
 
 
 def _nothing() -> None:
-    """Do nothing while bytes are on their way."""
+    """Do nothing during a transfer."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Line:
-    """One direction of a host's line to S3: what passes takes as long as its bytes need.
+    """One direction between a host and S3, which delays transfers according to its bandwidth.
 
-    `bytes_per_s` returns the bandwidth now, None for as much as the machine can; it is asked often, so that a change
-    takes effect at once. Not thread-safe.
+    `bytes_per_s` returns the current bandwidth, or None for no limit. It is called at least every `SLICE_S` seconds
+    during a transfer, so that a change takes effect at once. Not thread-safe.
     """
 
     bytes_per_s: Callable[[], float | None] = unlimited
     wait: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     _ahead: float = field(default=0.0, init=False)
-    """Bytes that could have passed while a wait lasted longer than asked for."""
+    """Bytes to credit to the next transfer, because the last wait took longer than requested."""
 
     def carry(self, num_bytes: float, *, meanwhile: Callable[[], None] = _nothing) -> None:
-        """Block until the bytes have passed. `meanwhile` is called after each wait and may abort by raising."""
+        """Block for as long as the bytes take. `meanwhile` is called after each wait and may abort by raising."""
         left = num_bytes - self._ahead
         self._ahead = 0.0
         since = self.clock()

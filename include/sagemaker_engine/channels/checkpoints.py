@@ -1,9 +1,11 @@
-"""A folder of an instance that lives in S3: restored at the start, mirrored while the job runs.
+"""Mirrors of instance folders in S3: restored at the start, uploaded while the job runs.
 
-As on SageMaker: every instance gets what is there at the start; afterwards new and changed files go
-up continuously, as they are, and deleted ones are deleted there; all instances share one prefix. Nothing waits for
-anything else: S3 may have a part of a file that is being written, or lose an old checkpoint before it has the new one.
-An upload is atomic, as PutObject is: cut in the middle, it leaves what was there before.
+As on SageMaker, each instance downloads the content of the prefix at the start. From then on new and changed files are
+uploaded continuously, and deletions are repeated in S3. All instances share one prefix.
+
+There is no coordination with the writer: S3 may receive part of a file that is being written, or delete an old
+checkpoint before it has the new one. Each upload is atomic, as PutObject is: if it is interrupted, the previous object
+remains.
 """
 
 from __future__ import annotations
@@ -39,18 +41,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REST_S = 0.5
-"""Least seconds between two uploads of a file that changes."""
+"""Least seconds between two uploads of a changing file."""
 CHUNK_BYTES = 1 << 17
 """Bytes of a file that are read at a time."""
 LOOK_S = 0.1
-"""Seconds between two checks for deletions while a file is uploaded."""
+"""Seconds between two checks for deletions during an upload."""
 MOST_PAUSES = 20
-"""How many pauses long the pause between two rounds becomes while rounds fail."""
+"""Longest pause between two rounds while rounds fail, as a multiple of the normal pause."""
 MOST_NAMES = 5
 
 
 class NotInS3Error(S3Error):
-    """Changes of a folder that S3 refused: its code is that of the first that may pass, else of the first."""
+    """Changes of a folder that S3 rejected. `code` is the first transient error's, or else the first error's."""
 
     def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:
         worst = next(filter(is_transient, refused.values()), next(iter(refused.values())))
@@ -67,15 +69,15 @@ class NotInS3Error(S3Error):
 
 
 def _tell_nobody(_name: str, _text: str) -> None:
-    """Keep it to ourselves."""
+    """Log nothing."""
 
 
 class _CutError(Exception):
-    """The upload under way has no reason any more: its file or its host is gone."""
+    """The current upload is pointless: its file or its host is gone."""
 
 
 class MirroredFolder:
-    """One instance's folder and the prefix that it is mirrored to. Not thread-safe, but for `abandon`."""
+    """One instance's folder and its S3 prefix. Not thread-safe, except for `abandon`."""
 
     def __init__(
         self,
@@ -89,17 +91,17 @@ class MirroredFolder:
         uplink: Line | None = None,
         tell: Callable[[str], None] = log.warning,
     ) -> None:
-        """Make the folder.
+        """Create the folder.
 
         Args:
-            folder: of the instance.
-            location: the prefix.
-            objects: where it is.
-            deletes: whether a deleted file's object is deleted, too.
-            seen_at: the folder's path inside the instance; None if it is the same there.
-            files: the instance's folders, by which links are followed; None if there is but this one.
-            uplink: the host's line, which its other folders share.
-            tell: gets a sentence for each entry that cannot be uploaded, once.
+            folder: Folder of the instance on this machine.
+            location: S3 prefix.
+            objects: Object store with the prefix.
+            deletes: Whether to delete the objects of deleted files.
+            seen_at: Path of the folder inside the instance; None if it is the same there.
+            files: Folders of the instance, to resolve links; None if it has only this one.
+            uplink: Bandwidth of the host, which its other folders share.
+            tell: Logs a sentence, once per entry that cannot be uploaded.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -112,28 +114,28 @@ class MirroredFolder:
         self._tell = tell
         self._uploaded: dict[str, FileVersion] = {}
         self._next_at: dict[str, float] = {}
-        """When a file may go up again, as time.monotonic()."""
+        """Earliest time.monotonic() of the next upload, by file."""
         self._told: dict[str, str] = {}
         self._looked_at = 0.0
         self._is_abandoned = threading.Event()
 
     def abandon(self) -> None:
-        """Bring nothing more to S3: the instance vanishes. What is on its way does not arrive."""
+        """Stop all uploads, because the instance is lost. An upload in progress does not complete."""
         self._is_abandoned.set()
 
     @property
     def is_abandoned(self) -> bool:
-        """Return whether the instance has vanished."""
+        """Return whether the instance is lost."""
         return self._is_abandoned.is_set()
 
     def restore(self) -> int:
-        """Copy everything whose key begins with the prefix into the folder; return the number of bytes.
+        """Copy all objects whose key begins with the prefix into the folder; return the number of bytes.
 
-        Copies, not links: a script may append to its own checkpoint. A prefix without a final slash takes its
-        neighbours, too: `.../run-1` that of `.../run-16/step-2`, which becomes `6/step-2`.
+        The files are copies and not links, because a script may append to its own checkpoint. A prefix without a final
+        slash also matches its neighbours: `.../run-1` matches `.../run-16/step-2`, which becomes `6/step-2`.
 
         Raises:
-            InputDataError: The bucket does not exist, S3 does not give an object, or two cannot lie in one folder.
+            InputDataError: The bucket does not exist, an object cannot be read, or two objects need the same path.
         """
         files = [
             ChannelFile(
@@ -155,13 +157,13 @@ class MirroredFolder:
         return num_bytes
 
     def sync(self, *, final: bool = False) -> int:
-        """Mirror deletions, then upload what is new or changed; return the number of changes.
+        """Repeat deletions in S3, then upload new and changed files; return the number of changes.
 
-        Deletions are mirrored between the parts of an upload as well. `final=True`, once nothing writes any more,
-        lets no file rest.
+        Deletions are also repeated during an upload. `final=True` ignores the pauses between uploads of a file; use it
+        when nothing writes any more.
 
         Raises:
-            NotInS3Error: S3 refused some of it; the next round tries it again.
+            NotInS3Error: S3 rejected some changes; the next call tries them again.
         """
         refused: dict[str, S3Error] = {}
         found = self._scan().files
@@ -195,9 +197,10 @@ class MirroredFolder:
     def _mirror_deletions(
         self, found: Mapping[str, FileVersion], refused: dict[str, S3Error]
     ) -> int:
-        """Delete what is gone since the scan `found`; what S3 refuses is noted, and tried again by the next call.
+        """Delete the objects of files that are not in the scan `found`; rejected deletions are added to `refused`.
 
-        A scan is no snapshot: it can miss a file that is being replaced, so each is looked for once more.
+        The next call tries them again. A scan is not a snapshot and can miss a file that is being replaced, so the
+        existence of each missing file is checked once more.
         """
         changes = 0
         for name in sorted(self._uploaded.keys() - found.keys()):
@@ -219,11 +222,11 @@ class MirroredFolder:
         return int(self._deletes)
 
     def _upload(self, name: str) -> int:
-        """Upload a file as it is now.
+        """Upload the current content of a file; return the number of changes, 0 or 1.
 
         Raises:
-            S3Error: S3 refuses it.
-            _CutError: The host or the file vanished while it was on its way.
+            S3Error: S3 rejects the upload.
+            _CutError: The host or the file was lost during the upload.
         """
         began = time.monotonic()
         path = f"{self._path}/{name}"
@@ -233,7 +236,7 @@ class MirroredFolder:
                 key = self._location.join(name).key
                 self._objects.put(self._location.bucket, key, cast("BinaryIO", source))
         except FileNotFoundError:
-            return 0  # The next round mirrors that.
+            return 0  # The next round deletes the object.
         except OddFileError as error:
             self._tell_of(name, str(error))
             return 0
@@ -248,10 +251,10 @@ class MirroredFolder:
         return 1
 
     def _check_sending(self, path: str) -> None:
-        """Mirror deletions while an upload is under way.
+        """Repeat deletions in S3 during an upload.
 
         Raises:
-            _CutError: The host or the file on its way is gone.
+            _CutError: The host, or the file being uploaded, is gone.
         """
         now = time.monotonic()
         if self.is_abandoned:
@@ -265,7 +268,7 @@ class MirroredFolder:
 
 
 class _Sent(io.RawIOBase):
-    """A file on its way over a line: as many bytes as it had when it was opened."""
+    """Upload stream of a file at a host's bandwidth, with the file's size when it was opened."""
 
     def __init__(self, file: BinaryIO, line: Line, check: Callable[[], None]) -> None:
         super().__init__()
@@ -277,10 +280,10 @@ class _Sent(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Send the next part.
+        """Read the next part, and wait as long as its upload takes.
 
         Raises:
-            _CutError: Nobody waits for it any more, or the file has become shorter.
+            _CutError: The upload is pointless, or the file has become shorter.
         """
         count = self._file.readinto(memoryview(buffer)[: min(self._left, CHUNK_BYTES)])  # type: ignore[attr-defined]  # unbuffered
         if not count and self._left:
@@ -292,7 +295,7 @@ class _Sent(io.RawIOBase):
 
 
 class Mirrors:
-    """The mirrored folders of a job, each host's by a thread of its own, until `finish`."""
+    """The mirrored folders of a job, with one thread per host, until `finish`."""
 
     def __init__(
         self,
@@ -302,13 +305,13 @@ class Mirrors:
         retrier: Retrier | None = None,
         tell: Callable[[str, str], None] = _tell_nobody,
     ) -> None:
-        """Prepare.
+        """Prepare the threads.
 
         Args:
-            folders: by instance name, where an instance has several by `<instance> <which>`.
-            interval_s: the pause between two rounds; it grows while rounds fail.
-            retrier: for the last round.
-            tell: gets an instance's name and a sentence when an outage of S3 begins and when it is over.
+            folders: By instance name, or by `<instance> <name>` if an instance has several.
+            interval_s: Pause between two rounds in seconds; it grows while rounds fail.
+            retrier: Retry policy of the last round.
+            tell: Logs a sentence for an instance, when an outage of S3 begins and when it ends.
         """
         by_host: dict[str, list[_Mirror]] = {}
         for name, folder in (folders or {}).items():
@@ -320,25 +323,25 @@ class Mirrors:
         }
 
     def start(self) -> None:
-        """Begin to mirror."""
+        """Start the threads."""
         for each in self._hosts.values():
             each.start()
 
     def abandon(self, names: Collection[str]) -> None:
-        """Bring nothing more of these hosts to S3, from now on: they vanish."""
+        """Stop all uploads of these hosts at once: the hosts are lost."""
         for name, each in self._hosts.items():
             if name in names:
                 each.abandon()
 
     def finish(self, *, gone_at: Mapping[str, float] | None = None) -> None:
-        """End the rounds, and do the last one, which takes everything.
+        """End the rounds with a last one, which uploads everything.
 
         Args:
-            gone_at: when hosts vanish, as time.monotonic(): what has not arrived by then is lost. Hosts that it does
-                not name stay until all of theirs is up.
+            gone_at: time.monotonic() of the loss of each lost host: files that are not uploaded by then are lost. For
+                all other hosts the function waits until everything is uploaded.
 
         Raises:
-            NotInS3Error: some of it was refused until the time was over.
+            NotInS3Error: S3 rejected some changes until the time for retries was over.
         """
         for each in self._hosts.values():
             each.end()
@@ -353,7 +356,7 @@ class Mirrors:
 
 
 class _HostMirror(threading.Thread):
-    """Mirrors the folders of one host again and again until `end`, and then once more."""
+    """Thread that uploads the folders of one host repeatedly until `end`, and then once more."""
 
     def __init__(
         self, host: str, mirrors: Sequence[_Mirror], interval_s: float, retrier: Retrier
@@ -365,10 +368,10 @@ class _HostMirror(threading.Thread):
         self._ended = threading.Event()
         self._is_abandoned = False
         self.left: list[NotInS3Error] = []
-        """Files that were never uploaded."""
+        """Errors of the last round, with the files that were not uploaded."""
 
     def run(self) -> None:
-        """Mirror; what fails is told and tried again, after longer and longer pauses."""
+        """Run the rounds. Errors are logged, and the pauses after failed rounds grow."""
         pause_s = self._interval_s
         while not self._ended.wait(pause_s):
             results = [each.sync() for each in self._mirrors]
@@ -377,44 +380,44 @@ class _HostMirror(threading.Thread):
         self.left = [error for each in self._mirrors if (error := each.finish(self._retrier))]
 
     def abandon(self) -> None:
-        """Bring nothing more to S3."""
+        """Stop all uploads."""
         self._is_abandoned = True
         for each in self._mirrors:
             each.abandon()
 
     def end(self) -> None:
-        """Do the last round; also of a host whose mirror was never started."""
+        """Run the last round, even if the thread was never started."""
         self._ended.set()
         if self.ident is None:
             self.start()
 
 
 class _Mirror:
-    """One folder being mirrored, and whether S3 takes it at present."""
+    """One mirrored folder, and whether S3 currently rejects its uploads."""
 
     def __init__(self, name: str, folder: MirroredFolder, tell: Callable[[str, str], None]) -> None:
         self.name, self._folder, self._tell = name, folder, tell
         self._failing_since: float | None = None
 
     def abandon(self) -> None:
-        """Bring nothing more to S3."""
+        """Stop all uploads."""
         self._folder.abandon()
 
     def sync(self) -> bool:
-        """Do one round; return whether all of it worked."""
+        """Run one round; return whether all of it succeeded."""
         try:
             self._folder.sync()
         except NotInS3Error as error:
             self._note(error)
             return False
         except OSError:
-            log.exception("mirroring a folder of %s failed; it is tried again", self.name)
+            log.exception("mirroring a folder of %s failed; it is retried", self.name)
             return False
         self._note(None)
         return True
 
     def finish(self, retrier: Retrier) -> NotInS3Error | None:
-        """Do the last round, again and again until the time is over; return what did not get up."""
+        """Run the last round, with retries; return the error if some files were not uploaded."""
 
         def ask() -> None:
             try:

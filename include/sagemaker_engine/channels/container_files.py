@@ -1,8 +1,8 @@
-"""Files of an instance, named by the paths under which its programs know them.
+"""Files of an instance, named by their paths inside the instance.
 
-What a job leaves is hostile until it is opened: a link may lead to this machine's files, a named pipe waits for a
-writer for ever. So paths are resolved as the instance resolves them, one step at a time and by descriptors, which
-nobody can swap; what leads out of the instance's own folders is not followed, and only regular files are opened.
+The files that a job leaves are untrusted: a link may point to this machine's files, and opening a named pipe may block
+for ever. Paths are therefore resolved as inside the instance, one step at a time, and with descriptors that no program
+can replace. Paths that leave the instance's own folders are rejected, and only regular files are opened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 MAX_LINKS = 40
-"""Links in one path before it counts as a circle, as in the kernel."""
+"""Number of links in one path above which it counts as a loop, as in the kernel."""
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -29,12 +29,12 @@ _KINDS = {
 
 
 class OddFileError(Exception):
-    """An entry that is neither a regular file nor a folder of the instance; the message states so: `is a socket`."""
+    """An entry that is not a regular file or folder of the instance; the message is the reason: `is a socket`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVersion:
-    """Identity of one content of a file, known without reading it; `size` is in bytes."""
+    """Identity of a file's content that is known without reading it; `size` is in bytes."""
 
     inode: int
     size: int
@@ -42,13 +42,13 @@ class FileVersion:
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileVersion:
-        """Return the version that a stat shows."""
+        """Return the version of a stat result."""
         return cls(inode=status.st_ino, size=status.st_size, modified_ns=status.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Content of a folder by relative path: regular files, and of every other entry why it is none."""
+    """Content of a folder by relative path: the regular files, and the reason for every other entry."""
 
     files: dict[str, FileVersion] = field(default_factory=dict)
     odd: dict[str, str] = field(default_factory=dict)
@@ -56,19 +56,19 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFiles:
-    """The folders of one instance that lie on this machine's disk: path inside -> path here."""
+    """The folders of one instance on this machine's disk: path inside -> path on this machine."""
 
     folders: Mapping[str, Path]
 
     @classmethod
     def of_folder(cls, folder: Path) -> ContainerFiles:
-        """Return a view of a single folder that bears the same path inside."""
+        """Return a view of a single folder that has the same path inside and on this machine."""
         return cls(folders={str(folder): folder})
 
     def scan(self, path: str) -> Scan:
-        """Return all files below a folder of the instance, also through links to its own files and folders.
+        """Return all files under a folder of the instance, including those behind links to its own folders.
 
-        Entries that vanish meanwhile are left out; so is a folder that does not exist.
+        Entries that vanish during the scan are omitted. The result is empty if the folder does not exist.
         """
         found = Scan()
         try:
@@ -83,8 +83,8 @@ class ContainerFiles:
         """Open a regular file.
 
         Raises:
-            OddFileError: It is something else, or its path leads out of the instance.
-            OSError: It does not exist, or may not be read.
+            OddFileError: The entry has another type, or its path leaves the instance's folders.
+            OSError: The file does not exist or cannot be read.
         """
         with self._opened(path) as (descriptor, _):
             mode = os.fstat(descriptor).st_mode
@@ -95,7 +95,7 @@ class ContainerFiles:
 
     @contextmanager
     def folder(self, path: str) -> Iterator[Path | None]:
-        """Open a folder; yield where this machine sees it until the end of the block, None if there is no folder."""
+        """Open a folder; yield its path on this machine, valid until the end of the block, or None if missing."""
         walk = _Walk(self.folders)
         seen_at = None
         try:
@@ -104,14 +104,14 @@ class ContainerFiles:
             if stat.S_ISDIR(os.fstat(descriptor).st_mode):
                 seen_at = Path(f"/proc/self/fd/{descriptor}")
         except (OddFileError, FileNotFoundError, NotADirectoryError):
-            pass  # There is no such folder.
+            pass  # The folder does not exist.
         try:
             yield seen_at
         finally:
             walk.leave(len(walk.descriptors))
 
     def exists(self, path: str) -> bool:
-        """Return whether an entry is there, whatever it is."""
+        """Return whether an entry of any type exists."""
         parent, _, name = path.rpartition("/")
         try:
             with self._opened(parent) as (descriptor, _):
@@ -174,11 +174,11 @@ class ContainerFiles:
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[tuple[int, str]]:
-        """Open what a path leads to inside, without reading it (O_PATH); yield that and its path without links.
+        """Open the target of a path without reading it (O_PATH); yield (descriptor, path without links).
 
         Raises:
-            OddFileError: It leads out of the instance's folders, or in a circle.
-            OSError: It does not exist, or may not be entered.
+            OddFileError: The path leaves the instance's folders, or has a loop.
+            OSError: The target does not exist, or a folder cannot be entered.
         """
         walk = _Walk(self.folders)
         try:
@@ -189,20 +189,20 @@ class ContainerFiles:
 
 
 class _Walk:
-    """A way from the instance's root to one of its files: a descriptor for every step."""
+    """Resolution of a path from the instance's root, with one descriptor per step."""
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self._folders = folders
         self.names: list[str] = []
         self.descriptors: list[int] = []
-        """As many as `names`; -1 for what lies above the folders, where only folders are."""
+        """As many as `names`; -1 for a path above the folders."""
 
     def follow(self, path: str) -> None:
-        """Go to where a path leads.
+        """Resolve a path from the current position.
 
         Raises:
-            OddFileError: It leads out of the instance's folders, or in a circle.
-            OSError: It does not exist, or may not be entered.
+            OddFileError: The path leaves the instance's folders, or has a loop.
+            OSError: The target does not exist, or a folder cannot be entered.
         """
         ahead = deque(_parts(path))
         num_links = 0
@@ -224,7 +224,7 @@ class _Walk:
             raise OddFileError(_leads_out(self._path()))
 
     def leave(self, num_steps: int) -> None:
-        """Go back so many steps, or to the root."""
+        """Go back `num_steps` steps, or to the root."""
         for _ in range(min(num_steps, len(self.names))):
             self.names.pop()
             descriptor = self.descriptors.pop()
@@ -232,10 +232,10 @@ class _Walk:
                 os.close(descriptor)
 
     def _enter(self, part: str, ahead: Iterable[str]) -> str | None:
-        """Go one step down; at a link stay and return its target.
+        """Enter one path component and return None; if it is a link, stay and return its target.
 
         Raises:
-            OddFileError: The step leads out of the instance's folders.
+            OddFileError: The component leaves the instance's folders.
         """
         path = f"{self._path()}/{part}" if self.names else f"/{part}"
         folder = self._folders.get(path)
@@ -266,7 +266,7 @@ def _leads_out(path: str) -> str:
 
 
 def printable(path: str) -> str:
-    """Return a path as text that any log takes: bytes that are not UTF-8 become escapes."""
+    """Return a path as text that any log accepts: bytes that are not UTF-8 are escaped."""
     return path.encode("utf-8", "backslashreplace").decode()
 
 

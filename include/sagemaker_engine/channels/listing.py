@@ -1,4 +1,4 @@
-"""Objects that each instance of a job receives through a channel, and their names there."""
+"""Objects that each instance of a job receives through a channel, and their paths in its folder."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from sagemaker_engine.s3.object_store import ObjectStore
 
 MAX_NAME_BYTES = 255
-"""Of a file or folder on Linux (NAME_MAX), whose names are shorter than S3's keys."""
+"""Longest name of a file or folder on Linux (NAME_MAX), in bytes; S3 keys may be longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelFile:
-    """One object of a channel and the path, relative to the channel's folder, that it gets."""
+    """One object of a channel, and its path relative to the channel's folder."""
 
     bucket: str
     key: str
@@ -33,20 +33,20 @@ class ChannelFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """An instance as channels see it."""
+    """Name and group of an instance."""
 
     name: str
     group: str
 
 
 def channel_files(channel: Mapping[str, Any], objects: ObjectStore) -> list[ChannelFile]:
-    """Return all files of an S3 channel in the order in which instances get them.
+    """Return all files of an S3 channel in the order in which instances receive them.
 
-    `channel` is a member of InputDataConfig. The order is S3's, or the manifest's, or shuffled by
-    the channel's seed.
+    `channel` is an entry of InputDataConfig. The order is S3's or the manifest's, or a shuffle with the
+    channel's seed.
 
     Raises:
-        InputDataError: Nothing is there, a manifest is malformed, or two objects need the same path.
+        InputDataError: The channel has no object, a manifest is malformed, or two objects need the same path.
     """
     source = s3_source(channel)
     location = S3Location.parse(source["S3Uri"])
@@ -84,7 +84,7 @@ def s3_source(channel: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def no_objects_message(location: S3Location) -> str:
-    """Return what the service says about a prefix that matches nothing."""
+    """Return the service's message for a prefix without objects."""
     return (
         f'No S3 objects found under S3 URL "{location.uri}" given in input data source. Please '
         "ensure that the bucket exists, that objects exist under that S3 prefix, and that the "
@@ -93,10 +93,10 @@ def no_objects_message(location: S3Location) -> str:
 
 
 def list_prefix(location: S3Location, objects: ObjectStore) -> list[ChannelFile]:
-    """Return the objects whose key starts with the location's key; folder markers are left out.
+    """Return the objects whose key starts with the location's key, as channel files, without folder markers.
 
     Raises:
-        S3RefusedError: The bucket does not exist, or S3 does not list it.
+        S3RefusedError: The bucket does not exist, or S3 rejects the listing.
     """
     return [
         ChannelFile(
@@ -107,10 +107,10 @@ def list_prefix(location: S3Location, objects: ObjectStore) -> list[ChannelFile]
 
 
 def list_objects(location: S3Location, objects: ObjectStore) -> list[ObjectInfo]:
-    """Return the objects whose key starts with the location's key; folder markers are left out.
+    """Return the objects whose key starts with the location's key, without folder markers.
 
     Raises:
-        S3RefusedError: As `list_prefix`.
+        S3RefusedError: The bucket does not exist, or S3 rejects the listing.
     """
     try:
         found = list(objects.list(location.bucket, location.key))
@@ -120,10 +120,10 @@ def list_objects(location: S3Location, objects: ObjectStore) -> list[ObjectInfo]
 
 
 def relative_path(key: str, prefix: str) -> str:
-    """Return the path of an object below its channel: its key without the prefix's folder.
+    """Return the path of an object in its channel: its key without the folder of the prefix.
 
-    `data/train/a.csv` is `a.csv` for the prefixes `data/train/` and `data/train`, and also for
-    `data/train/a`, where the last part of the prefix is the beginning of a name.
+    `data/train/a.csv` becomes `a.csv` for the prefixes `data/train/` and `data/train`. The same holds for
+    `data/train/a`, whose last part is the beginning of a name.
     """
     rest = key.removeprefix(prefix)
     if prefix.endswith("/") or not prefix:
@@ -134,11 +134,11 @@ def relative_path(key: str, prefix: str) -> str:
 
 
 def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFile]:
-    """Return the files that a manifest names: `[{"prefix": "s3://..."}, "path", ...]`.
+    """Return the files that a manifest lists: `[{"prefix": "s3://..."}, "path", ...]`.
 
     Raises:
-        InputDataError: The manifest is missing or malformed, or an object that it names is missing.
-        S3RefusedError: S3 does not tell whether such an object is there.
+        InputDataError: The manifest is missing or malformed, or a listed object is missing.
+        S3RefusedError: S3 rejects the request that checks a listed object.
     """
     entries = _manifest_entries(location, objects)
     prefix = S3Location.parse(entries[0]["prefix"])
@@ -155,7 +155,7 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
             named = f"manifest {location.uri} names s3://{prefix.bucket}/{key}"
             if error.status == HTTPStatus.NOT_FOUND:
                 raise InputDataError(f"{named}, which does not exist") from error
-            raise S3RefusedError(f"{named}, which cannot be looked at", error) from error
+            raise S3RefusedError(f"{named}, which cannot be checked", error) from error
         files.append(ChannelFile(bucket=prefix.bucket, key=key, path=entry.lstrip("/")))
     return files
 
@@ -178,7 +178,7 @@ def read_json(location: S3Location, objects: ObjectStore) -> Any:
     """Return the JSON value stored at the location.
 
     Raises:
-        InputDataError: It is missing or no JSON.
+        InputDataError: It is missing, cannot be read, or is not JSON.
     """
     try:
         return json.loads(read_bytes(location, objects))
@@ -190,7 +190,7 @@ def read_bytes(location: S3Location, objects: ObjectStore) -> bytes:
     """Return the bytes stored at the location.
 
     Raises:
-        S3RefusedError: They are missing, or S3 does not give them.
+        S3RefusedError: They are missing, or S3 rejects the request.
     """
     try:
         with objects.open(location.bucket, location.key) as file:
@@ -200,10 +200,10 @@ def read_bytes(location: S3Location, objects: ObjectStore) -> bytes:
 
 
 def check_paths(files: Iterable[ChannelFile]) -> None:
-    """Check that the files can lie in one folder.
+    """Check that the files fit into one folder.
 
     Raises:
-        InputDataError: A path leaves the folder, occurs twice, is a file and a folder at once, or no file can have it.
+        InputDataError: A path leaves the folder, occurs twice, is both file and folder, or is not a valid file name.
     """
     paths: set[str] = set()
     parents: dict[str, str] = {}
@@ -230,13 +230,13 @@ def check_paths(files: Iterable[ChannelFile]) -> None:
 
 
 def shuffle_seed(channel: Mapping[str, Any]) -> int | None:
-    """Return the seed of the channel's ShuffleConfig; None if it has none."""
+    """Return the seed of the channel's ShuffleConfig, or None."""
     seed: int | None = channel.get("ShuffleConfig", {}).get("Seed")
     return seed
 
 
 def shuffled(files: Sequence[ChannelFile], *, seed: int | None, epoch: int) -> list[ChannelFile]:
-    """Return the files in the order of this epoch; the given one without a seed."""
+    """Return the files shuffled for this epoch, or in the given order if there is no seed."""
     order = list(files)
     if seed is not None:
         random.Random(f"{seed}/{epoch}").shuffle(order)  # noqa: S311  (an order, not a secret)
@@ -246,9 +246,9 @@ def shuffled(files: Sequence[ChannelFile], *, seed: int | None, epoch: int) -> l
 def files_of_host(
     files: Sequence[ChannelFile], channel: Mapping[str, Any], *, host: Host, hosts: Sequence[Host]
 ) -> list[ChannelFile] | None:
-    """Return the share of one instance; None if the channel is not for its instance group.
+    """Return the share of one instance, or None if the channel is not for its instance group.
 
-    FullyReplicated gives all to every instance, ShardedByS3Key every n-th to each of n.
+    With FullyReplicated every instance receives all files; with ShardedByS3Key each of n receives every n-th.
     """
     source = s3_source(channel)
     groups = source.get("InstanceGroupNames")

@@ -1,4 +1,4 @@
-"""S3 URIs, and what goes wrong with a user's data."""
+"""S3 locations of a job's data, and errors of that data."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _URI = re.compile(r"(?:s3|https)://([^/]+)/?(.*)", re.DOTALL)
 
 
 class InputDataError(Exception):
-    """The data that a job asks for cannot be provided; the user can mend it."""
+    """The data of a job cannot be provided. The user can correct that, unless `is_service_fault`."""
 
     is_service_fault = False
-    """Whether it is not the user's, but the service's to mend."""
+    """Whether the service is at fault, and not the user."""
 
 
 class S3RefusedError(InputDataError):
-    """S3 does not give what a job needs.
+    """S3 rejects a request for a job's data.
 
-    Worked: `cannot read s3://b/k: AccessDenied (403): Access Denied`.
+    Example: `cannot read s3://b/k: AccessDenied (403): Access Denied`.
     """
 
     def __init__(self, what: str, error: S3Error) -> None:
@@ -34,17 +34,17 @@ class S3RefusedError(InputDataError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Location:
-    """A bucket and a key or prefix in it."""
+    """A bucket, and a key or prefix in it."""
 
     bucket: str
     key: str
 
     @classmethod
     def parse(cls, uri: str) -> Self:
-        """Return the location that an `s3://bucket/key` URI names.
+        """Return the location of an `s3://bucket/key` or `https://bucket/key` URI.
 
         Raises:
-            InputDataError: It is no such URI.
+            InputDataError: The text is not such a URI.
         """
         found = _URI.fullmatch(uri)
         if found is None:
@@ -57,6 +57,6 @@ class S3Location:
         return f"s3://{self.bucket}/{self.key}"
 
     def join(self, name: str) -> S3Location:
-        """Return the location of `name` below this one."""
+        """Return the location of `name` under this one."""
         base = self.key.rstrip("/")
         return S3Location(bucket=self.bucket, key=f"{base}/{name}" if base else name)

@@ -1,4 +1,4 @@
-"""Pipe mode: a channel's bytes through a FIFO `<channel>_<epoch>`, one FIFO an epoch."""
+"""Pipe input mode: a channel's bytes through FIFOs named `<channel>_<epoch>`, one per epoch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipeRecord:
-    """One thing to stream: an object's content, or a literal of an augmented manifest."""
+    """One record of a stream: an object's content, or a literal of an augmented manifest."""
 
     file: ChannelFile | None = None
     literal: bytes = b""
@@ -53,12 +53,12 @@ class PipeRecord:
 def channel_records(
     channel: Mapping[str, Any], objects: ObjectStore, *, host: Host, hosts: Sequence[Host]
 ) -> list[list[PipeRecord]] | None:
-    """Return what the instance streams, in units that a shuffle keeps together.
+    """Return the records that the instance streams, in units that a shuffle keeps together.
 
-    A unit is one object, or the attributes of one line of an augmented manifest. None: the channel
-    is not for the instance's group.
+    A unit is one object, or the attributes of one line of an augmented manifest. The result is None if the channel is
+    not for the instance's group.
 
-    Fails with InputDataError: nothing is there or a manifest is malformed.
+    Raises InputDataError if the channel has no object, or a manifest is malformed.
     """
     if s3_source(channel)["S3DataType"] == "AugmentedManifestFile":
         lines = augmented_records(channel, objects)
@@ -72,13 +72,13 @@ def channel_records(
 
 
 def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[list[PipeRecord]]:
-    """Return the records of every line of an augmented manifest.
+    """Return the records of each line of an augmented manifest.
 
-    The attributes come in the order of AttributeNames; one that ends in `-ref` is an S3 URI whose
-    object is streamed, any other streams its value as JSON.
+    The attributes are in the order of AttributeNames. The value of an attribute whose name ends in `-ref` is an S3 URI,
+    whose object is streamed. Of any other attribute the value is streamed: text as it is, other values as JSON.
 
     Raises:
-        InputDataError: A line is no JSON object or lacks an attribute.
+        InputDataError: AttributeNames is missing, or a line is not a JSON object or lacks an attribute.
     """
     source = s3_source(channel)
     location = S3Location.parse(source["S3Uri"])
@@ -96,8 +96,8 @@ def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[
             lines.append([_attribute(values, name) for name in names])
         except (ValueError, KeyError, TypeError) as error:
             raise InputDataError(
-                f"line {number} of augmented manifest {location.uri} lacks or garbles one of the "
-                f"attributes {', '.join(names)}: {error!r}"
+                f"line {number} of augmented manifest {location.uri} is not a JSON object or lacks "
+                f"one of the attributes {', '.join(names)}: {error!r}"
             ) from error
     return lines
 
@@ -113,7 +113,7 @@ def _attribute(values: dict[str, Any], name: str) -> PipeRecord:
 
 
 class PipeFeeder(threading.Thread):
-    """Feeds one channel of one instance until the process ends or `stop` is called."""
+    """Thread that feeds one channel of one instance until the process ends or `stop` is called."""
 
     def __init__(
         self,
@@ -122,32 +122,32 @@ class PipeFeeder(threading.Thread):
         folder: Path,
         objects: ObjectStore,
     ) -> None:
-        """Make the FIFO of the first epoch; `folder` is the instance's /opt/ml/input/data."""
+        """Create the FIFO of the first epoch; `folder` is the instance's /opt/ml/input/data."""
         super().__init__(daemon=True, name=f"pipe-{channel['ChannelName']}")
         self._channel = channel
         self._units = units
         folder.mkdir(parents=True, exist_ok=True)
-        # A program inside can put a link in its place: what was opened stays what it is.
+        # A program inside can replace the folder by a link: the open descriptor still refers to the folder.
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self._objects = objects
         self._stopped = threading.Event()
         self.fault: InputDataError | None = None
-        """Why the channel cannot go on, such as an object that was deleted meanwhile."""
+        """Error that ended the stream, such as an object that was deleted meanwhile; None without one."""
         self._fifo(0)
 
     def stop(self) -> None:
-        """End the thread soon."""
+        """Request the end of the thread."""
         self._stopped.set()
 
     def run(self) -> None:
-        """Feed epoch after epoch."""
+        """Feed one epoch after the other."""
         epoch = 0
         while not self._stopped.is_set():
             name = self._fifo(epoch)
             descriptor = self._open_for_reader(name)
             if descriptor is None:
                 return
-            self._fifo(epoch + 1)  # There before the reader of this epoch can be done.
+            self._fifo(epoch + 1)  # It must exist before the reader of this epoch can finish.
             self._feed(descriptor, epoch)
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._folder)
@@ -160,12 +160,12 @@ class PipeFeeder(threading.Thread):
         return name
 
     def _open_for_reader(self, name: str) -> int | None:
-        """Wait for a reader of the pipe and open it; never what a program inside put in its place."""
+        """Wait for a reader of the FIFO and open it; never open anything else under its name."""
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         while not self._stopped.is_set():
             try:
                 descriptor = os.open(name, flags, dir_fd=self._folder)
-            except OSError:  # ENXIO: nobody has opened it for reading yet.
+            except OSError:  # ENXIO: no process has opened it for reading yet.
                 time.sleep(POLL_S)
                 continue
             if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -186,9 +186,9 @@ class PipeFeeder(threading.Thread):
                 log.info("the reader closed epoch %s of %s early", epoch, self.name)
                 _forget_buffer(pipe)
             except (S3Error, OSError, EOFError, zlib.error) as error:
-                log.exception("%s cannot go on", self.name)
+                log.exception("%s cannot continue", self.name)
                 self.fault = _fault(f"cannot read {_place(record)} of epoch {epoch}", error)
-                self._stopped.wait()  # An end of the pipe would tell the reader that this was all.
+                self._stopped.wait()  # Closing the pipe would signal to the reader that the data is complete.
                 _forget_buffer(pipe)
 
     def _records(self, epoch: int) -> Iterator[PipeRecord]:
@@ -237,7 +237,7 @@ def _write_record(data: bytes, pipe: IO[bytes]) -> None:
 
 
 def _forget_buffer(pipe: IO[bytes]) -> None:
-    """Point the pipe's descriptor at nothing, so that closing it cannot fail on the full buffer."""
+    """Redirect the pipe's descriptor to /dev/null, so that closing it cannot fail on the full buffer."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, pipe.fileno())
     os.close(nowhere)

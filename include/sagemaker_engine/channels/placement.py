@@ -1,4 +1,4 @@
-"""Objects as files in an instance's folder: linked if nothing can change them, else copied."""
+"""Placement of objects as files in an instance's folder: as links if nothing can change them, else as copies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def place_files(
     files: Iterable[ChannelFile], folder: Path, objects: ObjectStore, *, link: bool
 ) -> int:
-    """Put the files below `folder` and return their number of bytes.
+    """Place the files under `folder` and return their total size in bytes.
 
-    `link=True` makes hard links: the caller promises that jobs see the folder only as the lower
-    layer of an overlay, so that a script that writes to an input changes a copy of its own.
+    `link=True` creates hard links. The caller guarantees that jobs see the folder only as the lower layer of an
+    overlay, so that a script that writes to an input changes its own copy.
 
-    Fails with InputDataError: an object went away meanwhile.
+    Raises InputDataError if an object was deleted meanwhile.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made: set[Path] = set()
@@ -39,10 +39,10 @@ def place_files(
 
 
 def place_file(file: ChannelFile, target: Path, objects: ObjectStore, *, link: bool) -> int:
-    """Put one file, whole, at `target` and return its number of bytes; `link` as in `place_files`.
+    """Place one complete file at `target` and return its size in bytes; `link` as in `place_files`.
 
     Raises:
-        S3RefusedError: the object went away meanwhile, or S3 does not give it.
+        S3RefusedError: The object was deleted meanwhile, or S3 rejects the request.
     """
     try:
         if link:

@@ -1,4 +1,4 @@
-"""Retry policy of the platform's S3 requests: total time and pauses."""
+"""Retry policy of the engine's own S3 requests: which errors to retry, total time and pauses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LIMIT_S = 300.0
-"""Seconds for which the request of one object is repeated. The service documents no limit; this one is longer than the
-S3 events for which AWS advises its clients to retry (minutes), and far below a job's time limit."""
+"""Seconds for which the request of one object is retried.
+
+AWS documents no limit. This one is longer than the S3 events for which AWS advises its clients to retry (minutes), and
+far below a job's time limit.
+"""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 _LOOK_S = 0.2
@@ -26,7 +29,7 @@ _RETRIED_CODES = frozenset({"RequestTimeout", "IncompleteBody"})
 
 
 def is_transient(error: S3Error) -> bool:
-    """Return whether asking again may help: a fault of the service, a lost connection, half an answer."""
+    """Return whether a retry may succeed: a service error, a lost connection or a truncated response."""
     return error.status >= 500 or error.code in _RETRIED_CODES
 
 
@@ -36,10 +39,10 @@ def _never() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrier:
-    """Asks again, after pauses that double, for at most `limit_s` seconds.
+    """Retries a request for at most `limit_s` seconds, with pauses that double from 0.5 s up to 10 s.
 
-    `scale` multiplies the limit and the pauses. `must_end` is looked at while waiting: once it is true, the next
-    failure is the last.
+    `scale` multiplies the limit and the pauses. `must_end` is polled during the pauses: after it returns True, no
+    further retry is made.
     """
 
     limit_s: float = LIMIT_S
@@ -49,10 +52,10 @@ class Retrier:
     clock: Callable[[], float] = time.monotonic
 
     def ask(self, call: Callable[[], T], *, what: str) -> T:
-        """Return what the call returns, once it does.
+        """Return the result of `call`, with retries; `what` names the request in the log.
 
         Raises:
-            S3Error: It is refused for good, or the time is over.
+            S3Error: The error is not transient, the time is over, or `must_end` returned True.
         """
         deadline = self.clock() + self.limit_s * self.scale
         pause = FIRST_PAUSE_S * self.scale
@@ -66,11 +69,11 @@ class Retrier:
                     or not self.pause(pause)
                 ):
                     raise
-                log.warning("%s: %s; asking again", what, error)
+                log.warning("%s: %s; retrying", what, error)
             pause = min(2 * pause, LONGEST_PAUSE_S * self.scale)
 
     def pause(self, seconds: float) -> bool:
-        """Wait; return False, early, when there is no more time for waiting."""
+        """Wait; return True after `seconds`, or False as soon as `must_end` returns True."""
         end = self.clock() + seconds
         while not self.must_end():
             left = end - self.clock()

@@ -1,7 +1,7 @@
-"""S3 as the platform reaches it: the agent that brings channels, keeps checkpoints and takes results away.
+"""S3 access of the job runners: download of channels, upload of checkpoints and results.
 
-It works on the object store directly, not over HTTP, but what happens to a request over HTTP happens to it as well:
-each of its calls is one request, or several, that a fault may refuse, hold up or answer by half.
+The agent uses the object store directly, without HTTP. Simulated faults apply to it nevertheless: each of its calls is
+one or more requests, which a fault may reject, delay or truncate.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READ_TIMEOUT_S = 60.0
-"""How long the agent waits for an answer, as AWS's clients do by default."""
+"""Read timeout in seconds, the default of AWS's clients."""
 _BUFFER_BYTES = 1 << 20
 
 
 class S3Agent(ObjectStore):
-    """The object store through requests that may fail.
+    """The object store, accessed by requests that may fail.
 
-    It reads with `retrier`: a request is made again, a half object is asked for its rest, and nobody is ever given
-    less than the whole. It writes without: whoever writes knows whether there is something better to do than wait.
+    Reads are retried with `retrier`; a truncated object is continued, so that callers always receive the whole object.
+    Writes are not retried: the caller decides whether waiting is the best reaction.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class S3Agent(ObjectStore):
         self.retrier = retrier or Retrier()
 
     def head(self, bucket: str, key: str) -> ObjectInfo:
-        """Return the object, asking again until the time is over."""
+        """Return the object, with retries."""
 
         def ask() -> ObjectInfo:
             self._request("HeadObject", bucket, key)
@@ -64,7 +64,7 @@ class S3Agent(ObjectStore):
         delimiter: str | None = None,
         start_after: str | None = None,
     ) -> Iterator[ObjectInfo | CommonPrefix]:
-        """Return objects and common prefixes, asking again until the time is over."""
+        """Return objects and common prefixes, with retries."""
 
         def ask() -> Iterator[ObjectInfo | CommonPrefix]:
             self._request("ListObjectsV2", bucket, prefix)
@@ -73,12 +73,12 @@ class S3Agent(ObjectStore):
         return self.retrier.ask(ask, what=f"ListObjectsV2 s3://{bucket}/{prefix}")
 
     def open_object(self, bucket: str, key: str) -> tuple[ObjectInfo, BinaryIO]:
-        """Return the object and a stream of all its bytes; reading it raises S3Error when the time is over."""
+        """Return the object and a stream of its bytes; reading raises S3Error if the retries fail."""
         stream = _WholeObject(self, bucket, key)
         return stream.info, cast("BinaryIO", io.BufferedReader(stream, _BUFFER_BYTES))
 
     def link_to(self, bucket: str, key: str, target: Path) -> ObjectInfo:
-        """Make `target` a link to the object's file; a copy where an answer comes only by half."""
+        """Hard-link `target` to the object's file, or copy it if a fault truncates the response."""
 
         def ask() -> ObjectInfo | None:
             if self._request("GetObject", bucket, key):
@@ -103,19 +103,19 @@ class S3Agent(ObjectStore):
         condition: WriteCondition = ALWAYS,
         link: bool = False,
     ) -> ObjectInfo:
-        """Store `source` by one request."""
+        """Store `source` with one request, without retries."""
         self._request("PutObject", bucket, key)
         return super().put(
             bucket, key, source, attributes=attributes, condition=condition, link=link
         )
 
     def delete(self, bucket: str, key: str) -> bool:
-        """Delete the object by one request."""
+        """Delete the object with one request, without retries."""
         self._request("DeleteObject", bucket, key)
         return super().delete(bucket, key)
 
     def get(self, bucket: str, key: str, *, offset: int) -> tuple[ObjectInfo, BinaryIO, int]:
-        """Return what one request for the bytes from `offset` on brings: the object, a file, and how many come."""
+        """Send one request for the bytes from `offset`; return the object, a file, and the number of bytes received."""
         halves = self._request("GetObject", bucket, key)
         info, file = super().open_object(bucket, key)
         file.seek(offset)
@@ -123,10 +123,10 @@ class S3Agent(ObjectStore):
         return info, file, left // 2 if halves else left
 
     def _request(self, operation: str, bucket: str, key: str) -> bool:
-        """Meet what a fault does to one request; return whether its answer is only half of one.
+        """Apply the fault of one request; return whether its response is truncated to a half.
 
         Raises:
-            S3Error: The fault refuses it, or holds it up for longer than a client waits.
+            S3Error: The fault rejects the request, or delays it for longer than `READ_TIMEOUT_S`.
         """
         s3_fault = self._find_fault(operation, bucket, key)
         if s3_fault is None:
@@ -140,7 +140,7 @@ class S3Agent(ObjectStore):
 
 
 class _WholeObject(io.RawIOBase):
-    """The bytes of one object; the rest is asked for again where an answer ends early."""
+    """Stream of one object's bytes, which requests the rest if a response ends early."""
 
     def __init__(self, agent: S3Agent, bucket: str, key: str) -> None:
         super().__init__()
@@ -152,10 +152,10 @@ class _WholeObject(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer from here on; return 0 only at the object's end.
+        """Read into the buffer and return the number of bytes, 0 only at the object's end.
 
         Raises:
-            S3Error: The rest cannot be had, or the key has another object meanwhile.
+            S3Error: The retries failed, or the key now has another object.
         """
         if not self._left and self._position < self.info.size:
             self._ask(self._continue)

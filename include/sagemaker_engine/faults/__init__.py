@@ -1,9 +1,9 @@
-"""Faults that the engine lets happen on demand: spot interruptions, lost hosts, slow lines, refusals of its services.
+"""Faults that the engine simulates on request, such as spot interruptions, lost hosts and service errors.
 
-A fault is a value (`model`) that a user writes as JSON (`reader`); the fault store keeps them in the engine's SQLite
-file, where the engine and every runner process read and claim them; `schedule` draws interruptions from a seed;
-`control` is the HTTP route. What a fault does is done by whom it hits: `jobs` for compute faults, `s3` and `wire` for
-the services' ones. Imports the database and the standard library, no part that acts on a fault.
+A fault is a value (`model`) that a user writes as JSON (`reader`). The fault store (`store`) keeps faults in
+the engine's SQLite file, where the engine and all runner processes read and claim them. `schedule` draws
+interruptions from a seed. `control` is the HTTP route. `jobs` applies compute faults; `s3_faults` and
+`api_faults` decide the faults of requests, which `s3` and `http` apply.
 """
 
 from sagemaker_engine.faults.model import Fault, FaultError, FaultKind, JobState, Moment

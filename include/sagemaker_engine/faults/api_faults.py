@@ -1,7 +1,7 @@
-"""Requests of services other than S3 that a fault refuses: throttled, or over a quota.
+"""Faults of service requests other than S3's: throttling and exceeded quotas.
 
-Any operation that a request names can be hit: in X-Amz-Target (SageMaker, CloudWatch Logs, EventBridge, ...) or as
-Action of a form (STS, IAM, SNS, ...). CloudWatch's binary protocol names it elsewhere and is never hit.
+Any operation can be hit that a request names in X-Amz-Target (SageMaker, CloudWatch Logs, EventBridge, ...) or as
+the Action of a form (STS, IAM, SNS, ...). CloudWatch's binary protocol has no such name and is never hit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CREATES = ("CreateTrainingJob", "CreateProcessingJob")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRequest:
-    """Operation that a request asks for; `wants_xml` marks a request that wants an XML answer."""
+    """Operation and body of a request; `wants_xml` means that its response is XML."""
 
     target: str
     operation: str
@@ -42,12 +42,12 @@ class ServiceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiFaults:
-    """The faults of service requests that are in a fault store."""
+    """The stored faults of service requests."""
 
     fault_store: FaultStore
 
     def answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes] | None:
-        """Answer the request in the service's words if a fault refuses it; None lets it pass."""
+        """Answer the request with a fault's error and return the body; return None if no fault applies."""
         faults = self.fault_store.open_for_requests(_KINDS)
         asked = _asked(environ) if faults else None
         if asked is None:
@@ -62,9 +62,10 @@ class ApiFaults:
 
 
 def hits(fault: Fault, *, target: str, operation: str) -> bool:
-    """Return whether the fault is meant for this operation.
+    """Return whether the fault applies to this operation.
 
-    Without an operation a throttle is for all of SageMaker's, a quota for those that start instances.
+    Without an operation, a throttle applies to all SageMaker operations, and a resource limit to
+    CreateTrainingJob and CreateProcessingJob.
     """
     if fault.operation is not None:
         return fnmatchcase(operation, fault.operation)
@@ -74,7 +75,7 @@ def hits(fault: Fault, *, target: str, operation: str) -> bool:
 
 
 def _asked(environ: WSGIEnvironment) -> ServiceRequest | None:
-    """Return what the request asks for, leaving its body to be read again; None if it does not say."""
+    """Return the request's operation, or None if it has none or is for S3. The body stays readable."""
     target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
     wants_xml = is_form(environ)
     if (not operation and not wants_xml) or service_of(environ) == "s3":
@@ -96,7 +97,7 @@ def _error(fault: Fault, asked: ServiceRequest) -> ServiceError:
 
 
 def _limit(asked: ServiceRequest) -> ServiceError:
-    """Return what SageMaker says to a Create that is over the account's quota."""
+    """Return SageMaker's error for a Create request that exceeds the account's quota."""
     try:
         request = json.loads(asked.body or b"{}")
     except ValueError:

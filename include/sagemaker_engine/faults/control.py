@@ -1,4 +1,4 @@
-"""The HTTP route by which a user puts faults: `/_engine/faults` on the engine's own port."""
+"""HTTP route that controls faults: `/_engine/faults` on the engine's port."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PATH = "/_engine/faults"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultControl:
-    """PUT sets the faults and the schedule, GET tells them and when they came, DELETE ends them all."""
+    """PUT replaces the faults and the schedule, GET returns them and when they occurred, DELETE removes all."""
 
     fault_store: FaultStore
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        """Answer one request with what holds afterwards; a document that cannot be is a 400."""
+        """Answer one request with the resulting faults; an invalid document gets status 400."""
         method = environ["REQUEST_METHOD"]
         try:
             if method == "PUT":
@@ -34,7 +34,7 @@ class FaultControl:
             elif method == "DELETE":
                 self.fault_store.clear()
             elif method != "GET":
-                message = f"{method} is not for {PATH}; there are PUT, GET and DELETE"
+                message = f"{method} is not supported by {PATH}; use PUT, GET or DELETE"
                 return answer_json("405 Method Not Allowed", {"message": message}, start_response)
         except FaultError as error:
             return answer_json("400 Bad Request", {"message": str(error)}, start_response)

@@ -1,4 +1,4 @@
-"""A fault as a value: what goes wrong, whom it hits, when and how often."""
+"""Faults as values: the effect, the target, the moment and the number of times."""
 
 from __future__ import annotations
 
@@ -9,52 +9,53 @@ from typing import Any
 
 
 class FaultError(ValueError):
-    """A fault that cannot be; the message states where, what was got and what is allowed."""
+    """An invalid fault; the message has the place, the value got and the values allowed."""
 
 
 class FaultKind(StrEnum):
-    """Kinds of faults; `what` in JSON."""
+    """Kinds of faults; the member `what` in JSON."""
 
     INTERRUPT = "interrupt"
-    """Spot capacity is reclaimed: the hosts vanish, the job waits for new ones. Spot jobs only."""
+    """Spot capacity is reclaimed: the hosts are lost, and the job waits for new ones. Spot jobs only."""
     KILL_RANK = "kill_rank"
     """One training process of a host is killed by SIGKILL."""
     HANG = "hang"
-    """All processes of a host stand still (SIGSTOP), for ever or for `duration_s`."""
+    """All processes of a host are suspended (SIGSTOP), without end or for `duration_s`."""
     SLOW = "slow"
-    """The processes of a host run only `factor` of the time."""
+    """The processes of a host run only for the share `factor` of the time."""
     CUT_LINK = "cut_link"
-    """The network between the hosts drops every packet, for ever or for `duration_s`."""
+    """The network between the hosts drops all packets, without end or for `duration_s`."""
     DISK_FULL = "disk_full"
-    """The checkpoint folder of a host takes nothing more (ENOSPC), for ever or for `duration_s`."""
+    """Writes into the checkpoint folder of a host fail with ENOSPC, without end or for `duration_s`."""
     HOST_FAILURE = "host_failure"
-    """The service loses a host by its own fault: InternalServerError, what RetryStrategy is for."""
+    """The service loses a host: InternalServerError, which RetryStrategy retries."""
     NO_CAPACITY = "no_capacity"
-    """A request for instances waits, for ever or for `duration_s`."""
+    """A request for instances waits, without end or for `duration_s`."""
     CAPACITY_ERROR = "capacity_error"
-    """A request for instances fails the job with CapacityError."""
+    """A request for instances fails; the job fails with CapacityError."""
     S3_ERROR = "s3_error"
+    """An S3 request fails with `status` and `code`."""
     S3_STALL = "s3_stall"
-    """A request of S3 is answered only after `duration_s`."""
+    """The response to an S3 request is delayed by `duration_s`."""
     S3_TRUNCATE = "s3_truncate"
-    """Half an object is sent, then the connection is closed."""
+    """GetObject sends half of the object, then the connection is closed."""
     SLOW_UPLINK = "slow_uplink"
-    """Uploads of hosts, checkpoints and models, pass at `megabytes_per_s` a host."""
+    """Uploads of checkpoints and models are limited to `megabytes_per_s` per host."""
     SLOW_DOWNLINK = "slow_downlink"
-    """Downloads of hosts, channels and checkpoints, pass at `megabytes_per_s` a host."""
+    """Downloads of channels and checkpoints are limited to `megabytes_per_s` per host."""
     THROTTLE = "throttle"
-    """An operation of SageMaker answers ThrottlingException."""
+    """An operation (of SageMaker, if `operation` is None) fails with ThrottlingException or with `code`."""
     RESOURCE_LIMIT = "resource_limit"
-    """CreateTrainingJob answers ResourceLimitExceeded."""
+    """CreateTrainingJob and CreateProcessingJob, or `operation`, fail with ResourceLimitExceeded."""
 
     @property
     def is_of_compute(self) -> bool:
-        """Return whether it hits a job's instances, not a request to a service."""
+        """Return whether the fault affects a job's instances rather than a request to a service."""
         return self in COMPUTE_KINDS
 
     @property
     def is_of_s3(self) -> bool:
-        """Return whether it hits requests to S3."""
+        """Return whether the fault affects requests to S3."""
         return self in {FaultKind.S3_ERROR, FaultKind.S3_STALL, FaultKind.S3_TRUNCATE}
 
 
@@ -64,19 +65,19 @@ COMPUTE_KINDS = CAPACITY_KINDS | {
     *(FaultKind.CUT_LINK, FaultKind.DISK_FULL, FaultKind.HOST_FAILURE),
 }
 LINE_KINDS = frozenset({FaultKind.SLOW_UPLINK, FaultKind.SLOW_DOWNLINK})
-"""Kinds that hold, rather than come, for hosts that transfer something."""
+"""Kinds that limit transfers of hosts for a period of time, rather than at a moment."""
 WINDOWED_KINDS = LINE_KINDS | {
     *(FaultKind.S3_ERROR, FaultKind.S3_TRUNCATE, FaultKind.THROTTLE, FaultKind.RESOURCE_LIMIT),
 }
-"""Kinds whose `duration_s` says how long requests are hit, from `at.seconds` after the fault was put."""
+"""Kinds that affect requests during a window: `duration_s` long, from `at.seconds` after the fault was stored."""
 
 
 LOSS_KINDS = frozenset({FaultKind.INTERRUPT, FaultKind.HOST_FAILURE})
-"""Kinds that take hosts away; one of them ends the attempt."""
+"""Kinds that remove hosts; each ends the job's attempt."""
 
 
 class JobState(StrEnum):
-    """Phase of a job when a fault occurs; CHECKPOINTING: its checkpoint folder is written to."""
+    """Phase of a job in which a fault occurs. CHECKPOINTING: a file in its checkpoint folder is being written."""
 
     DOWNLOADING = "Downloading"
     TRAINING = "Training"
@@ -86,10 +87,12 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """When a fault comes: exactly one of the three.
+    """Moment at which a fault occurs; exactly one of three fields is set.
 
-    `step`: once the log of the attempt showed `step=N` with N at least this. `seconds`: since the attempt's Training
-    began; since the fault was put, for a service's requests. `state`: when the attempt enters it.
+    - `step`: when the attempt's log has shown `step=N` with N at or above this number.
+    - `seconds`: seconds after the attempt's Training status began. For faults of service requests: seconds
+      after the fault was stored.
+    - `state`: when the attempt enters this phase.
     """
 
     step: int | None = None
@@ -97,10 +100,10 @@ class Moment:
     state: JobState | None = None
 
     def __post_init__(self) -> None:
-        """Check that it is one moment.
+        """Check that exactly one field is set and is not negative.
 
         Raises:
-            FaultError: None or several are given, or one is below 0.
+            FaultError: No field or several fields are set, or a number is below 0.
         """
         given = {key: value for key, value in self.as_json().items() if value is not None}
         if len(given) != 1:
@@ -110,7 +113,7 @@ class Moment:
             raise FaultError(f"at: got {given}; step and seconds must be at least 0")
 
     def as_json(self) -> dict[str, Any]:
-        """Return the moment as the reader takes it."""
+        """Return the moment as JSON that `reader` accepts."""
         values = {"step": self.step, "seconds": self.seconds, "state": self.state}
         return {key: value for key, value in values.items() if value is not None}
 
@@ -119,11 +122,17 @@ class Moment:
 class Fault:
     """One fault.
 
-    `job` is a glob over job names, `attempt` which start of the instances inside a job (1 the first; None every one).
-    `at` None means at once: with Training for what hits instances, with the request for the rest. `hosts` None means
-    all. `notice_s` is the time between SIGTERM and the end of the hosts. `count` is how often the fault comes in all
-    (None: without end); inside one attempt of a job a compute fault comes once. `megabytes_per_s` is the bandwidth of
-    one host's line, in 10^6 bytes a second.
+    - `job`: glob over job names.
+    - `attempt`: number of the start of the job's instances, from 1; None for every start.
+    - `at`: None for the earliest moment: the start of Training, or the next request for service faults.
+    - `hosts`: names such as algo-1; None for all.
+    - `notice_s`: seconds between SIGTERM and the loss of the hosts.
+    - `count`: how often the fault occurs in total; None for no limit. A compute fault occurs at most once
+      per attempt of a job.
+    - `factor`: share of the time for which a slowed host runs.
+    - `megabytes_per_s`: bandwidth of one host in 10^6 bytes per second.
+    - `operation`, `bucket`, `key_prefix`: filters of service requests.
+    - `status`, `code`: HTTP status and error code of a failed request.
     """
 
     id: str
@@ -144,10 +153,10 @@ class Fault:
     code: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what one fault can know.
+        """Check the values that can be checked within one fault.
 
         Raises:
-            FaultError: A number is outside what it may be, or the kind lacks what it needs.
+            FaultError: A number is out of range, or a field is missing or not supported by the kind.
         """
         limits: tuple[tuple[str, float | None, float, float], ...] = (
             ("attempt", self.attempt, 1, 1e9),
@@ -183,15 +192,15 @@ class Fault:
             )
 
     def hits_job(self, name: str, attempt: int) -> bool:
-        """Return whether it is meant for this start of the instances of a job."""
+        """Return whether the fault applies to this attempt of this job."""
         return fnmatchcase(name, self.job) and self.attempt in {None, attempt}
 
     def hits_host(self, name: str) -> bool:
-        """Return whether it is meant for this host."""
+        """Return whether the fault applies to this host."""
         return self.hosts is None or name in self.hosts
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fault as the reader takes it, without what says nothing."""
+        """Return the fault as JSON that `reader` accepts, without absent values."""
         values: dict[str, Any] = {
             "id": self.id,
             "what": self.what.value,

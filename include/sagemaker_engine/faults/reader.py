@@ -1,4 +1,4 @@
-"""From a user's JSON to faults, strictly: an unknown key is an error that names the nearest."""
+"""Strict parser of fault documents: an unknown key is an error that names the nearest valid key."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _Closed = TypeVar("_Closed", bound=StrEnum)
 
 
 def read_plan(document: Any) -> tuple[list[Fault], Schedule | None]:
-    """Return the faults and the seeded schedule of a document.
+    """Return the faults and the seeded schedule (or None) of a JSON document.
 
-    The document is a list of faults; or an object with `seed` and `interruptions_per_hour`, a schedule; that object
-    may have a list of `faults`, too.
+    The document is a list of faults, or an object with a schedule (`seed`, `interruptions_per_hour`, ...),
+    a list of `faults`, or both.
 
     Raises:
-        FaultError: Something in it is unknown, of another type or outside what it may be.
+        FaultError: A key is unknown, or a value has the wrong type or is out of range.
     """
     if isinstance(document, list):
         return _faults(document), None
@@ -62,10 +62,10 @@ def read_plan(document: Any) -> tuple[list[Fault], Schedule | None]:
 
 
 def read_fault(document: Any, *, where: str = "fault") -> Fault:
-    """Return the fault that one JSON object describes; one without an `id` gets a new one.
+    """Return the fault of one JSON object; without an `id` it gets a random one.
 
     Raises:
-        FaultError: As `read_plan`.
+        FaultError: As for `read_plan`.
     """
     if not isinstance(document, Mapping):
         raise FaultError(f"{where}: got {_kind(document)}; a fault is an object")

@@ -1,4 +1,4 @@
-"""Effects of stored faults on S3 requests, over HTTP and of the platform's own agent alike."""
+"""Stored faults of S3 requests, both over HTTP and by the agent that moves a job's data."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _CODES = {403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError", 503: "Slo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Faults:
-    """The faults of S3 requests that are in a fault store."""
+    """The stored faults of S3 requests."""
 
     fault_store: FaultStore
 
     def s3_fault(self, operation: str, bucket: str, key: str) -> S3Fault | None:
-        """Return what happens to one request, and note that it happened; None when nothing does.
+        """Return the effect of a fault on one request, after recording that it occurred; None without a fault.
 
         Args:
-            operation: the API's name, such as PutObject.
-            bucket: empty for ListBuckets.
-            key: the object's, or the prefix of a listing; empty if a request names neither.
+            operation: API name, such as PutObject.
+            bucket: Empty for ListBuckets.
+            key: Key of the object, or prefix of a listing; empty if the request names neither.
         """
         for fault in self.fault_store.open_for_requests(_KINDS):
             if hits(fault, operation, bucket, key) and self.fault_store.claim(fault):
@@ -40,7 +40,7 @@ class S3Faults:
 
 
 def hits(fault: Fault, operation: str, bucket: str, key: str) -> bool:
-    """Return whether the fault is meant for such a request; half an object can only come of GetObject."""
+    """Return whether the fault applies to such a request. s3_truncate applies to GetObject only."""
     if fault.what is FaultKind.S3_TRUNCATE and operation != _READS:
         return False
     return (
@@ -60,4 +60,4 @@ def _s3_fault(fault: Fault) -> S3Fault:
             code = fault.code or _CODES.get(fault.status, "InternalError")
             return S3Fault(error=S3Error.of_status(fault.status, code))
         case _:
-            raise AssertionError(f"{fault.what} is no fault of S3")
+            raise AssertionError(f"{fault.what} is not a fault of S3")

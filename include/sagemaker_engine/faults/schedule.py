@@ -1,4 +1,4 @@
-"""Interruptions drawn from a seed: the same seed gives every job the same moments, on every run."""
+"""Random spot interruptions from a seed: the same seed interrupts each job at the same moments in every run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEDULED_ID = "seed-{seed}"
 class Schedule:
     """Interruptions of all spot jobs as a Poisson process.
 
-    `max_interruptions` bounds how many attempts of one job are interrupted, None not at all.
+    `max_interruptions` limits the number of interrupted attempts per job; None means no limit.
     """
 
     seed: int
@@ -28,7 +28,7 @@ class Schedule:
         """Check the values.
 
         Raises:
-            FaultError: A number is outside what it may be.
+            FaultError: A number is out of range.
         """
         if not 0 < self.interruptions_per_hour <= 36000:
             raise FaultError(
@@ -42,9 +42,10 @@ class Schedule:
             )
 
     def interruption(self, job: str, attempt: int) -> Fault | None:
-        """Return the interruption of one attempt of a spot job; None for one that is spared.
+        """Return the interruption of one attempt of a spot job, or None if the attempt is not interrupted.
 
-        It comes `seconds_until_interruption` into the attempt's training; an attempt that ends earlier is not hit.
+        It occurs `seconds_until_interruption` after the attempt's training began. An attempt that ends earlier
+        is not interrupted.
         """
         if self.max_interruptions is not None and attempt > self.max_interruptions:
             return None
@@ -62,15 +63,15 @@ class Schedule:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the schedule as the reader takes it."""
+        """Return the schedule as JSON that `reader` accepts."""
         return asdict(self)
 
 
 def seconds_until_interruption(*, seed: int, job: str, attempt: int, per_hour: float) -> float:
-    """Return when the attempt is interrupted, in seconds of its training: exponential, mean 3600 / per_hour.
+    """Return the seconds of training after which the attempt is interrupted: exponential, mean 3600 / per_hour.
 
-    Drawn by inversion, -ln(1 - u) x mean, u from SHA-256 of seed, job and attempt, so that it depends on nothing else.
-    With u = 0.5 and 30 an hour: ln 2 x 120 s = 83.18 s.
+    Drawn by inversion, -ln(1 - u) x mean, with u from the SHA-256 of seed, job and attempt only.
+    Example: u = 0.5 and 30 per hour give ln 2 x 120 s = 83.18 s.
     """
     digest = hashlib.sha256(f"{seed}\n{job}\n{attempt}".encode()).digest()
     uniform = int.from_bytes(digest[:8], "big") / 2**64
@@ -78,5 +79,5 @@ def seconds_until_interruption(*, seed: int, job: str, attempt: int, per_hour: f
 
 
 def exponential(uniform: float, *, mean: float) -> float:
-    """Return the quantile `uniform` (0 to below 1) of the exponential distribution with this mean."""
+    """Return the quantile `uniform` (from 0 to below 1) of the exponential distribution with this mean."""
     return -math.log1p(-uniform) * mean

@@ -1,4 +1,4 @@
-"""The faults of one engine on disk: put by its user, claimed by whoever lets them happen."""
+"""Store of an engine's faults: users add them, the code that applies them claims them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS fault_schedule (one INTEGER PRIMARY KEY, schedule TEX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A fault in the fault store, since when (epoch seconds), and when it came so far."""
+    """A stored fault, when it was stored, and when it occurred so far (all in epoch seconds)."""
 
     fault: Fault
     put_at: float
@@ -39,36 +39,36 @@ class Entry:
 
     @property
     def is_spent(self) -> bool:
-        """Return whether it has come as often as it may."""
+        """Return whether the fault has occurred `count` times."""
         return self.fault.count is not None and len(self.fired_at) >= self.fault.count
 
     def is_open(self, at: float) -> bool:
-        """Return whether a request at this time (epoch seconds) can be hit."""
+        """Return whether a request at this time (epoch seconds) is in the fault's window."""
         fault = self.fault
         begins_at = self.put_at + (0.0 if fault.at is None else fault.at.seconds or 0.0)
         lasts_s = fault.duration_s if fault.what in WINDOWED_KINDS else None
         return at >= begins_at and (lasts_s is None or at < begins_at + lasts_s)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fault as it was put, with `put_at` and `fired_at`."""
+        """Return the fault as JSON, with `put_at` and `fired_at`."""
         return {**self.fault.as_json(), "put_at": self.put_at, "fired_at": list(self.fired_at)}
 
 
 class FaultStore:
-    """All faults of the engine over one state folder; safe across threads and processes.
+    """All faults of the engine over one state folder. Safe across threads and processes.
 
-    It survives `kill -9` of the engine: it lies beside the jobs in the same SQLite file.
+    The store survives `kill -9` of the engine: it is in the same SQLite file as the jobs.
     """
 
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
-        """Open the fault store of the engine whose state folder this is."""
+        """Open the fault store of the engine with this state folder."""
         self._database = Database(root / "engine.sqlite", SCHEMA)
         self._clock = clock
 
     def replace(self, faults: Sequence[Fault], schedule: Schedule | None = None) -> None:
-        """Let these faults and this schedule hold and no others.
+        """Replace all faults and the schedule.
 
-        A fault that is in the fault store already, word by word, stays as it is, with the times it came.
+        A fault that is stored unchanged already is kept, together with the times at which it occurred.
         """
         now = self._clock()
         with self._database.write() as db:
@@ -85,24 +85,27 @@ class FaultStore:
             _put_schedule(db, schedule)
 
     def clear(self) -> None:
-        """Forget all faults, the schedule, and what came of them; what has happened stays happened."""
+        """Remove all faults, the schedule and their records. Effects that have occurred are not undone."""
         with self._database.write() as db:
             for table in ("faults", "fault_firings", "fault_schedule"):
-                db.execute(f"DELETE FROM {table}")  # noqa: S608  (names of this module)
+                db.execute(f"DELETE FROM {table}")  # noqa: S608  (names are constants of this module)
 
     def entries(self) -> list[Entry]:
-        """Return all faults in the order in which they were put."""
+        """Return all faults in the order of the last `replace`."""
         with self._database.read() as db:
             return [_entry(db, row) for row in db.execute("SELECT * FROM faults ORDER BY position")]
 
     def schedule(self) -> Schedule | None:
-        """Return the seeded schedule, None if there is none."""
+        """Return the seeded schedule, or None."""
         with self._database.read() as db:
             row = db.execute("SELECT schedule FROM fault_schedule").fetchone()
         return None if row is None else read_plan(json.loads(row["schedule"]))[1]
 
     def scheduled(self) -> list[dict[str, Any]]:
-        """Return the interruptions of the schedule that came: job and attempt, and when."""
+        """Return the scheduled interruptions that occurred, in order.
+
+        Each has `subject` (`<job>/<attempt> of <creation time of the job>`) and `at`; times are epoch seconds.
+        """
         with self._database.read() as db:
             rows = db.execute(
                 "SELECT subject, at FROM fault_firings WHERE fault NOT IN (SELECT id FROM faults) "
@@ -111,7 +114,7 @@ class FaultStore:
         return [{"subject": row["subject"], "at": row["at"]} for row in rows]
 
     def of_job(self, name: str, attempt: int, *, kinds: Collection[FaultKind]) -> list[Fault]:
-        """Return the faults of these kinds that can still come in this attempt of a job."""
+        """Return the faults of these kinds that can still occur in this attempt of a job."""
         return [
             each.fault
             for each in self._of_kinds(kinds)
@@ -119,14 +122,14 @@ class FaultStore:
         ]
 
     def ids(self) -> frozenset[str]:
-        """Return the ids of all faults in the fault store, those spent among them."""
+        """Return the ids of all stored faults, including those that can no longer occur."""
         with self._database.read() as db:
             return frozenset(row["id"] for row in db.execute("SELECT id FROM faults"))
 
     def open_for_requests(self, kinds: Collection[FaultKind]) -> list[Fault]:
-        """Return the faults of these kinds that can hit a request now, in the order they were put.
+        """Return the faults of these kinds that can hit a request now, in stored order.
 
-        Whether one is for this operation, bucket or key is the caller's to see, before it claims it.
+        The caller checks operation, bucket and key before it claims a fault.
         """
         now = self._clock()
         return [
@@ -134,15 +137,15 @@ class FaultStore:
         ]
 
     def holding(self, kinds: Collection[FaultKind]) -> list[Fault]:
-        """Return the faults of these kinds that hold now, however often they have been noted."""
+        """Return the faults of these kinds whose window includes now, however often they were claimed."""
         now = self._clock()
         return [each.fault for each in self._of_kinds(kinds) if each.is_open(now)]
 
     def claim(self, fault: Fault, *, subject: str | None = None) -> bool:
-        """Note that the fault comes now and return True; False when it has come as often as it may.
+        """Record that the fault occurs now and return True; return False if it must not occur again.
 
-        Atomic across processes. `subject` is what it hits, such as `job/attempt`: the same subject is hit by the same
-        fault once only. None, for requests, is always another.
+        Atomic across processes. `subject` is the target, such as one attempt of one job: a fault hits each subject
+        once at most. Requests have the subject None and are not limited by it.
         """
         with self._database.write() as db:
             if fault.count is not None:

@@ -1,1 +1,1 @@
-"""The front door: one HTTP port, and the gateway that finds out which service a request is for."""
+"""HTTP front end of the engine: one port, and the gateway that routes requests to services."""

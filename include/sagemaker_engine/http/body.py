@@ -1,8 +1,7 @@
-"""Bodies of the engine's HTTP server: what a request sends and what a response may hand over.
+"""Bodies of the engine's HTTP server, of requests and responses.
 
-Neither direction is ever held whole in memory. A request body is read in pieces as the
-application asks for them; a response made of file content is described by a `FileBody`, which the
-server hands to the kernel with ``sendfile``.
+No body is held in memory as a whole. A request body is read in pieces as the application requests them.
+A response with the content of a file is a `FileBody`, which the server sends with ``sendfile``.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ _MAX_CHUNK_LINE = 1024
 
 
 class TruncatedBodyError(ConnectionError):
-    """The client went away, or broke the framing, before its body was complete."""
+    """The connection closed, or the framing was invalid, before a body was complete."""
 
 
 class RequestBody:
-    """A request's body as WSGI's ``wsgi.input``, with `readinto` for readers that copy nothing."""
+    """A request's body as WSGI's ``wsgi.input``, with `readinto` for readers without a copy."""
 
     def __init__(
         self,
@@ -37,13 +36,13 @@ class RequestBody:
 
     @property
     def waits_for_continue(self) -> bool:
-        """True if the client still holds its body back, waiting for ``100 Continue``."""
+        """True if the client has not sent its body yet and waits for ``100 Continue``."""
         return self._on_first_read is not None
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
-        """Fill `buffer` and return the bytes read: fewer than its size only at the body's end.
+        """Fill `buffer` and return the number of bytes read, below its size only at the end of the body.
 
-        A connection that ends before its body does is a `TruncatedBodyError`.
+        Raises `TruncatedBodyError` if the connection ends before the body.
         """
         view = memoryview(buffer)
         filled = 0
@@ -54,7 +53,7 @@ class RequestBody:
         return filled
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return up to `size` bytes, or everything that is left (negative or None)."""
+        """Return up to `size` bytes, or all remaining bytes if `size` is negative or None."""
         if size is not None and size >= 0:
             buffer = bytearray(size)
             return bytes(memoryview(buffer)[: self.readinto(buffer)])
@@ -64,7 +63,7 @@ class RequestBody:
         return b"".join(pieces)
 
     def readline(self, size: int = -1) -> bytes:
-        """Return the next line with its newline, at most `size` bytes of it."""
+        """Return the next line with its newline, or its first `size` bytes if `size` is not negative."""
         line = b""
         while not line.endswith(b"\n") and (left := self._segment()):
             limit = left if size < 0 else min(left, size - len(line))
@@ -76,7 +75,7 @@ class RequestBody:
         return line
 
     def readlines(self, hint: int = -1) -> list[bytes]:
-        """Return the remaining lines, stopping after about `hint` bytes where it is positive."""
+        """Return the remaining lines; if `hint` is positive, stop after about `hint` bytes."""
         lines: list[bytes] = []
         size = 0
         for line in self:
@@ -91,7 +90,7 @@ class RequestBody:
             yield line
 
     def discard(self, limit_bytes: int) -> bool:
-        """Read and drop what the application left; return whether the end was reached."""
+        """Read and drop up to `limit_bytes` of the unread body; return whether its end was reached."""
         buffer = bytearray(min(_COPY_BYTES, max(limit_bytes, 1)))
         while limit_bytes > 0:
             count = self.readinto(memoryview(buffer)[: min(len(buffer), limit_bytes)])
@@ -101,7 +100,7 @@ class RequestBody:
         return self._segment() == 0
 
     def _segment(self) -> int:
-        """Return how many bytes may be read before the framing must be looked at again."""
+        """Return the number of bytes to read before the framing must be checked again; 0 at the end."""
         if self._on_first_read is not None and self._left:
             announce, self._on_first_read = self._on_first_read, None
             announce()
@@ -151,10 +150,10 @@ class ChunkedRequestBody(RequestBody):
 
 
 class FileBody:
-    """A stretch of a file as a WSGI response body.
+    """A range of a file, in bytes, as a WSGI response body.
 
-    Our server sends it with ``sendfile``; any other WSGI server iterates it. Closing it closes
-    the file.
+    This package's server sends it with ``sendfile``; any other WSGI server iterates over it. `close`
+    closes the file.
     """
 
     def __init__(self, file: BinaryIO, *, offset: int, length: int) -> None:

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection: read a request, call the WSGI application, send its answer, repeat.
+"""HTTP/1.1 connections: read a request, call the WSGI application, send its response, repeat.
 
-Keep-alive, ``Expect: 100-continue``, chunked requests and responses, and ``sendfile`` for
-`FileBody` answers. Source of the framing rules: RFC 9112; of the application's side: PEP 3333.
+Supports keep-alive, ``Expect: 100-continue``, chunked requests and responses, and ``sendfile`` for
+`FileBody` responses. Sources: RFC 9112 for the framing, PEP 3333 for the application's side.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MAX_LINE_BYTES = 1 << 16
 _MAX_HEADERS = 256
 _DRAIN_BYTES = 64 << 20
 _SENDFILE_BYTES = 1 << 30
-_MAX_LENGTH_DIGITS = 18  # An exabyte: Python refuses to read a number of thousands of digits.
+_MAX_LENGTH_DIGITS = 18  # An exabyte. Python refuses to parse a number of thousands of digits.
 _BODILESS = ("204", "304")
 
 
 class BadRequestError(Exception):
-    """A request that this server cannot read; `status` is the status code to answer."""
+    """A request that the server cannot parse; `status` is the status line of the response."""
 
     def __init__(self, status: str) -> None:
         super().__init__(status)
@@ -57,10 +57,10 @@ class Connection:
         self._base = {**base, "REMOTE_ADDR": client}
         self._reader = cast("io.BufferedReader", sock.makefile("rb", buffering=_READ_BUFFER_BYTES))
         self.idle = True
-        """True between requests: the server may close the connection without losing an answer."""
+        """True between requests: the server may then close the connection without losing a response."""
 
     def run(self) -> None:
-        """Serve requests until the client closes, an error breaks the framing, or it is told to."""
+        """Serve requests until the client closes, an error breaks the framing, or keep-alive ends."""
         try:
             while self._serve_one():
                 self.idle = True
@@ -70,7 +70,7 @@ class Connection:
             self._reader.close()
 
     def _serve_one(self) -> bool:
-        """Serve one request; return whether the connection stays open for another."""
+        """Serve one request. Return whether the connection stays open."""
         line = self._reader.readline(_MAX_LINE_BYTES)
         if line in {b"\r\n", b"\n"}:
             line = self._reader.readline(_MAX_LINE_BYTES)
@@ -119,7 +119,7 @@ class Connection:
 
 
 class Exchange:
-    """One request's answer: collects what the application says and puts it on the wire."""
+    """One request and its response: calls the application and sends the data that it returns."""
 
     def __init__(self, sock: socket.socket, environ: dict[str, Any], body: RequestBody) -> None:
         self._sock = sock
@@ -131,9 +131,9 @@ class Exchange:
         self._keep = _wants_keep_alive(environ)
 
     def run(self, app: WSGIApplication) -> bool:
-        """Call `app` and send its answer; return whether the connection may be used again.
+        """Call `app` and send its response. Return whether the connection can be reused.
 
-        A fault of the application is answered with 500; one of the connection goes up.
+        An exception of the application is answered with status 500; connection errors are raised.
         """
         answer: Iterable[bytes] = ()
         try:
@@ -191,7 +191,7 @@ class Exchange:
             self._sock.sendall(b"0\r\n\r\n")
 
     def _send_head(self, length: int | None, *, then: bytes = b"", more: bool = False) -> bool:
-        """Send status line and headers, with `then` in the same packet; return whether chunked."""
+        """Send status line and headers, with `then` in the same packet. Return whether the body is chunked."""
         names = {name.lower() for name, _ in self._headers}
         lines = [f"HTTP/1.1 {self._status}", *(f"{name}: {text}" for name, text in self._headers)]
         chunked = False
@@ -218,7 +218,7 @@ class Exchange:
         return method != "HEAD" and not self._status.startswith(_BODILESS)
 
     def _finish_request(self) -> bool:
-        """Drop what the application did not read, so that the next request starts cleanly."""
+        """Drop the unread rest of the request, so that the next one starts at its first byte."""
         return self._body.discard(_DRAIN_BYTES)
 
 
@@ -226,7 +226,7 @@ def send_file(sock: socket.socket, file: BinaryIO, *, offset: int, length: int) 
     """Send `length` bytes of `file` from `offset` without copying them through this process.
 
     Raises:
-        TruncatedBodyError: the file ended early, so the promised length cannot be kept.
+        TruncatedBodyError: The file is shorter than offset + length.
     """
     while length:
         sent = os.sendfile(sock.fileno(), file.fileno(), offset, min(length, _SENDFILE_BYTES))
@@ -244,7 +244,7 @@ def _request_line(line: bytes) -> dict[str, str]:
     if not target.startswith("/") and target != "*":
         try:
             parts = urlsplit(target)
-        except ValueError as error:  # Such as an IPv6 address without its closing bracket.
+        except ValueError as error:  # For example an IPv6 address without its closing bracket.
             raise BadRequestError("400 Bad Request") from error
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     path, _, query = target.partition("?")

@@ -1,4 +1,4 @@
-"""The answer to a request that nobody may make, in the words of the service that it is for."""
+"""Responses to denied requests, in the wording of the addressed service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def answer_denied(
     is_s3: bool,
     status: int = 403,
 ) -> list[bytes]:
-    """Start the response, S3's always with 403, and return its body."""
+    """Start the response and return its body. `status` does not apply to S3, which always answers 403."""
     if not is_s3:
         code = "AccessDenied" if is_form(environ) else "AccessDeniedException"
         error = ServiceError(code, message, status=status)

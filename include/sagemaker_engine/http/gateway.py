@@ -1,4 +1,4 @@
-"""The one port: finds out which service a request is for and hands it there."""
+"""Gateway of the engine's port: routes each request to the service that it addresses."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """Routes by `X-Amz-Target`, then by the signature's scope; what says neither is S3.
+    """Routes by `X-Amz-Target`, then by the signature's scope; all other requests go to S3 or moto.
 
-    `by_target` maps a target prefix (`SageMaker`) to its application, `by_scope` a signing name.
+    `by_target` maps a target prefix (`SageMaker`) to its application, `by_scope` a signing name. A request with an
+    unknown target or an unsigned one in the query or Smithy protocol goes to moto, any other unsigned request to S3.
     """
 
     by_target: Mapping[str, WSGIApplication]
@@ -35,12 +36,12 @@ class Gateway:
     own: Mapping[str, WSGIApplication]
     """Routes of the engine itself, such as /_engine/faults."""
     refusers: Sequence[Callable[[WSGIEnvironment, StartResponse], list[bytes] | None]]
-    """Each answers a request that it refuses, for a missing permission or a fault; None lets it pass."""
+    """Each may reject a request, for a missing permission or a fault, and return the body; None accepts it."""
     hosts: HostNames
     """Names by which requests may address the engine."""
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request; a fault of ours is a JSON error, never an HTML page."""
+        """Answer one request. An internal error of the engine is a JSON error, never an HTML page."""
         host = environ.get("HTTP_HOST", "")
         if not self.hosts.allows(host):
             return self._refuse_host(host, environ, start_response)
@@ -57,7 +58,7 @@ class Gateway:
             return answer_error(error, start_response)
         except Exception as error:
             if isinstance(error, ConnectionError):
-                raise  # The client is gone; the server ends the connection.
+                raise  # The client has disconnected; the server closes the connection.
             log.exception("%s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
             failure = ServiceError("InternalFailure", f"The engine failed: {error!r}", status=500)
             return answer_error(failure, start_response)
@@ -85,7 +86,7 @@ class Gateway:
             return answer_json("200 OK", {"status": "ok"}, start_response)
         if path in self.own:
             return self.own[path](environ, start_response)
-        message = f"{path} is not here; there are /_engine/health, {', '.join(self.own)}"
+        message = f"there is no route {path}; the routes are /_engine/health, {', '.join(self.own)}"
         return answer_json("404 Not Found", {"message": message}, start_response)
 
     def _route(self, environ: WSGIEnvironment) -> WSGIApplication:
@@ -102,5 +103,5 @@ class Gateway:
 
 
 def _is_unsigned_call(environ: WSGIEnvironment) -> bool:
-    """Return whether an unsigned request is a call of some service rather than of S3."""
+    """Return whether an unsigned request calls a service other than S3."""
     return is_form(environ) or "HTTP_SMITHY_PROTOCOL" in environ

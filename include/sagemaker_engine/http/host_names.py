@@ -1,7 +1,7 @@
-"""Names by which requests may address the engine.
+"""Host names by which requests may address the engine.
 
-A web page can bind its own name to 127.0.0.1 (DNS rebinding): the browser then takes the engine, which runs code, for
-the page's own server. Its requests still carry the page's name in the Host header, which no script can change.
+A web page can bind its own name to 127.0.0.1 (DNS rebinding). A browser then treats the engine, which runs code, as
+the page's own server. Such requests still have the page's name in the Host header, which no script can change.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ import ipaddress
 from dataclasses import dataclass
 
 _ALWAYS = ("localhost", "amazonaws.com")
-"""Names that nobody else can bind: RFC 6761 reserves the first, Amazon owns the second."""
+"""Names that nobody else can bind: RFC 6761 reserves localhost, Amazon owns amazonaws.com."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostNames:
-    """The Host headers that an engine answers.
+    """The Host headers that an engine accepts.
 
-    These are loopback names and addresses, the address `bound` (any if it is 0.0.0.0 or ::), the names `allowed`,
-    and every name below one of those names: S3 clients put the bucket before it (`data.s3.engine`, `data.localhost`).
+    Accepted are loopback names and addresses, the address `bound` (any address if it is 0.0.0.0 or ::), the names
+    `allowed`, and every name below one of these names: S3 clients prepend the bucket (`data.s3.engine`,
+    `data.localhost`).
     """
 
     bound: str
     allowed: tuple[str, ...] = ()
 
     def allows(self, header: str) -> bool:
-        """Return whether a request with this Host header is answered; no browser sends an empty one."""
+        """Return whether a request with this Host header is accepted. An empty one is: browsers never send it."""
         name = _host_of(header)
         if not name:
             return not header
@@ -38,16 +39,17 @@ class HostNames:
         return any(name == each or name.endswith(f".{each}") for each in known)
 
     def explain(self, header: str) -> str:
-        """Return what a user can do about a header that is not allowed."""
+        """Return the error text for a rejected Host header, with the remedy."""
         return (
-            f"The engine does not answer to the Host {header!r}: it answers to localhost, loopback addresses, "
-            f"{', '.join((self.bound, *self.allowed))} and names below them: no web page reaches it under a name "
-            f"of its own. If the name is yours, start the engine with --allowed-host {_host_of(header) or 'NAME'}."
+            f"The engine rejects the Host {header!r}. It accepts localhost, loopback addresses, "
+            f"{', '.join((self.bound, *self.allowed))} and names below them, so that no web page reaches it "
+            "by a name of its own. If the name is yours, start the engine with --allowed-host "
+            f"{_host_of(header) or 'NAME'}."
         )
 
 
 def _host_of(header: str) -> str:
-    """Return the host of a header in lower case, without port, brackets and the root's dot."""
+    """Return the host of a header in lower case, without port, brackets and trailing dot."""
     if header.startswith("["):
         host, bracket, _ = header[1:].partition("]")
         return host.lower() if bracket else ""

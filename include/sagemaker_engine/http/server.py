@@ -1,7 +1,7 @@
-"""The engine's HTTP server: one thread a connection, in front of any WSGI application.
+"""The engine's HTTP server: one thread per connection, for any WSGI application.
 
-Why not werkzeug's or the standard library's server: both parse headers through `email`, close or
-buffer where S3 clients want keep-alive and streaming, and none sends files with ``sendfile``.
+werkzeug's and the standard library's servers do not fit: they parse headers with `email`, they close or
+buffer where S3 clients need keep-alive and streaming, and they do not send files with ``sendfile``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _IDLE_S = 300
 
 
 def serve(app: WSGIApplication, host: str = "127.0.0.1", port: int = 0) -> Server:
-    """Start serving `app` in background threads and return the running server.
+    """Serve `app` in background threads and return the running server.
 
-    Port 0 picks a free one; `Server.port` names it. An address that cannot be bound (in use, or
-    not one of this machine's) is an `OSError`.
+    Port 0 selects a free port; `Server.port` is its number. Raises OSError if the address cannot be bound:
+    it is in use, or not an address of this machine.
     """
     listener = socket.create_server((host, port), backlog=_BACKLOG)
     server = Server(app, listener)
@@ -41,7 +41,7 @@ def serve(app: WSGIApplication, host: str = "127.0.0.1", port: int = 0) -> Serve
 
 
 class Server:
-    """A running server. `shutdown` ends it; until then requests are answered in threads."""
+    """A running server. It answers requests in threads until `shutdown`."""
 
     def __init__(self, app: WSGIApplication, listener: socket.socket) -> None:
         self._app = app
@@ -59,11 +59,11 @@ class Server:
         return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Begin accepting connections."""
+        """Start accepting connections."""
         self._acceptor.start()
 
     def shutdown(self, *, grace_s: float = 5.0) -> None:
-        """Stop accepting, let requests in flight finish for up to `grace_s`, then cut them off."""
+        """Stop accepting, wait up to `grace_s` seconds for running requests, then close all connections."""
         self._stopping.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._acceptor.join()
@@ -76,7 +76,7 @@ class Server:
                 _cut(sock)
 
     def _close_idle(self) -> int:
-        """Cut connections that wait for a request; return how many still answer one."""
+        """Close idle connections and return how many still process a request."""
         with self._lock:
             for connection, sock in self._open.items():
                 if connection.idle:

@@ -1,9 +1,11 @@
-"""Engine images: what stands in for a container image that Trainyard's own environment cannot stand in for.
+"""Engine images: virtual environments that emulate container images whose packages Trainyard's environment lacks.
 
-An engine image is a virtual environment with pinned packages, described by one file of `images/` and built on first
-use into a folder that all engines of a user share. `image_file` reads the files (pure), `image_store` knows what is
-built and builds it, once, whoever asks; `python -m sagemaker_engine.images` builds them ahead (`make images`).
-`inside/` holds what an image has on its import path in place of a toolkit that cannot be installed.
+An engine image has pinned packages. One file in `images/` describes it. It is built at its first use, into a folder
+that all engines of a user share.
 
-It imports the standard library alone: runners start without site-packages.
+- `image_file` reads the files (pure).
+- `image_store` finds and builds images, each only once, even if several processes request it.
+- `python -m sagemaker_engine.images` (`make images`) builds images ahead of their use.
+
+Standard library only: runners start without site-packages.
 """

@@ -1,4 +1,4 @@
-"""`python -m sagemaker_engine.images [NAME ...]`: build engine images ahead, so that no job waits for them."""
+"""Command `python -m sagemaker_engine.images [NAME ...]`: builds engine images ahead of their first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the images; return 0, 1 if one cannot be built here, 2 for a name that is none."""
+    """Build the images; return 0 on success, 1 if an image cannot be built here, 2 for an unknown name."""
     options = _parser().parse_args(arguments)
     store = ImageStore(folder=default_folder())
     try:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = sorted(set(options.names) - {each.name for each in images})
     if unknown:
         known = ", ".join(each.name for each in images)
-        return _fail(f"no engine image is called {', '.join(unknown)}; there are {known}", status=2)
+        return _fail(f"there is no engine image {', '.join(unknown)}; there are {known}", status=2)
     if options.remove_old:
         for name in store.remove_old(images):
             _say(f"removed {name}")
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _build(store: ImageStore, image: ImageFile, number: str) -> bool:
     if store.is_built(image):
-        _say(f"[{number}] {image.name}: is there, {store.place(image)}")
+        _say(f"[{number}] {image.name}: is built, {store.place(image)}")
         return True
     try:
         store.build(image, say=lambda line: _say(f"[{number}] {image.name}: {line}"))
@@ -59,7 +59,7 @@ def _fail(line: str, *, status: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sagemaker_engine.images",
-        description="Build engine images: virtual environments that stand in for container images.",
+        description="Build engine images: virtual environments that emulate container images.",
         epilog=f"They go into ${FOLDER_VARIABLE}, by default {default_folder()}.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which ones (all)")

@@ -1,7 +1,7 @@
-"""AWS's container images: repositories, tags and registries' accounts, from a dated data file.
+"""AWS's container images: repositories, tags and the accounts of registries, from a dated data file.
 
-The file is the engine's own copy of AWS's published tables (`aws_images_from_sdk` writes it). A tag that extends a
-known one by CUDA version, system, platform, patch or date is the same image:
+The file is the engine's own copy of AWS's published tables; `aws_images_from_sdk` writes it. A tag is also accepted if
+it is a known tag followed by a CUDA version, system, platform, patch or date, such as
 `2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker`.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DATA_FILE = Path(__file__).with_name("aws_images.json")
 PUBLIC_REGISTRY = "public.ecr.aws/deep-learning-containers"
 PUBLISHED_WITH = "pytorch"
-"""Repositories in this one's registry are the deep learning containers, which are public, too."""
+"""Repositories with the same registry as this one are deep learning containers, which are also in public ECR."""
 
 _REFERENCE = re.compile(
     r"(?:(?P<registry>(?:[\w-]+(?:\.[\w-]+)+(?::\d+)?|[\w.-]+:\d+|localhost)(?:/deep-learning-containers)?)/)?"
@@ -28,7 +28,7 @@ _REFERENCE = re.compile(
     r"(?::(?P<tag>\w[\w.\-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
     re.ASCII,
 )
-"""An image reference as registries define it: [registry/]repository[:tag][@digest]."""
+"""An image reference: [registry/]repository[:tag][@digest]."""
 _ECR = re.compile(r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+")
 _MORE = re.compile(
     r"(?:-cpu-py3)?(?:-(?:cu\d{3}|ubuntu\d\d\.\d\d|amzn2023|sagemaker|v\d+(?:\.\d+)*))*(?:-\d{4}(?:-\d\d){2,5})?"
@@ -37,14 +37,14 @@ _MORE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageName:
-    """An image URI in its parts.
+    """The parts of an image URI.
 
     Attributes:
-        registry: host before the first slash, `public.ecr.aws/deep-learning-containers` for AWS's public images, empty
-            for a name without one.
-        repository: path in the registry.
-        tag: None without one.
-        digest: `sha256:...`, None without one.
+        registry: Host before the first slash; `public.ecr.aws/deep-learning-containers` for AWS's public images; empty
+            if the URI has none.
+        repository: Path in the registry.
+        tag: Tag, or None.
+        digest: `sha256:...`, or None.
     """
 
     registry: str
@@ -54,36 +54,36 @@ class ImageName:
 
     @property
     def family(self) -> str:
-        """Return the repository's last name."""
+        """Return the last component of the repository's name."""
         return self.repository.rpartition("/")[2]
 
     @property
     def account(self) -> str | None:
-        """Return the account of an Elastic Container Registry, None for any other registry."""
+        """Return the account of an Elastic Container Registry, or None for another registry."""
         found = _ECR.fullmatch(self.registry)
         return found["account"] if found else None
 
     @property
     def region(self) -> str | None:
-        """Return the region of an Elastic Container Registry, None for any other registry."""
+        """Return the region of an Elastic Container Registry, or None for another registry."""
         found = _ECR.fullmatch(self.registry)
         return found["region"] if found else None
 
     @property
     def is_public_aws(self) -> bool:
-        """Return whether it is in AWS's public registry of deep learning containers."""
+        """Return whether the image is in AWS's public registry of deep learning containers."""
         return self.registry == PUBLIC_REGISTRY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """One repository of AWS's: region to the account that has it, and the tags."""
+    """One of AWS's repositories: region -> account, and the tags."""
 
     accounts: Mapping[str, str]
     tags: frozenset[str]
 
     def has_tag(self, tag: str) -> bool:
-        """Return whether the tag is a known one, or extends one as the same image's longer names do."""
+        """Return whether the tag is known, or is a known tag followed by a valid extension."""
         parts = tag.split("-")
         heads = ("-".join(parts[:number]) for number in range(len(parts), 0, -1))
         return any(head in self.tags and _MORE.fullmatch(tag[len(head) :]) for head in heads)
@@ -91,22 +91,22 @@ class Repository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsImages:
-    """All repositories, by name, as they were published at the day `as_of`."""
+    """All of AWS's repositories by name, as published on the date `as_of`."""
 
     as_of: str
     repositories: Mapping[str, Repository]
 
     @property
     def accounts(self) -> frozenset[str]:
-        """Return every account that holds images of AWS's."""
+        """Return all accounts that have AWS's images."""
         return frozenset(a for each in self.repositories.values() for a in each.accounts.values())
 
     def is_aws(self, name: ImageName) -> bool:
-        """Return whether an image is one of AWS's registries, whatever it is called there."""
+        """Return whether an image is in one of AWS's registries, even if it does not exist there."""
         return name.is_public_aws or name.account in self.accounts
 
     def problem(self, name: ImageName) -> str | None:
-        """Return why AWS has no such image, None if it has it. The image must be in a registry of AWS's."""
+        """Return why an image in one of AWS's registries does not exist; None if it exists."""
         repository = self.repositories.get(name.repository)
         if repository is None:
             return f"AWS publishes no repository {name.repository!r} (known on {self.as_of})"
@@ -130,7 +130,7 @@ class AwsImages:
 
 
 def read_name(uri: str) -> ImageName | None:
-    """Return the parts of an image URI, None for a text that is none."""
+    """Return the parts of an image URI, or None if the text is not an image URI."""
     found = _REFERENCE.fullmatch(uri)
     if found is None:
         return None
@@ -144,7 +144,7 @@ def read_name(uri: str) -> ImageName | None:
 
 @cache
 def aws_images(path: Path = DATA_FILE) -> AwsImages:
-    """Return the images of the data file (read once)."""
+    """Return the images of the data file, which is read only once."""
     data = json.loads(path.read_text(encoding="utf-8"))
     return AwsImages(
         as_of=data["as_of"],
@@ -158,7 +158,7 @@ def aws_images(path: Path = DATA_FILE) -> AwsImages:
 
 
 def _near(tags: frozenset[str], tag: str) -> list[str]:
-    """Return a few known tags: those of the same version, else the highest."""
+    """Return up to four known tags: those with the same version, or else the highest versions."""
     version = tag.partition("-")[0]
     ordered = sorted(tags, key=_version_key, reverse=True)
     same = [each for each in ordered if each.startswith(f"{version}-")] if version else []

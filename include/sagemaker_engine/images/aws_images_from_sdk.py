@@ -1,4 +1,4 @@
-"""Maintenance of `aws_images.json`: `python -m sagemaker_engine.images.aws_images_from_sdk` writes it anew.
+"""Generator of `aws_images.json`: `python -m sagemaker_engine.images.aws_images_from_sdk`.
 
 Source: the image URI tables in the installed `sagemaker-core` package. Review the difference before a commit.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SDK = "sagemaker-core"
 FOLDER = "sagemaker/core/image_uri_config"
-# What the SDK's tables lack: AutoML's image, which the answers of Describe name, and the patch versions of
+# Tags that the SDK's tables lack: AutoML's image, which Describe responses name, and the patch versions in
 # aws/deep-learning-containers, docs/src/data/pytorch (2026-08-21).
 MORE_TAGS = {
     "sagemaker-sklearn-automl": ("2.5-1-cpu-py3",),
@@ -34,14 +34,14 @@ SAME_REGISTRY = {"sagemaker-sklearn-automl": "sagemaker-scikit-learn"}
 
 
 def main() -> None:
-    """Write the data file of the installed SDK's tables, dated today."""
+    """Write the data file from the installed SDK's tables, with today's date."""
     table = {"as_of": datetime.now(tz=UTC).date().isoformat(), **read_sdk()}
     DATA_FILE.write_text(as_text(table), encoding="utf-8")
     sys.stdout.write(f"{DATA_FILE}: {len(table['repositories'])} repositories\n")
 
 
 def read_sdk() -> dict[str, Any]:
-    """Return the members of the data file, without its date, as the installed SDK's tables have them."""
+    """Return the members of the data file except for its date, from the installed SDK's tables."""
     package = distribution(SDK)
     accounts: dict[str, dict[str, str]] = defaultdict(dict)
     tags: dict[str, set[str]] = defaultdict(set)
@@ -67,7 +67,7 @@ def read_sdk() -> dict[str, Any]:
 
 
 def as_text(table: Mapping[str, Any]) -> str:
-    """Return the data file's text, one registry and one repository a line."""
+    """Return the data file's text, with one registry and one repository per line."""
     registries = ",\n  ".join(json.dumps(each) for each in table["registries"])
     repositories = ",\n  ".join(
         f"{json.dumps(name)}: {json.dumps(each)}" for name, each in table["repositories"].items()
@@ -79,7 +79,7 @@ def as_text(table: Mapping[str, Any]) -> str:
 
 
 def _entries(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the images of one file, each with its version, its shorter names and its processors."""
+    """Yield the images of one file, each with its versions (aliases included) and its processors."""
     scopes = [config] if "versions" in config else [each for each in config.values() if _has(each)]
     for scope in scopes:
         aliases = scope.get("version_aliases", {})
@@ -89,7 +89,7 @@ def _entries(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
             if "repository" in entry:
                 yield {**given, **entry}
                 continue
-            # Below a version: one entry for each Python, or for each base framework (Hugging Face).
+            # Under a version there is one entry per Python version, or per base framework (Hugging Face).
             for base, below in entry.items():
                 if isinstance(below, dict) and "repository" in below:
                     yield {**given, "base": base, **below}
@@ -100,7 +100,7 @@ def _has(scope: object) -> bool:
 
 
 def _tags(entry: Mapping[str, Any], framework: str) -> Iterator[str]:
-    """Yield the tags of an image as the SDK's `retrieve` puts them together."""
+    """Yield the tags of an image in the form in which the SDK's `retrieve` builds them."""
     repository = entry["repository"]
     tool = next((each for each in ("neuronx", "neuron") if repository.endswith(each)), None)
     pythons = entry.get("py_versions") or [_python(entry.get("base"))]
@@ -129,7 +129,7 @@ def _python(base: str | None) -> str | None:
 
 
 def _containers(entry: Mapping[str, Any], processor: str | None) -> list[str | None]:
-    """Return what a tag ends in: of CUDA and system, after the Neuron SDK's version if there is one."""
+    """Return the possible ends of a tag: CUDA version and system, after the Neuron SDK's version if it has one."""
     given = entry.get("container_version")
     found = given.get(processor) if isinstance(given, dict) else given
     is_arm = entry["repository"].endswith(("-graviton", "-arm64"))

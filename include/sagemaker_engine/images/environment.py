@@ -1,6 +1,6 @@
-"""One virtual environment being filled: `venv`, then `pip`, as processes that are watched and ended when unwanted."""
+"""Creation of one virtual environment by `venv` and `pip`, as processes that can be stopped."""
 
-# ruff: noqa: S603 - the commands are this file's own
+# ruff: noqa: S603 - the commands are this module's own
 from __future__ import annotations
 
 import os
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from sagemaker_engine.images.image_file import ImageFile
 
 LIMIT_S = 2400.0
-"""How long one command of a build may take: Horovod compiles for minutes, a download of gigabytes takes some too."""
+"""Timeout of one build command in seconds. Horovod compiles for minutes; downloads of gigabytes also take time."""
 LOOK_S = 0.2
 RETRIES = 2
 TOLD = ("Collecting", "Downloading", "Building wheel", "Installing collected", "ERROR", "error:")
-"""What pip's lines of progress begin with."""
+"""Beginnings of pip's output lines that are reported as progress."""
 BELOW = "trainyard-environment.pth"
-"""The file of a layered image that names the packages below it, for Python and for whoever wants to know."""
+"""File in a layered image that names the folder of the packages below it."""
 NEEDED = ("train", "torchrun")
-"""The programs of the base that jobs are started by."""
+"""Programs of the base environment that start jobs."""
 BINARY = b"\x7fELF"
 NOT_PASSED_ON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
 MAX_WHY_CHARS = 300
 
 
 class BuildError(Exception):
-    """An engine image cannot be built here; the message is what stood in the way, without its name."""
+    """An engine image cannot be built here; the message is the cause, without the image's name."""
 
 
 class BuildStoppedError(Exception):
-    """Nobody wants the image any more."""
+    """The build was stopped because no job needs the image any more."""
 
 
 def fill(
@@ -52,14 +52,14 @@ def fill(
     say: Callable[[str], None],
     is_unwanted: Callable[[], bool],
 ) -> None:
-    """Make a virtual environment at `place` and install the image's pins into it.
+    """Create a virtual environment at `place` and install the image's pinned packages into it.
 
-    `base` is Trainyard's own environment: its pip installs, and a layered image sees its packages. `lock` is a
+    `base` is Trainyard's own environment: its pip is used, and a layered image sees its packages. `lock` is a file
     descriptor that every process of the build inherits.
 
     Raises:
         BuildError: A command failed or took longer than `LIMIT_S`.
-        BuildStoppedError: `is_unwanted` said so.
+        BuildStoppedError: `is_unwanted` returned True.
     """
     python = base / "bin" / "python"
     log = place.parent / f"{place.name}.log"
@@ -85,7 +85,7 @@ def fill(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """Runs commands into one log, telling their progress."""
+    """Runs commands with their output in one log, and reports their progress."""
 
     log: Path
     lock: int
@@ -97,8 +97,8 @@ class Watched:
         """Run a command to its end.
 
         Raises:
-            BuildError: It failed or took too long; it is ended then.
-            BuildStoppedError: Nobody wants it any more; it is ended then.
+            BuildError: The command failed, or took too long and was killed.
+            BuildStoppedError: The image is not needed any more; the command was killed.
         """
         inherited = {name: os.environ[name] for name in os.environ if name not in NOT_PASSED_ON}
         with self.log.open("ab") as output:
@@ -119,7 +119,7 @@ class Watched:
             process.wait()
             raise
         if process.returncode != 0:
-            raise BuildError(f"{_why(self.log)} (all of it: {self.log})")
+            raise BuildError(f"{_why(self.log)} (full log: {self.log})")
 
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self.limit_s
@@ -141,14 +141,14 @@ class Watched:
 
 
 def see_packages(place: Path, base: Path) -> None:
-    """Let the environment at `place` see the packages of `base`, below its own."""
+    """Make the packages of `base` visible in the environment at `place`, below its own."""
     for packages in base.glob("lib/python3*/site-packages"):
         own = place / packages.relative_to(base)
         (own / BELOW).write_text(f"{packages}\n", encoding="utf-8")
 
 
 def adopt_programs(place: Path, base: Path) -> None:
-    """Give the environment at `place` the programs of `base` that it lacks: `torchrun`, `train`, `mpirun`.
+    """Add the programs of `base` that the environment at `place` lacks, such as `torchrun`, `train`, `mpirun`.
 
     Raises:
         BuildError: One of `NEEDED` is a script of another interpreter.
@@ -169,7 +169,7 @@ def adopt_programs(place: Path, base: Path) -> None:
         if (base / "bin" / name).exists() and not (place / "bin" / name).exists():
             raise BuildError(
                 f"{base / 'bin' / name} is no program of that environment's interpreter, so the image cannot have it; "
-                "was the environment moved? Make it anew (make setup)"
+                "was the environment moved? Create it again (make setup)"
             )
 
 
@@ -184,5 +184,5 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 def _why(log: Path) -> str:
     lines = [each.strip() for each in log.read_text("utf-8", "replace").splitlines()]
     told = [each for each in lines if each.startswith(("ERROR", "error:"))]
-    last = told or [each for each in lines if each] or ["it failed without a word"]
+    last = told or [each for each in lines if each] or ["it failed without output"]
     return last[-1][:MAX_WHY_CHARS]

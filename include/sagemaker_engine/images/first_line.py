@@ -1,6 +1,6 @@
-"""Interpreter line of a script, as pip writes it: a shebang, or a shell header if a shebang cannot express it.
+"""Interpreter line of a script as pip writes it: a shebang, or a shell header if a shebang is not possible.
 
-The kernel reads a first line up to its limit and takes a blank for the end of the program.
+The kernel reads a shebang only up to a limit, and treats a space as the end of the program's path.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 LIMIT_BYTES = 127
-"""What a first line may have at most on every Linux (BINPRM_BUF_SIZE before 5.1, less its end)."""
+"""Longest shebang in bytes that every Linux supports (BINPRM_BUF_SIZE before 5.1, without its terminator)."""
 DIRECT = re.compile(rb"#!(?P<python>[^ \n]+)[^\n]*\n")
 BY_SHELL = re.compile(
     rb"#!/bin/sh\n'''exec' (?P<quote>\"?)(?P<python>[^\"\n]+?)(?P=quote)( -[^\"\n]*)? \"\$0\" \"\$@\"\n' '''\n"
@@ -17,10 +17,10 @@ BY_SHELL = re.compile(
 
 
 def first_lines(python: Path, option: str = "") -> str:
-    """Return the first line of a script of this interpreter; three where its path has blanks or is long.
+    """Return the shebang for an interpreter, or three shell lines if its path has spaces or is too long.
 
-    Worked: `#!/env/bin/python -I`; of `/my env/bin/python`, `#!/bin/sh`, which becomes that with the script, and the
-    rest of a text of Python's that hides it.
+    Example: `#!/env/bin/python -I`. For `/my env/bin/python` it is `#!/bin/sh` and a line that executes the
+    interpreter; a Python string literal hides the shell lines from Python.
     """
     words = f"{python} {option}".rstrip()
     if " " not in str(python) and len(f"#!{words}\n".encode()) <= LIMIT_BYTES:
@@ -30,16 +30,17 @@ def first_lines(python: Path, option: str = "") -> str:
 
 
 def first_lines_of_ours(python: Path, option: str, source: str) -> str:
-    """Return a script, `source`, which begins with a docstring, below its first lines.
+    """Return the script `source`, which must begin with a docstring, after its first lines.
 
-    The text that hides the shell's lines becomes part of the docstring: Python allows one before `from __future__`.
+    The string literal that hides the shell lines is joined with the docstring, because Python allows only one before
+    `from __future__`.
     """
     lines = first_lines(python, option)
     return (lines if lines.count("\n") == 1 else f"{lines[:-1]} \\\n") + source
 
 
 def split_script(content: bytes) -> tuple[Path, bytes] | None:
-    """Return the interpreter that a script names in either way and what follows; None: it is no such script."""
+    """Return the interpreter in a script's first lines and the rest of the script; None if it is not such a script."""
     found = BY_SHELL.match(content) or DIRECT.match(content)
     if found is None:
         return None

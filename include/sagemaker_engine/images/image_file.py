@@ -1,4 +1,4 @@
-"""Definition of an engine image: `images/<name>/requirements.txt`, its header and its pins."""
+"""Definition of an engine image: the file `images/<name>/requirements.txt` with its header and pinned packages."""
 
 from __future__ import annotations
 
@@ -33,20 +33,24 @@ KEY_CHARS = 12
 
 
 class ImageFileError(ValueError):
-    """A file of `images/` is malformed."""
+    """A file in `images/` is malformed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFile:
-    """One engine image, as its file describes it.
+    """One engine image, as described by its file.
 
-    `text` is the file; pip reads it as requirements and installs exactly these, without looking for dependencies.
-    `repositories` are the last names of the container repositories that it stands in for, unless Trainyard's own
-    environment has the package `unless`. `training_module` is AWS's framework entry. A `layered` image sees the
-    packages of Trainyard's own environment (torch) below its own. `launchers` are the toolkit's flags that it can
-    serve; `programs` have to be on this machine to build it, with `build_environment` set, in which `{folder}` is the
-    image's folder; `build_files` has the SHA-256 of each file that this names there. `build_requirements` are installed
-    before all else, and found by what is built. `source` is a folder of the image's that is on the import path inside.
+    - `text`: the file's content. pip installs exactly these requirements, without dependencies.
+    - `repositories`: last components of the repositories that the image emulates, unless Trainyard's own environment
+      has the package `unless`.
+    - `training_module`: AWS's framework entry point.
+    - `is_layered`: whether the packages of Trainyard's own environment (torch) are visible below its own.
+    - `launchers`: toolkit flags that it supports.
+    - `programs`: programs that this machine must have to build it.
+    - `build_environment`: environment variables of the build, in which `{folder}` is replaced by the image's folder.
+    - `build_files`: SHA-256 of each file in that folder that `build_environment` names.
+    - `build_requirements`: packages that are installed first, for use by the build.
+    - `source`: folder of the image that is on the import path inside.
     """
 
     name: str
@@ -69,9 +73,9 @@ class ImageFile:
         return tuple(line for line in lines if line)
 
     def key(self, *, python: str, environment: str) -> str:
-        """Return what distinguishes this build from others of the same name: what pip does, not what is said of it.
+        """Return a hash of everything that affects the build, which distinguishes builds with the same name.
 
-        `python` is the interpreter's version and place; a layered image belongs to one `environment`.
+        `python` is the interpreter's version and path. `environment` identifies the environment below a layered image.
         """
         settings = [f"{name}={value}" for name, value in sorted(self.build_environment.items())]
         files = [f"{name} is {content}" for name, content in sorted(self.build_files.items())]
@@ -82,10 +86,10 @@ class ImageFile:
 
 
 def read_image_files(folder: Path = IMAGES_FOLDER) -> list[ImageFile]:
-    """Return the engine images that the files of a folder describe, by name.
+    """Return the engine images that the files of a folder describe, sorted by name.
 
     Raises:
-        ImageFileError: A file is malformed, or two stand in for one repository.
+        ImageFileError: A file is malformed, or two images emulate the same repository.
     """
     for path in folder.glob("*.txt"):
         raise ImageFileError(
@@ -139,7 +143,7 @@ def _image_file(folder: Path, text: str, header: Mapping[str, str]) -> ImageFile
     named = BUILD_FILE.findall(header.get("build-environment", ""))
     if lacking := [each for each in named if not (folder / each).is_file()]:
         raise ImageFileError(
-            f"{place}: build-environment names {FOLDER}/{lacking[0]}, which is no file of {folder}; add it"
+            f"{place}: build-environment names {FOLDER}/{lacking[0]}, which is not a file in {folder}; add it"
         )
     if not header.get("repositories"):
         raise ImageFileError(
@@ -171,7 +175,7 @@ def _content(path: Path) -> str:
 
 
 def _is_pinned(requirement: str) -> bool:
-    """Return whether a line without comment is empty, an option of pip or a package of one version."""
+    """Return whether a line without comment is empty, a pip option, or a package with a version."""
     return not requirement or requirement.startswith("-") or "==" in requirement
 
 

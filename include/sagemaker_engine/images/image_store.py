@@ -1,4 +1,4 @@
-"""The engine images that are built on this machine, and how one more is built: once, whoever asks for it."""
+"""Store of the engine images on this machine: it builds each image once, for all processes that need it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOOK_S = 0.2
 
 
 def default_folder() -> Path:
-    """Return the folder that all engines of this user share: `TRAINYARD_IMAGES`, else one in the user's cache."""
+    """Return the folder that all engines of this user share: `TRAINYARD_IMAGES`, or else one in the user's cache."""
     if chosen := os.environ.get(FOLDER_VARIABLE):
         return Path(chosen).absolute()
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -35,10 +35,10 @@ def default_folder() -> Path:
 
 
 def environment_prefix() -> Path:
-    """Return the folder of the environment that this interpreter belongs to.
+    """Return the folder of the virtual environment that this interpreter belongs to.
 
-    `sys.prefix` does not say so in a runner: it starts with -S, and then it names the base. A link to the folder is
-    followed: its programs name the real one, so that is what an instance must see a copy of.
+    In a runner `sys.prefix` is the base interpreter's, because runners start with -S. Links in the path are resolved,
+    because the environment's programs contain its real path, and instances must see a copy of that.
     """
     folder = Path(sys.executable).parent.parent
     return folder.resolve() if (folder / "pyvenv.cfg").exists() else Path(sys.prefix)
@@ -46,12 +46,12 @@ def environment_prefix() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageStore:
-    """The built images in `folder`. A build is complete when its marker is there; anything else is begun anew."""
+    """The built images in `folder`. A build is complete if it has a marker; an incomplete one is repeated."""
 
     folder: Path
 
     def place(self, image: ImageFile) -> Path:
-        """Return where the image is built, or would be."""
+        """Return the folder of the image's build, whether it exists or not."""
         environment = environment_prefix()
         base = (environment / "bin" / "python").resolve()
         python = f"{sys.version_info.major}.{sys.version_info.minor} {base}"
@@ -59,7 +59,7 @@ class ImageStore:
         return self.folder / f"{image.name}-{key}"
 
     def is_built(self, image: ImageFile) -> bool:
-        """Return whether the image is complete, and its interpreter still there."""
+        """Return whether the build is complete and its interpreter still exists."""
         place = self.place(image)
         return (place / MARKER).exists() and (place / "bin" / "python").is_file()
 
@@ -70,13 +70,13 @@ class ImageStore:
         say: Callable[[str], None],
         is_unwanted: Callable[[], bool] = lambda: False,
     ) -> Path:
-        """Return where the image is; build it unless it is there, or wait for whoever builds it.
+        """Build the image unless it is built, or wait while another process builds it; return its folder.
 
-        `say` gets lines of progress; `is_unwanted` is asked all the while.
+        `say` receives lines of progress. `is_unwanted` is polled; if it returns True, the build is stopped.
 
         Raises:
-            BuildError: It cannot be built here.
-            BuildStoppedError: Nobody wants it any more.
+            BuildError: The image cannot be built here.
+            BuildStoppedError: `is_unwanted` returned True.
         """
         place = self.place(image)
         if self.is_built(image):
@@ -94,10 +94,10 @@ class ImageStore:
         return place
 
     def remove_old(self, images: list[ImageFile]) -> list[str]:
-        """Remove what is none of these images, builds of other versions of Trainyard too; return the names.
+        """Remove the builds of other images and versions than these; return their names.
 
-        Kept are builds that are going on, and layered ones above another environment that is still there: they are a
-        checkout's that has files of its own.
+        Two kinds of builds are kept: builds in progress, and layered builds on another existing environment, which
+        belong to another checkout.
         """
         wanted = {self.place(each).name for each in images}
         known = tuple(f"{each.name}-" for each in images)
@@ -109,7 +109,7 @@ class ImageStore:
         return [path.name for path in old if not _is_of_another(path) and self._remove(path)]
 
     def _remove(self, place: Path) -> bool:
-        """Remove a build unless its lock is held; return whether it is gone."""
+        """Remove a build unless its lock is held; return whether it was removed."""
         with self._lock_path(place).open("w") as lock:
             if not _take(lock.fileno()):
                 return False
@@ -123,10 +123,10 @@ class ImageStore:
     def _lock(
         self, image: ImageFile, say: Callable[[str], None], is_unwanted: Callable[[], bool]
     ) -> Iterator[int]:
-        """Hold the image's lock. What a build starts inherits it, so that it is held until the last of that ended.
+        """Hold the image's lock. Processes of the build inherit it, so it is held until the last of them has ended.
 
         Raises:
-            BuildStoppedError: Nobody wants the image any more.
+            BuildStoppedError: `is_unwanted` returned True.
         """
         with self._lock_path(self.place(image)).open("w") as lock:
             if not _take(lock.fileno()):
@@ -162,13 +162,13 @@ class ImageStore:
 
 
 def _identity(environment: Path) -> str:
-    """Return what a layered image is built on: a folder and the torch in it."""
+    """Return the identity of a layered image's base: its folder and the version of torch in it."""
     torch = (path.name for path in environment.glob("lib/python3*/site-packages/torch-*.dist-info"))
     return " ".join([str(environment), *sorted(torch)])
 
 
 def _is_of_another(place: Path) -> bool:
-    """Return whether a build lies above an environment that is there and is not this interpreter's."""
+    """Return whether a build is layered on an existing environment other than this interpreter's."""
     records = place.glob(f"lib/python3*/site-packages/{BELOW}")
     below = [Path(each.read_text(encoding="utf-8").strip()) for each in records]
     own = environment_prefix()

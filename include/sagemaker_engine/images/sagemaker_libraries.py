@@ -1,9 +1,9 @@
-"""SageMaker's two closed PyTorch libraries as names that scripts import: `torch.sagemaker` and `smdistributed`.
+"""Replacements of SageMaker's two closed PyTorch libraries: the packages `torch.sagemaker` and `smdistributed`.
 
-`images/sagemaker_libraries` has what a job's image shows beside its own packages, and only if AWS's image has it: SMP's
-image, and a job that asks for SMDDP. They map to FSDP, tensor parallelism and gloo or NCCL of torch itself. The engine
-imports none of it, and nothing is written into an environment: an instance sees the folder as a layer of a
-copy-on-write mount.
+An instance sees packages of `images/sagemaker_libraries` only if AWS's image contains the library: SMP's image, and the
+images of a job that requests SMDDP. The packages use torch's own FSDP, tensor parallelism and gloo or NCCL. The engine
+does not import them, and writes nothing into an environment: the instance sees them as a layer of a copy-on-write
+mount.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ WITH_SMDDP = frozenset({"pytorch-training", "huggingface-pytorch-training", "tra
 
 
 def wanted_shims(family: str, hyperparameters: Mapping[str, str]) -> tuple[str, ...]:
-    """Return which packages an image of this family shows a job of these hyperparameters.
+    """Return the packages that an image of this family provides to a job with these hyperparameters.
 
-    Worked: `smdistributed-modelparallel` has both; `pytorch-training` has SMDDP where the job asks for it.
+    Examples: `smdistributed-modelparallel` provides both; `pytorch-training` provides SMDDP if the job requests it.
     """
     if family == SMP_FAMILY:
         return (SMP, SMDDP)
@@ -38,9 +38,9 @@ def wanted_shims(family: str, hyperparameters: Mapping[str, str]) -> tuple[str, 
 
 
 def lay_out_shims(shims: Iterable[str], folder: Path) -> Path:
-    """Copy packages into the folder as they are to lie beside an environment's own; return it.
+    """Copy packages into the folder, in the layout of site-packages; return the folder.
 
-    Fails with OSError: the disk refuses.
+    Raises OSError if the disk rejects a write.
     """
     for name in shims:
         target = folder / name
@@ -50,7 +50,7 @@ def lay_out_shims(shims: Iterable[str], folder: Path) -> Path:
 
 
 def packages_folder(environments: Iterable[Path]) -> Path | None:
-    """Return the folder of packages that torch lies in, of the first environment that has it; None: of none."""
+    """Return the site-packages folder with torch in the first environment that has it, or None."""
     for each in environments:
         found = next(each.glob("lib/python3*/site-packages/torch/__init__.py"), None)
         if found is not None:
@@ -59,7 +59,7 @@ def packages_folder(environments: Iterable[Path]) -> Path | None:
 
 
 def is_on(value: str | None) -> bool:
-    """Return whether a hyperparameter says yes: the toolkit decodes JSON, and takes text as it is."""
+    """Return whether a hyperparameter is true: as JSON, which AWS's toolkit decodes, or as the text `true`."""
     if value is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""The metrics that the service itself reads off the log of its built-in XGBoost, without MetricDefinitions."""
+"""Metrics that AWS predefines for its built-in XGBoost, without MetricDefinitions of the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = (
     *("precision", "precision_macro", "precision_micro", "r2", "recall", "recall_macro"),
     *("recall_micro", "rmse", "rmsle", "tweedie-nloglik"),
 )
-"""Of the Developer Guide's "Tune an XGBoost model", November 2026."""
+"""Source: "Tune an XGBoost model" in the Developer Guide, November 2026."""
 NUMBER = r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
 
 
@@ -28,14 +28,14 @@ REPOSITORY = "/sagemaker-xgboost:"
 
 
 def implied_metrics(image_uri: str) -> frozenset[str]:
-    """Return the metrics that a tuning job may have as its objective without defining it; empty for other images."""
+    """Return the metrics that a tuning job may use as objective without a definition; empty for other images."""
     if REPOSITORY not in f"/{image_uri}:":
         return frozenset()
     return frozenset(each["Name"] for each in definitions())
 
 
 def definitions() -> list[dict[str, str]]:
-    """Return MetricDefinitions as DescribeTrainingJob shows them: `validation:rmse` for `#011validation-rmse:`."""
+    """Return MetricDefinitions as DescribeTrainingJob returns them: `validation:rmse` for `#011validation-rmse:`."""
     return [
         {
             "Name": f"{data}:{name}",

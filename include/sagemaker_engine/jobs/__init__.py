@@ -1,6 +1,5 @@
-"""The supervising process of one job: it owns the job's whole life and outlives a killed engine.
+"""Job runners: one process per job, which supervises the job from start to end and outlives a killed engine.
 
-`launching.launch` starts it, `launching.recover` finds it again after the engine was restarted. It writes to the job
-store, the object store and the job's folder, and to nothing else. What happens inside the instances
-is AWS's own container toolkit.
+`launching.launch` starts a runner; `launching.recover` finds it after a restart of the engine. A runner writes only to
+the job store, the object store and the job's folder. AWS's own container toolkit runs inside the instances.
 """

@@ -1,8 +1,8 @@
-"""Accelerators of an instance type, as far as this machine presents them: their number, which launchers start ranks by.
+"""Emulated accelerators of an instance type: their number, from which launchers derive the number of ranks.
 
-AWS's toolkit counts the lines of `nvidia-smi --list-gpus`. A job that asks for it sees a program of that name, with a
-line for each accelerator of its type. As many ranks start on each host as on AWS, all on the CPU. Numbers: AWS's page
-on accelerated computing instances, written down from general knowledge in 2026-11.
+AWS's toolkit counts the lines of `nvidia-smi --list-gpus`. A job can request a program of that name, which prints one
+line per accelerator of the instance type. Each host then starts as many ranks as on AWS, all of them on the CPU. The
+numbers are from AWS's page on accelerated computing instances, by general knowledge of 2026-11.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VARIABLE = "TRAINYARD_PRESENT_ACCELERATORS"
-"""Set to 1 in a training job's Environment. AWS passes it on and ignores it."""
+"""Set this to 1 in a training job's Environment to request emulated accelerators. AWS passes it on and ignores it."""
 INSIDE = "/opt/accelerators"
 
 _EIGHT = (
@@ -50,23 +50,23 @@ done
 
 
 def num_accelerators(instance_type: str) -> int:
-    """Return how many GPUs a host of the type has on AWS; 0 for a type without, and for one that is not known here.
+    """Return the number of GPUs per host of the type on AWS; 0 for types without GPUs and for unknown types.
 
-    Worked: 8 for ml.p4d.24xlarge, 1 for ml.g5.2xlarge, 0 for ml.m5.large.
+    Examples: 8 for ml.p4d.24xlarge, 1 for ml.g5.2xlarge, 0 for ml.m5.large.
     """
     family = instance_type.removeprefix("ml.").partition(".")[0]
     return _TABLE.get(instance_type, 1 if family in _ONE_FAMILIES else 0)
 
 
 def are_asked_for(environment: Mapping[str, str]) -> bool:
-    """Return whether a job's Environment asks for them."""
+    """Return whether a job's Environment requests emulated accelerators."""
     return environment.get(VARIABLE) == "1"
 
 
 def present(folder: Path, instance_type: str) -> Path:
-    """Write the program that lists the type's accelerators below the folder; return the folder to mount at INSIDE.
+    """Write an `nvidia-smi` that lists the type's accelerators; return the folder to mount at `INSIDE`.
 
-    Fails with OSError: the disk refuses.
+    Raises OSError if the disk rejects the write.
     """
     program = folder / "accelerators" / "bin" / "nvidia-smi"
     program.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def present(folder: Path, instance_type: str) -> Path:
 
 
 def absence(instance_type: str) -> str:
-    """Return what a log says of a host whose accelerators are not presented."""
+    """Return the log line for a host whose accelerators are not emulated."""
     return (
         f"{instance_type} has {num_accelerators(instance_type)} accelerator(s) on AWS; this engine presents none: "
         f"SM_NUM_GPUS is 0 and launchers start one rank a host. Set {VARIABLE}=1 in Environment for the ranks of AWS"

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from sagemaker_engine.s3.object_store import ObjectStore
 
 GZIP_LEVEL = 1
-"""Weights hardly compress; the service does not say its level, and 1 is several times faster."""
+"""Level 1 is several times faster than higher ones, and weights hardly compress. AWS documents no level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
-    """A folder that an instance leaves, by its path inside; `tell` gets a sentence for what cannot be taken of it."""
+    """Output folder of an instance, by its path inside; `tell` logs a sentence about each file that is skipped."""
 
     files: ContainerFiles
     path: str
@@ -34,7 +34,7 @@ class Leaving:
 
 
 def merged_files(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return the files of several folders by relative path; of two the first folder's wins."""
+    """Return the files of several folders by relative path. The first folder wins if a path is in several."""
     found: dict[str, Path] = {}
     for folder in folders:
         for parent, folders_inside, names in os.walk(folder):
@@ -55,11 +55,12 @@ def upload_archive(
     carry: Callable[[int], None],
     is_optional: bool = False,
 ) -> None:
-    """Store the merged folders as one tar.gz, unless there is nothing in them and `is_optional`.
+    """Store the merged folders as one tar.gz. If they are empty and `is_optional`, store nothing.
 
-    `carry` returns once so many bytes have passed the line. Owners are left out; times, modes and links are kept.
+    `carry` is called with the size in bytes and returns when the upload's time at the host's bandwidth is over. The
+    archive has times, modes and links, but no owners.
 
-    Fails with S3Error: the bucket does not exist, or S3 does not take it before the time is over.
+    Raises S3Error if the bucket does not exist, or if S3 still rejects the upload when the time for retries is over.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     archive = scratch / target.key.rpartition("/")[2]
@@ -84,11 +85,11 @@ def upload_tree(
     retrier: Retrier,
     carry: Callable[[int], None],
 ) -> int:
-    """Store every file of the merged folders under the target's prefix; return their number.
+    """Store every file of the merged folders under the target's prefix and return their number.
 
-    Links are followed as the instance follows them; of two files of a name the first folder's wins.
+    Links are resolved as inside the instance. The first folder wins if a path is in several.
 
-    Fails with S3Error: the bucket does not exist, or S3 does not take it before the time is over.
+    Raises S3Error if the bucket does not exist, or if S3 still rejects an upload when the time for retries is over.
     """
     taken: set[str] = set()
     for each in folders:
@@ -110,7 +111,7 @@ def _put(leaving: Leaving, name: str, place: S3Location, objects: ObjectStore) -
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     if not (member.isreg() or member.issym() or member.islnk()):
-        return None  # A socket or a FIFO is no part of a model.
+        return None  # Sockets and FIFOs are not part of a model.
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

@@ -1,4 +1,4 @@
-"""One attempt of a training job on instances of its own, read downwards: download, train, upload."""
+"""One attempt of a training job on new instances, in order: download, train, upload."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ DOWNLOAD_POLL_S = 0.05
 
 @dataclass(slots=True, kw_only=True)
 class JobAttempt:
-    """One start of a job's instances, whose disks are empty. `max_runtime_s` is how long they may train."""
+    """One start of a job's instances, with empty disks. They may train for `max_runtime_s` seconds."""
 
     job: Job
     order: Callable[[], Ending | None]
@@ -77,18 +77,18 @@ class JobAttempt:
     lines: HostLines
     max_runtime_s: float
     on_training: Callable[[], None] = lambda: None
-    """Called when the instances are about to begin."""
+    """Called immediately before the instances start."""
     model_uri: str | None = field(default=None, init=False)
-    """Where the model is in S3, once it is uploaded."""
+    """S3 URI of the model; None until it is uploaded."""
     _mirrors: Mirrors = field(default_factory=Mirrors, init=False)
     _downloaded: dict[str, float] = field(default_factory=dict, init=False)
-    """Bytes that each host got."""
+    """Downloaded bytes per host."""
 
     def run(self) -> Outcome:
-        """Return how the instances ended; unless they were lost, what they leave is in S3.
+        """Run the attempt and return how the instances ended. Unless they were lost, their outputs are in S3.
 
         Raises:
-            JobError: The data or the instances could not be provided, or S3 does not take what they leave.
+            JobError: The data or the instances could not be provided, or S3 rejected the outputs.
         """
         try:
             with ExitStack() as stack:
@@ -119,10 +119,10 @@ class JobAttempt:
         return outcome
 
     def failure_reason(self, outcome: Outcome) -> str:
-        """Return the FailureReason of an attempt that ended by FAILED.
+        """Return the FailureReason of an attempt whose outcome is FAILED.
 
         Raises:
-            AssertionError: It ended otherwise.
+            AssertionError: The attempt ended in another way.
         """
         if outcome.failure is None:
             raise AssertionError("a failed outcome names the instance that failed")
@@ -179,10 +179,10 @@ class JobAttempt:
         )
 
     def _await_downloads(self) -> None:
-        """Wait as long as the hosts' lines need for what each of them got: all at the same time.
+        """Wait until all hosts, in parallel, have had the time to download their data at their bandwidth.
 
         Raises:
-            HostsLostError: A fault takes the hosts away meanwhile.
+            HostsLostError: A fault removes the hosts meanwhile.
         """
         downlinks = {host.name: self.lines.downlink(host.name) for host in self.hosts}
         left = {name: num_bytes for name, num_bytes in self._downloaded.items() if num_bytes > 0}
@@ -213,7 +213,7 @@ class JobAttempt:
                 raise JobError(DOWNLOAD_TOO_LARGE)
 
     def _output_mirrors(self, uplinks: Mapping[str, Line]) -> dict[str, MirroredFolder]:
-        """Return the folders of Debugger's outputs, by instance and output."""
+        """Return the mirrored folders of Debugger's outputs; the keys are `<host> <output>`."""
         return {
             f"{host.name} {output.name}": MirroredFolder(
                 output.folder(self.job, self.ground, host),
@@ -264,7 +264,7 @@ class JobAttempt:
                 )
 
     def _has_volume(self, host: HostPlan) -> bool:
-        """Return whether the host's checkpoint folder has to be a disk of its own."""
+        """Return whether the host's checkpoint folder must be on a disk of its own, for a `disk_full` fault."""
         able = self.ground.has_mounts and "CheckpointConfig" in self.job.request
         return able and self.faults.will_fill(host.name)
 
@@ -302,7 +302,7 @@ class JobAttempt:
         )
 
     def _channels(self, host: HostPlan) -> tuple[list[tuple[Path, str]], list[tuple[Path, str]]]:
-        """Return the channels that are mounted, as (here, inside): those of FastFile mode, and those of File mode."""
+        """Return (FastFile channels, File channels) of a host that are mounted, as (host path, path inside)."""
         streamed: list[tuple[Path, str]] = []
         copied: list[tuple[Path, str]] = []
         names = inputs.streamed_channels(self.job)
@@ -312,7 +312,7 @@ class JobAttempt:
         return streamed, copied
 
     def _accelerators(self, host: HostPlan) -> list[tuple[Path, str]]:
-        """Return the folder that presents the accelerators of the host's type if the job asks for it, else say so."""
+        """Return the mount of the emulated accelerators if the job requests them; if not, log what is missing."""
         if not accelerators.num_accelerators(host.instance_type) or shutil.which("nvidia-smi"):
             return []
         asks = accelerators.are_asked_for(self.job.request.get("Environment", {}))
@@ -323,7 +323,7 @@ class JobAttempt:
         return [(folder, accelerators.INSIDE)]
 
     def _shims(self, host: HostPlan) -> list[tuple[Path, str]]:
-        """Return SageMaker's own libraries as the image shows them beside its packages, where it does."""
+        """Return the overlay of SageMaker's own libraries if the image has them and the job uses them."""
         wanted = wanted_shims(self.runtime.family, self.job.request.get("HyperParameters", {}))
         place = packages_folder((self.runtime.prefix, *self.runtime.layers))
         if not wanted or place is None:
@@ -331,10 +331,10 @@ class JobAttempt:
         return [(lay_out_shims(wanted, self.job.host_folder(host.name) / "shims"), str(place))]
 
     def _mpi_runtime(self, host: HostPlan) -> MpiRuntime:
-        """Give the instance what an MPI launch needs, where the job asks for one.
+        """Install what an MPI launch needs if the job requests one or may start one, and return it.
 
         Raises:
-            JobError: The image cannot make the key of the instances.
+            JobError: The image cannot create the SSH key of the instances.
         """
         flag = asked_launcher(self.job.request.get("HyperParameters", {}))
         is_asked = flag is not None and LAUNCHERS[flag].is_mpi
@@ -349,18 +349,18 @@ class JobAttempt:
         return install_mpi(self.job.host_folder(host.name), python=python, key=key)
 
     def _finish_mirrors(self, *, gone_at: Mapping[str, float] | None = None) -> None:
-        """Bring the last checkpoints to S3, of lost hosts until they are gone; what S3 refuses is told, not fatal."""
+        """Upload the last checkpoints. A lost host uploads until its time in `gone_at`. Errors are only logged."""
         try:
             self._mirrors.finish(gone_at=gone_at)
         except NotInS3Error as error:
-            log.error("the last checkpoints are not in S3: %s", error)  # noqa: TRY400  # told
+            log.error("the last checkpoints are not in S3: %s", error)  # noqa: TRY400  # an outage, not a bug
 
     def _upload(self) -> str:
-        """Upload the model and the output data, over the first host's line; return the model's URI.
+        """Upload the model and the output data at the first host's bandwidth; return the model's URI.
 
         Raises:
-            HostsLostError: A fault takes the hosts away meanwhile.
-            JobError: S3 does not take it.
+            HostsLostError: A fault removes the hosts meanwhile.
+            JobError: S3 rejects the upload.
         """
         line = self.lines.uplink(self.hosts[0].name)
         carry = partial(line.carry, meanwhile=self.faults.check)

@@ -1,4 +1,4 @@
-"""The wait for instances before each attempt of a job."""
+"""Wait for instance capacity before each attempt of a job."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REPLACEMENT_S = 2.0
-"""How long new hosts take after a loss, times the time scale. AWS's take minutes; a test has no use for them."""
+"""Seconds, times the time scale, until new hosts replace lost ones. On AWS this takes minutes."""
 POLL_S = 0.1
 CAPACITY_ERROR = (
     "CapacityError: Unable to provision requested ML compute capacity. Please retry using a "
     "different ML instance type."
 )
-"""The service's words, as users quote them in public threads."""
+"""FailureReason in the service's words, as quoted by users in public threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityRequest:
-    """One attempt's request for instances. `order` reports whether somebody wants the job to end."""
+    """One attempt's request for instances. `order` returns the reason to end the job, or None."""
 
     fault_store: FaultStore
     job: str
@@ -41,10 +41,10 @@ class CapacityRequest:
     order: Callable[[], Ending | None]
 
     def wait(self, at_least_s: float) -> Ending | None:
-        """Wait for instances; return None once they are there, or why the wait was given up.
+        """Wait for instances. Return None when they are available, or the reason why the job ended first.
 
         Raises:
-            JobError: The service says that it has none.
+            JobError: A fault answers the request with CapacityError.
         """
         shortages = [fault for fault in self._faults() if self._claim(fault)]
         if any(fault.what is FaultKind.CAPACITY_ERROR for fault in shortages):
@@ -60,7 +60,7 @@ class CapacityRequest:
         return ending
 
     def _is_short(self, shortages: list[Fault], *, waited_s: float) -> bool:
-        """Return whether a claimed shortage lasts; one that its user took out of the fault store is over."""
+        """Return whether a claimed shortage persists. Removing the fault from the fault store ends it."""
         left = [each for each in shortages if each.duration_s is None or waited_s < each.duration_s]
         return bool(left) and not {each.id for each in left}.isdisjoint(self.fault_store.ids())
 
@@ -70,5 +70,5 @@ class CapacityRequest:
     def _claim(self, fault: Fault) -> bool:
         claimed = self.fault_store.claim(fault, subject=self.subject)
         if claimed:
-            log.info("fault %s comes: %s", fault.id, fault.what)
+            log.info("fault %s occurs: %s", fault.id, fault.what)
         return claimed

@@ -1,4 +1,4 @@
-"""Clean-up of the files that instances and earlier jobs left on this machine's disk."""
+"""Clean-up of files that instances and earlier jobs left on this machine's disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DISCARDED = "discarded-"
 
 
 def clear(folder: Path) -> None:
-    """Remove what an earlier, deleted job of the same name left."""
+    """Remove the files of an earlier, deleted job with the same name."""
     clear_instances(folder).join()
     shutil.rmtree(folder / "logs", ignore_errors=True)
     for name in ("metrics.jsonl", "host_metrics.jsonl"):
@@ -23,13 +23,13 @@ def clear(folder: Path) -> None:
 
 
 def clear_instances(folder: Path) -> threading.Thread:
-    """Take away what the instances had on disk, as their end does on SageMaker.
+    """Remove the files of the instances, as on SageMaker when instances end.
 
-    It is set aside at once and removed by the thread that is returned: new instances need not wait for the disk, which
-    takes seconds for it beside a busy neighbour.
+    The folders are moved aside at once. The returned thread removes them, so that new instances need not wait for the
+    disk, which takes seconds on a busy machine.
     """
     for work in folder.glob("instances/*/overlays/*/work/work"):
-        work.chmod(0o700)  # The kernel leaves it without any rights.
+        work.chmod(0o700)  # The kernel creates this overlay folder without any permissions.
     for name in ("instances", "scratch"):
         if (folder / name).exists():
             aside = tempfile.mkdtemp(prefix=_DISCARDED, dir=folder)

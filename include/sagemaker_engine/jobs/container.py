@@ -1,4 +1,4 @@
-"""Container contract inside a training container: configuration files and environment variables."""
+"""Container contract of a training job: configuration files, environment variables and the command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.jobs.job import HostPlan, Job
 
 STUBS_INSIDE = "/opt/trainyard"
-"""Where an instance sees the warm workers' programs and socket."""
+"""Path inside an instance of the warm workers' programs and socket."""
 HOME_INSIDE = "/opt/home"
 CHECKPOINTS_INSIDE = "/opt/ml/checkpoints"
 
@@ -30,9 +30,9 @@ def write_training_config(
     *,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write /opt/ml/input/config of one instance and make the folders the contract promises.
+    """Write /opt/ml/input/config of one instance and create the folders that the contract promises.
 
-    `more` is the content of further files there, by name.
+    `more` is the content of further configuration files, by name.
     """
     ml = job.ml_folder(host.name)
     for name in ("input/config", "input/data", "model", "output/data", "code"):
@@ -54,7 +54,7 @@ def write_training_config(
 
 
 def resource_config(host: HostPlan, hosts: Sequence[HostPlan], nic: str) -> dict[str, Any]:
-    """Return resourceconfig.json of one instance."""
+    """Return the content of an instance's resourceconfig.json."""
     groups: dict[str, dict[str, Any]] = {}
     for each in hosts:
         group = groups.setdefault(
@@ -95,10 +95,10 @@ def _write(path: Path, value: Any) -> None:
 def base_environment(
     job: Job, runtime: ImageRuntime, *, num_hosts: int, stubs: str | None, endpoint_url: str | None
 ) -> dict[str, str]:
-    """Return what the image and the platform set for every process of the job.
+    """Return the variables that the image and the platform set for every process of the job.
 
-    `stubs` is the folder of the warm workers' programs, `endpoint_url` the engine as it is reached
-    from inside; None if a job must not reach it.
+    `stubs` is the folder of the warm workers' programs, or None without them. `endpoint_url` is the engine's URL as
+    seen from inside the instance, or None if the job must not reach the engine.
     """
     path = [
         *([f"{stubs}/bin"] if stubs else []),
@@ -131,7 +131,7 @@ def base_environment(
 
 
 def training_environment(job: Job, runtime: ImageRuntime, host: HostPlan) -> dict[str, str]:
-    """Return what SageMaker adds for a training job; the user's Environment comes last."""
+    """Return the variables that SageMaker adds for a training job; the user's Environment overrides them."""
     environment: dict[str, str] = {
         "TRAINING_JOB_NAME": job.name,
         "TRAINING_JOB_ARN": job.arn,
@@ -143,7 +143,7 @@ def training_environment(job: Job, runtime: ImageRuntime, host: HostPlan) -> dic
 
 
 def training_command(job: Job, runtime: ImageRuntime) -> list[str]:
-    """Return what process 1 of every instance runs: the request's entry point or the image's."""
+    """Return the command of process 1 of every instance: the request's entry point, or else the image's."""
     algorithm = job.request["AlgorithmSpecification"]
     own = [*algorithm.get("ContainerEntrypoint", []), *algorithm.get("ContainerArguments", [])]
     return own or list(runtime.train_command)

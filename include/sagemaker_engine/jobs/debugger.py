@@ -1,8 +1,8 @@
-"""Debugger's and the profiler's outputs of a training job: configuration files inside, folders that go to S3.
+"""Debugger's and the profiler's outputs of a training job: configuration files inside, folders uploaded to S3.
 
 Sources: smdebug's `core/json_config.py` (debughookconfig.json, tensorboardoutputconfig.json) and
-`profiler/profiler_config_parser.py` (profilerconfig.json) for what an image reads; the developer guide for where
-outputs go in S3.
+`profiler/profiler_config_parser.py` (profilerconfig.json) for the files that an image reads; the developer guide for
+the places of the outputs in S3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.jobs.job import HostPlan, Job
 
 STATISTICS_FOLDER = "statistics"
-"""Below the checkpoints, the output or its data: where training scripts write what rules read."""
+"""Folder name under the checkpoints, the output or its data, to which training scripts write the rules' input."""
 TENSORS_INSIDE = "/opt/ml/output/tensors"
 PROFILER_INSIDE = "/opt/ml/output/profiler"
 TENSORBOARD_INSIDE = "/opt/ml/output/tensorboard"
@@ -31,17 +31,17 @@ TENSORBOARD_INSIDE = "/opt/ml/output/tensorboard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebugOutput:
-    """Folder on each instance whose files are uploaded as they are written; `name` ends the S3 prefix."""
+    """Folder on each instance whose files are uploaded while they are written; its S3 prefix ends with `name`."""
 
     name: str
     path: str
     location: S3Location
 
     def folder(self, job: Job, ground: Ground, host: HostPlan) -> Path:
-        """Return where this machine keeps the folder of an instance.
+        """Return the path of an instance's folder on this machine.
 
         Raises:
-            JobError: it lies outside /opt/ml, on a machine that cannot mount.
+            JobError: The folder is outside /opt/ml, and this machine cannot mount.
         """
         inside = Path(self.path)
         if inside.is_relative_to(ML_INSIDE):
@@ -55,14 +55,14 @@ class DebugOutput:
 
     @property
     def is_mounted(self) -> bool:
-        """True if it is no part of the folder that instances see as /opt/ml."""
+        """True if the folder is not part of the instance's /opt/ml."""
         return not Path(self.path).is_relative_to(ML_INSIDE)
 
 
 def debug_outputs(job: Job) -> list[DebugOutput]:
-    """Return the folders that the job's Debugger members name.
+    """Return the folders that the job's Debugger, profiler and TensorBoard configurations name.
 
-    Fails with InputDataError: an S3OutputPath is no S3 URI.
+    Raises InputDataError if an S3OutputPath is not an S3 URI.
     """
     request = job.request
     wanted = [
@@ -82,7 +82,7 @@ def debug_outputs(job: Job) -> list[DebugOutput]:
 
 
 def config_files(request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what /opt/ml/input/config holds of Debugger: content by file name."""
+    """Return Debugger's files in /opt/ml/input/config: content by file name."""
     files: dict[str, dict[str, Any]] = {}
     if hook := request.get("DebugHookConfig"):
         files["debughookconfig.json"] = {"LocalPath": TENSORS_INSIDE, **hook}
@@ -99,10 +99,10 @@ def config_files(request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> str | None:
-    """Return what to say of tensors that were asked for and that no host saved; None if there is nothing to say.
+    """Return a log line if tensor collections were requested and no host saved any, else None.
 
-    Trainyard's scripts write statistics of the tensors. AWS's images save the tensors themselves, by a hook
-    that is patched into the framework; here none is.
+    Trainyard's scripts write statistics of the tensors. AWS's images save the tensors themselves, by a hook that is
+    patched into the framework; the engine's environments have no such hook.
     """
     hook = job.request.get("DebugHookConfig") or {}
     names = [each["CollectionName"] for each in hook.get("CollectionConfigurations") or ()]
@@ -112,14 +112,14 @@ def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> 
         return None
     return (
         f"DebugHookConfig asks for the collections {', '.join(names)}, and the script saved nothing in "
-        f"{outputs[0].path}: the engine's images have no hook of their own. Nothing is under {hook['S3OutputPath']}"
+        f"{outputs[0].path}: the engine's images have no Debugger hook. There is no object under {hook['S3OutputPath']}"
     )
 
 
 def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> list[Path]:
-    """Return where the instances' statistics may lie on this machine: outputs, checkpoints, output and its data.
+    """Return the possible folders of the instances' statistics: Debugger output, checkpoints, output and its data.
 
-    A folder outside /opt/ml on a machine that cannot mount is left out: the attempt fails by it anyway.
+    On a machine that cannot mount, folders outside /opt/ml are omitted: the attempt fails because of them anyway.
     """
     folders = []
     for host in hosts:
@@ -136,14 +136,14 @@ def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> l
 
 
 def checkpoint_folder(job: Job, ground: Ground, host: HostPlan) -> Path:
-    """Return where this machine keeps the checkpoint folder of an instance."""
+    """Return the path of an instance's checkpoint folder on this machine."""
     if ground.has_mounts:
         return job.host_folder(host.name) / "checkpoints"
     return job.ml_folder(host.name) / checkpoint_path(job).relative_to(ML_INSIDE)
 
 
 def checkpoint_path(job: Job) -> Path:
-    """Return where the instances see their checkpoints."""
+    """Return the path of the checkpoint folder inside the instances."""
     config = job.request.get("CheckpointConfig", {})
     return Path(config.get("LocalPath", CHECKPOINTS_INSIDE))
 

@@ -1,4 +1,13 @@
-"""Faults that leave the hosts where they are: a killed rank, a host that hangs or is slow, a cut link, a full disk."""
+"""Faults under which the hosts stay: a killed rank, a hanging or slow host, a cut network link, a full disk.
+
+Nothing here interrupts a spot job. These modules apply the faults of one attempt:
+
+- `fault_moments`: decides when a fault of the hosts is due.
+- `host_faults`: turns a due spot interruption or host failure into a loss, and passes all others to this module.
+- `supervision`: executes a loss of running hosts: SIGTERM with the notice, then SIGKILL.
+- `disturbances`: carries out the faults that leave the hosts in place.
+- `capacity`: applies faults to the request for instances.
+"""
 
 from __future__ import annotations
 
@@ -22,37 +31,37 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CYCLE_S = 0.2
-"""A slow host runs and stands still once in this time."""
+"""Period in seconds: a slow host runs and is suspended once in each period."""
 
 
 class Disturbance(Protocol):
-    """One that lasts."""
+    """A fault with a duration."""
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Do what is due at this time.monotonic(); return whether it lasts on."""
+        """Apply what is due at `now` (time.monotonic()). Return whether the fault continues."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Disturbances:
-    """Those of one attempt. `say` writes a line into a host's log: what cannot be done on this machine."""
+    """Active faults of one attempt. `say` logs to a host's log that a fault is not possible on this machine."""
 
     say: Callable[[str, str], None]
     has_network: bool
     clock: Callable[[], float] = time.monotonic
     volumes: dict[str, Volume] = field(default_factory=dict, init=False)
-    """The checkpoint folders that can become full, by host."""
+    """Checkpoint folders on disks of their own, which can be made full, by host."""
     _under_way: list[Disturbance] = field(default_factory=list, init=False)
 
     @property
     def are_under_way(self) -> bool:
-        """Return whether one lasts."""
+        """Return whether a fault with a duration is active."""
         return bool(self._under_way)
 
     def begin(self, fault: Fault, cluster: SandboxCluster) -> None:
-        """Let a fault come that leaves the hosts there; one that the machine refuses is told in the job's log.
+        """Apply a fault. If the machine does not support it, a line in the job's log reports that.
 
         Raises:
-            AssertionError: It takes hosts away.
+            AssertionError: The fault removes hosts.
         """
         hosts = [each.name for each in cluster.plan.instances if fault.hits_host(each.name)]
         until = float("inf") if fault.duration_s is None else self.clock() + fault.duration_s
@@ -71,12 +80,12 @@ class Disturbances:
                 raise AssertionError(f"{fault.what} does not leave the hosts there")
 
     def go_on(self, cluster: SandboxCluster) -> None:
-        """Do what is due now, for those that last."""
+        """Apply what is due now for the active faults, and drop those that are over."""
         now = self.clock()
         self._under_way = [each for each in self._under_way if self._lasts(each, cluster, now)]
 
     def close(self) -> None:
-        """Let the volumes go."""
+        """Close the volumes."""
         for each in self.volumes.values():
             each.close()
         self.volumes.clear()
@@ -85,7 +94,7 @@ class Disturbances:
         self, fault: Fault, hosts: Sequence[str], until: float, cluster: SandboxCluster
     ) -> None:
         if not self.has_network:
-            self._refuse(fault, hosts, "instances share this machine's network here")
+            self._refuse(fault, hosts, "instances share this machine's network")
             return
         names = [each.name for each in cluster.plan.instances]
         cables = [names.index(each) for each in hosts]
@@ -99,8 +108,8 @@ class Disturbances:
             self._refuse(
                 fault,
                 hosts,
-                "the checkpoint folder is no disk of its own; that takes mount namespaces, a CheckpointConfig and a "
-                "fault that was put before the attempt began",
+                "the checkpoint folder is no disk of its own; that requires mount namespaces, a CheckpointConfig "
+                "and a fault that was set before the attempt began",
             )
             return
         self._last(FullDisk(volumes=volumes, until=until), cluster)
@@ -123,13 +132,13 @@ class Disturbances:
 
 @dataclass(slots=True, kw_only=True)
 class Standstill:
-    """All processes of some hosts stand still until a time.monotonic()."""
+    """Suspension of all processes of some hosts until `until` (time.monotonic())."""
 
     hosts: Sequence[str]
     until: float
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Stop also what was forked meanwhile; let all go on at the end."""
+        """Suspend all processes, including those forked since the last call; resume them at the end."""
         if now >= self.until:
             _send(cluster, self.hosts, signal.SIGCONT)
             return False
@@ -139,7 +148,7 @@ class Standstill:
 
 @dataclass(slots=True, kw_only=True)
 class DutyCycle:
-    """The processes of some hosts run `factor` of the time until a time.monotonic()."""
+    """Limitation of the processes of some hosts to the share `factor` of the time, until `until`."""
 
     hosts: Sequence[str]
     until: float
@@ -147,7 +156,7 @@ class DutyCycle:
     _stands: bool = field(default=False, init=False)
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Stop or continue them as the cycle says."""
+        """Suspend or resume the processes according to the position in the period."""
         lasts = now < self.until
         stands = lasts and now % CYCLE_S >= self.factor * CYCLE_S
         if stands != self._stands:
@@ -158,14 +167,14 @@ class DutyCycle:
 
 @dataclass(slots=True, kw_only=True)
 class CutLink:
-    """The cables of some instances carry nothing until a time.monotonic()."""
+    """Loss of all packets on the links of some instances until `until` (time.monotonic())."""
 
     cables: Sequence[int]
     until: float
     _is_cut: bool = field(default=False, init=False)
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Cut or mend when it is time; OSError when the kernel refuses."""
+        """Cut or restore the links when due. Raises OSError if the kernel rejects it."""
         lasts = now < self.until
         if lasts and not self._is_cut:
             inside.cut_cables(cluster.holder, self.cables)
@@ -177,14 +186,14 @@ class CutLink:
 
 @dataclass(slots=True, kw_only=True)
 class FullDisk:
-    """Some checkpoint folders are full until a time.monotonic()."""
+    """Full checkpoint folders until `until` (time.monotonic())."""
 
     volumes: Sequence[Volume]
     until: float
     _is_full: bool = field(default=False, init=False)
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Fill or free them when it is time; OSError when the kernel refuses."""
+        """Fill or free the folders when due. Raises OSError if the kernel rejects it."""
         lasts = now < self.until
         for volume in self.volumes:
             if lasts and not self._is_full:
@@ -196,7 +205,7 @@ class FullDisk:
 
 
 def _kill_rank(cluster: SandboxCluster, hosts: Sequence[str]) -> None:
-    """Kill one training process of the first of the hosts that has any."""
+    """Kill one training process of the first host that has one."""
     for host in hosts:
         pid = training_process(cluster.first_process(host))
         if pid is not None:

@@ -1,4 +1,4 @@
-"""Run the instances of a job from their first line of log to the last: one way for both kinds."""
+"""Execution of a job's instances, from the first log line to the last; the same for both kinds of job."""
 
 from __future__ import annotations
 
@@ -31,17 +31,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LAST_LINES_S = 10.0
-"""How long the logs of ended instances may take to arrive."""
+"""Seconds that the logs of ended instances may take to arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """One run of a job's instances.
 
-    `request` says what an instance runs, given its host and the descriptor of its log; `on_line` gets every line of
-    every log; `mirrors` keep folders in S3 while the instances run. `fault` tells the FailureReason of a job whose data
-    cannot be had any more, None while all is well. `faults` happen to the hosts on demand; `prepare` gets the instances
-    before anything runs in them. `max_runtime_s` is how long they may train; None: what StoppingCondition says.
+    - `request`: returns an instance's settings, given its host and the file descriptor of its log.
+    - `on_line`: receives (epoch milliseconds, text) of every line of every log.
+    - `order`: returns the reason to end the job, or None.
+    - `mirrors`: folders that are uploaded to S3 while the instances run.
+    - `fault`: returns the FailureReason if the job's data is no longer available, else None.
+    - `faults`: simulated faults of the hosts.
+    - `prepare`: called with the instances before anything runs in them.
+    - `max_runtime_s`: limit of the training time; None for StoppingCondition's limit.
     """
 
     job: Job
@@ -58,9 +62,9 @@ class Execution:
     max_runtime_s: float | None = None
 
     def run(self) -> Outcome:
-        """Set the instances up, run them to their end and return how they ended.
+        """Create the instances, run them to their end and return how they ended.
 
-        Fails with SandboxError: the machine refused to set them up.
+        Raises SandboxError if the machine cannot create them.
         """
         pump = LogPump()
         logs = self._open_logs()

@@ -1,4 +1,4 @@
-"""FailureReason in the service's words."""
+"""FailureReason texts in the service's words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_BYTES_OF_CHAR = 4
 EMPTY_MESSAGE = 'ErrorMessage ""'
 KILLED = "OutOfMemory: Process killed by SIGKILL (signal 9)"
-"""The toolkit's words for exit code 137; it has none for a direct child that was killed."""
+"""The toolkit's text for exit code 137. It has no text for a direct child that was killed."""
 ABANDONED = (
     "InternalServerError: No engine was there for 120 s, so the job was stopped. "
     "Start the engine and submit the job again."
@@ -29,9 +29,9 @@ INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please 
 
 
 def data_failure(what: str, error: InputDataError) -> str:
-    """Return the reason of a job whose data could not be had: the user's fault, or the service's.
+    """Return the FailureReason if a job's data was not available: InternalServerError or ClientError.
 
-    Worked: `ClientError: Data download failed: cannot read s3://b/k: AccessDenied (403): Access Denied`.
+    Example: `ClientError: Data download failed: cannot read s3://b/k: AccessDenied (403): Access Denied`.
     """
     if error.is_service_fault:
         return f"{INTERNAL_ERROR} ({what}: {error})"
@@ -39,7 +39,7 @@ def data_failure(what: str, error: InputDataError) -> str:
 
 
 def s3_failure(what: str, error: S3Error) -> str:
-    """Return the reason of a job that S3 refused to take something from, as `data_failure` does."""
+    """Return the FailureReason if S3 rejected an upload of a job, in the form of `data_failure`."""
     said = f"{error.code} ({error.status}): {error}"
     return (
         f"{INTERNAL_ERROR} ({what}: {said})"
@@ -49,11 +49,10 @@ def s3_failure(what: str, error: S3Error) -> str:
 
 
 def algorithm_error(ended: InstanceExit, words: str, *, last_line: str = "") -> str:
-    """Return the reason of a failed job.
+    """Return the FailureReason of a failed job.
 
-    The container's own `words` come from /opt/ml/output/failure; of them as much as leaves room for
-    the exit code in the 1024 characters of the API. If the container found no words, the last
-    line of its log stands in, which the service leaves to the reader.
+    `words` is the container's /opt/ml/output/failure, shortened so that the exit code fits into the API's 1024
+    characters. If the file is empty, the last line of the log takes its place; AWS leaves that to the reader.
     """
     prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"
     text = words or _without_words(ended.code, last_line)
@@ -69,7 +68,7 @@ def _without_words(code: int, last_line: str) -> str:
 
 
 def read_words(files: ContainerFiles, path: str) -> str:
-    """Return the first 1024 characters of a file that an instance left; empty if there is no regular file."""
+    """Return the first 1024 characters of a file of an instance; empty if it is not a regular file."""
     try:
         with files.open(path) as file:
             data = file.read(MAX_REASON_CHARS * MAX_BYTES_OF_CHAR)

@@ -1,4 +1,7 @@
-"""When the faults of one attempt come: which wait for their moment, which are due now."""
+"""Moments of an attempt's compute faults: which faults are pending, and which are due now.
+
+This module applies no fault: `host_faults` polls it and applies the due faults (see `disturbances` for an overview).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ if TYPE_CHECKING:
 
 HOST_KINDS = COMPUTE_KINDS - CAPACITY_KINDS
 LOOK_S = 0.2
-"""How old what was read from the fault store may be."""
+"""Seconds for which the list read from the fault store is reused."""
 
 _STEP = re.compile(r"(?:\bstep=|^\[(?=\d+\](?:#011|\t)))(\d+)")
-"""The steps of our own scripts, and the rounds of XGBoost: `[12]#011train-rmse:...`."""
+"""Step numbers in logs: of this project's scripts, and rounds of XGBoost: `[12]#011train-rmse:...`."""
 
 
 class Moments:
-    """The faults of one attempt. Lines may come from another thread than questions."""
+    """Pending faults of one attempt. `line` may be called in another thread than the other methods."""
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class Moments:
         is_spot: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; `subject` names this attempt in the fault store's list of what came."""
+        """Prepare; `subject` is the name of this attempt in the fault store's records."""
         self._fault_store = fault_store
         self._job = job
         self._subject = subject
@@ -50,12 +53,12 @@ class Moments:
         self._looked_at = float("-inf")
 
     def line(self, text: str) -> None:
-        """Take note of a line of the job's log."""
+        """Read the step number in a line of the job's log, if it has one."""
         for found in _STEP.finditer(text):
             self._step = max(self._step, int(found[1]))
 
     def enter(self, state: JobState) -> None:
-        """Take note of what the attempt does from now on."""
+        """Record the phase that the attempt enters now."""
         self._state = state
         self._looked_at = float("-inf")
         if state is JobState.TRAINING:
@@ -63,7 +66,7 @@ class Moments:
 
     @property
     def awaited(self) -> list[Fault]:
-        """Return the faults that may still come in this attempt."""
+        """Return the faults that may still occur in this attempt."""
         now = self._clock()
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
@@ -71,9 +74,9 @@ class Moments:
         return [each for each in self._known if each.id not in self._come]
 
     def due(self, *, is_checkpointing: bool = False) -> list[Fault]:
-        """Return the faults that come now, and claim them: nobody gets them again.
+        """Claim the faults that are due now and return them. A claimed fault is never returned again.
 
-        At most one takes hosts away, and it is the last: after it there is nothing left to hit.
+        At most one of them removes hosts, and it is the last: after it no host is left to hit.
         """
         due = []
         for fault in self.awaited:

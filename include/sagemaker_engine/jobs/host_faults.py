@@ -1,4 +1,9 @@
-"""Let faults happen to the hosts of one attempt: those that take hosts away, and those that do not."""
+"""Faults of the hosts of one attempt: the link between their moments and their effects.
+
+`fault_moments` decides when a fault is due. Spot interruptions and host failures remove hosts. While instances run,
+they are returned as a `Loss`, which `supervision` executes; during downloads and uploads they raise `HostsLostError`.
+`disturbances` carries out all other faults.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_POLL_S = 0.01
-"""How often to look while a fault waits for its moment."""
+"""Polling interval in seconds while a fault is pending or active."""
 _ENDINGS = {
     FaultKind.INTERRUPT: Ending.INTERRUPTED,
     FaultKind.HOST_FAILURE: Ending.HOST_FAILURE,
@@ -28,7 +33,7 @@ _ENDINGS = {
 
 
 class HostsLostError(Exception):
-    """The hosts of the attempt are gone while the platform worked on them."""
+    """The hosts were lost while no program of the user ran: during downloads or uploads."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending)
@@ -39,7 +44,7 @@ class HostsLostError(Exception):
 class AttemptFaults:
     """Faults of one attempt, from its downloads to its uploads.
 
-    `disturbances` do what leaves the hosts there; `watch` tells when a checkpoint is being written.
+    `disturbances` applies the faults that leave the hosts in place; `watch` detects writes of checkpoints.
     """
 
     moments: Moments
@@ -47,52 +52,52 @@ class AttemptFaults:
     watch: FolderWatch
     _mirrors: Mirrors | None = field(default=None, init=False)
     _known: list[Fault] | None = field(default=None, init=False)
-    """The faults that fill disks, which had to be known before the instances were set up."""
+    """The `disk_full` faults that were known before the instances were created; None before the first call."""
 
     def pass_state(self, state: JobState) -> None:
-        """Enter a state in which no program of the user runs.
+        """Enter a phase in which no program of the user runs.
 
         Raises:
-            HostsLostError: A fault takes the hosts away; notice would reach nobody, so it is at once.
+            HostsLostError: A fault removes the hosts. It takes effect at once: no program could use the notice.
         """
         self.moments.enter(state)
         self.check()
 
     def check(self) -> None:
-        """Let faults come that are due.
+        """Apply the due faults that remove hosts.
 
         Raises:
-            HostsLostError: As `pass_state`.
+            HostsLostError: As for `pass_state`.
         """
         for fault in self.moments.due():
             if fault.what in _ENDINGS:
-                log.info("fault %s: the hosts vanish: %s", fault.id, fault.what)
+                log.info("fault %s: the hosts are lost: %s", fault.id, fault.what)
                 raise HostsLostError(_ENDINGS[fault.what])
 
     def will_fill(self, host: str) -> bool:
-        """Return whether the host's checkpoint folder may become full, as known when first asked."""
+        """Return whether a `disk_full` fault may hit this host. The answer is fixed at the first call."""
         if self._known is None:
             self._known = [f for f in self.moments.awaited if f.what is FaultKind.DISK_FULL]
         return any(each.hits_host(host) for each in self._known)
 
     def begin_training(self, mirrors: Mirrors) -> None:
-        """Take note that process 1 of every host runs now."""
+        """Record that the instances are running, and start to watch the checkpoint folders."""
         self._mirrors = mirrors
         self.watch.begin()
         self.moments.enter(JobState.TRAINING)
 
     @property
     def poll_s(self) -> float:
-        """Return how often somebody has to look, in seconds."""
+        """Return the polling interval in seconds."""
         busy = self.disturbances.are_under_way or self.moments.awaited
         return CLOSE_POLL_S if busy else POLL_S
 
     def loss(self, cluster: SandboxCluster) -> Loss | None:
-        """Let happen what is due, and return the loss of hosts if that is among it."""
+        """Apply the due faults, and return the loss of hosts if one of them removes hosts."""
         self.disturbances.go_on(cluster)
         loss = None
         for fault in self.moments.due(is_checkpointing=self.watch.has_changed()):
-            log.info("fault %s comes: %s", fault.id, fault.what)
+            log.info("fault %s occurs: %s", fault.id, fault.what)
             if fault.what not in _ENDINGS:
                 self.disturbances.begin(fault, cluster)
             else:
@@ -104,11 +109,11 @@ class AttemptFaults:
         return loss
 
     def close(self) -> None:
-        """Give back what the faults needed."""
+        """Release the resources of the faults."""
         self.watch.close()
         self.disturbances.close()
 
     def vanished(self, hosts: frozenset[str]) -> None:
-        """Keep what these hosts have on disk from S3: they are gone with it."""
+        """Stop the uploads of these hosts: the files on their disks are lost with them."""
         if self._mirrors is not None:
             self._mirrors.abandon(hosts)

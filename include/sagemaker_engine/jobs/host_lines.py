@@ -1,4 +1,4 @@
-"""Lines of the hosts of one attempt to S3, as slow as faults make them."""
+"""Bandwidth between the hosts of one attempt and S3, as limited by faults."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from sagemaker_engine.faults import Fault, FaultStore
 
 LOOK_S = 0.2
-"""How old what was read from the fault store may be."""
+"""Seconds for which the list read from the fault store is reused."""
 BYTES_PER_MEGABYTE = 1_000_000
 
 
 @dataclass(slots=True, kw_only=True)
 class HostLines:
-    """The lines of one attempt; `subject` names the attempt in the fault store's list of what came."""
+    """Bandwidths of one attempt; `subject` is the name of the attempt in the fault store's records."""
 
     fault_store: FaultStore
     job: str
@@ -35,11 +35,11 @@ class HostLines:
     _noted: set[str] = field(default_factory=set, init=False)
 
     def uplink(self, host: str) -> Line:
-        """Return a host's line for uploads."""
+        """Return a host's line for uploads; its bandwidth is None without a fault."""
         return Line(bytes_per_s=partial(self._bytes_per_s, FaultKind.SLOW_UPLINK, host))
 
     def downlink(self, host: str) -> Line:
-        """Return a host's line for downloads."""
+        """Return a host's line for downloads; its bandwidth is None without a fault."""
         return Line(bytes_per_s=partial(self._bytes_per_s, FaultKind.SLOW_DOWNLINK, host))
 
     def _bytes_per_s(self, kind: FaultKind, host: str) -> float | None:

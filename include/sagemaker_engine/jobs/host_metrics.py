@@ -1,10 +1,16 @@
-"""Resource use of a job's instances, each minute, as the service publishes it to CloudWatch.
+"""Resource use of a job's instances per minute, as SageMaker publishes it to CloudWatch.
 
-Names, units and the dimension `Host` = `<job>/algo-<n>`: "Monitor Amazon SageMaker with Amazon CloudWatch" in the
-SageMaker developer guide. CPUUtilization is 0 to 100 for each core, GPUUtilization and GPUMemoryUtilization for each
-GPU, added up; MemoryUtilization and DiskUtilization are 0 to 100. An instance here is a share of this machine: its
-processor and memory are those of the instance's processes against this machine's, its disk is its folder against
-VolumeSizeInGB, its GPUs are all of this machine's.
+Names, units and the dimension `Host` = `<job>/algo-<n>` follow "Monitor Amazon SageMaker with Amazon CloudWatch" in the
+SageMaker developer guide:
+
+| Metric | Unit |
+|---|---|
+| CPUUtilization | percent, summed over the cores |
+| GPUUtilization, GPUMemoryUtilization | percent, summed over the GPUs |
+| MemoryUtilization, DiskUtilization | percent, 0 to 100 |
+
+An instance is a share of this machine. Processor and memory use are its processes' use relative to this machine's size.
+Disk use is its folder's size relative to VolumeSizeInGB. Its GPUs are all GPUs of this machine.
 """
 
 from __future__ import annotations
@@ -44,9 +50,9 @@ _NVIDIA_SMI = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUsage:
-    """One process: its parent, its processor seconds with those of the children it has waited for.
+    """One process: its parent, and its processor seconds including its reaped children.
 
-    `space` tells processes of one PID namespace from those of others; 0 if it could not be read.
+    `space` identifies the PID namespace; 0 if it could not be read.
     """
 
     pid: int
@@ -56,13 +62,13 @@ class ProcessUsage:
 
 
 def read_processes(proc: Path = _PROC) -> dict[int, ProcessUsage]:
-    """Return all processes of this machine, by number; those that end meanwhile are left out."""
+    """Return all processes of this machine by process id, without those that end during the call."""
     found = {}
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            # The name, in parentheses, may hold anything; see proc_pid_stat(5).
+            # The name, in parentheses, may contain any character; see proc_pid_stat(5).
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
@@ -79,10 +85,10 @@ def read_processes(proc: Path = _PROC) -> dict[int, ProcessUsage]:
 
 
 def family(processes: Mapping[int, ProcessUsage], first: int) -> list[ProcessUsage]:
-    """Return a process, all of its PID namespace and all that descend from them; empty if it has ended.
+    """Return a process, all processes in its PID namespace and all their descendants; empty if it has ended.
 
-    A program that the warm parent runs descends from that one, but is in the instance's namespace. If the machine
-    gave the instance none of its own, it is in that of this process, which says nothing.
+    A program forked by the warm parent is that parent's descendant, but in the instance's namespace. If the instance
+    has no namespace of its own, only descendants count.
     """
     if first not in processes:
         return []
@@ -95,7 +101,7 @@ def family(processes: Mapping[int, ProcessUsage], first: int) -> list[ProcessUsa
     if space not in {0, ours}:
         found += [each for each in processes.values() if each.space == space and each.pid != first]
     known = {each.pid for each in found}
-    for each in found:  # grows as it is walked
+    for each in found:  # grows during the iteration
         new = [child for child in children[each.pid] if child.pid not in known]
         known.update(child.pid for child in new)
         found += new
@@ -103,7 +109,7 @@ def family(processes: Mapping[int, ProcessUsage], first: int) -> list[ProcessUsa
 
 
 def resident_bytes(pid: int, proc: Path = _PROC) -> int:
-    """Return a process's memory, what it shares with others divided among them; 0 if it has ended."""
+    """Return a process's proportional set size (PSS) in bytes; 0 if it has ended."""
     try:
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
     except OSError:
@@ -112,19 +118,19 @@ def resident_bytes(pid: int, proc: Path = _PROC) -> int:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the disk space that a folder takes; what vanishes meanwhile is left out."""
+    """Return the disk space of a folder in bytes, without files that are removed during the call."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
             try:
-                total += os.lstat(os.path.join(parent, name)).st_blocks * 512  # noqa: PTH118  # many files
+                total += os.lstat(os.path.join(parent, name)).st_blocks * 512  # noqa: PTH118  # fast for many files
             except OSError:
                 continue
     return total
 
 
 def read_gpus() -> dict[str, float]:
-    """Return the GPUs' metrics of this machine, added up; empty if it has none."""
+    """Return the metrics of this machine's GPUs, summed over them; empty if it has none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
@@ -135,9 +141,9 @@ def read_gpus() -> dict[str, float]:
 
 
 def gpu_metrics(table: str) -> dict[str, float]:
-    """Return the metrics in nvidia-smi's CSV: busy percent, MiB used, MiB in all, a line a GPU.
+    """Return the metrics of nvidia-smi's CSV, one line per GPU: busy percent, used MiB, total MiB.
 
-    Worked: two GPUs at 90 and 50 % are GPUUtilization 140.
+    Example: two GPUs at 90 and 50 % give GPUUtilization 140.
     """
     rows = [[float(each) for each in row] for row in csv.reader(table.splitlines()) if row]
     if not rows:
@@ -150,7 +156,7 @@ def gpu_metrics(table: str) -> dict[str, float]:
 
 @dataclass(slots=True, kw_only=True)
 class _Instance:
-    """State of one instance since the last publication."""
+    """Samples of one instance since the last publication."""
 
     name: str
     folder: Path
@@ -160,10 +166,10 @@ class _Instance:
 
 
 class HostMetrics:
-    """Samples the instances of a cluster in a thread of its own, from `start` to `finish`.
+    """Samples the instances of a cluster in its own thread, from `start` to `finish`.
 
-    A minute's value is the mean of its samples; the last one covers what is left of a minute. Nothing that goes wrong
-    here ends a job.
+    A minute's value is the mean of its samples; the last value covers the rest of a minute. Errors here are logged and
+    never end a job.
     """
 
     def __init__(
@@ -176,7 +182,7 @@ class HostMetrics:
         time_scale: float = 1.0,
         gpus: Callable[[], Mapping[str, float]] = read_gpus,
     ) -> None:
-        """Take the instances' folders on this machine by name, and the file that the metrics are appended to."""
+        """Prepare; `folders` are the instances' folders on this machine by name, `to` is the file to append to."""
         self._cluster, self._to, self._volume_bytes = cluster, to, volume_bytes
         self._instances = [_Instance(name=name, folder=at) for name, at in folders.items()]
         self._sample_s = max(0.1, SAMPLE_S * min(1.0, time_scale))
@@ -186,11 +192,11 @@ class HostMetrics:
         self._thread = threading.Thread(target=self._run, name="host metrics", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Publish what is left and end the thread."""
+        """Publish the remaining samples and end the thread."""
         self._ended.set()
         self._thread.join()
 
@@ -251,7 +257,7 @@ class HostMetrics:
 
 
 def volume_bytes(request: Mapping[str, object]) -> int:
-    """Return the size of each instance's volume, by a Create request; the service's least where none is said."""
+    """Return the volume size per instance of a Create request, in bytes; 1 GiB if it has none."""
     resources = request.get("ResourceConfig") or request.get("ProcessingResources") or {}
     cluster = resources.get("ClusterConfig", resources) if isinstance(resources, dict) else {}
     return int(cluster.get("VolumeSizeInGB") or 1) * 2**30

@@ -1,4 +1,4 @@
-"""The engine image that a job needs: found, or built before the job has instances that cost money."""
+"""Supply of the engine image that a job needs: found, or built before the job has instances."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MESSAGE = "Downloading the training image"
 
 
 def find_runtime(job: Job, uri: str) -> ImageRuntime:
-    """Return what runs in place of an image.
+    """Return the runtime that emulates an image.
 
     Raises:
-        JobError: Nothing does.
+        JobError: There is none.
     """
     places = {
         "images_folder": job.settings.images_folder,
@@ -42,10 +42,10 @@ def find_runtime(job: Job, uri: str) -> ImageRuntime:
 
 
 def supply(job: Job, runtime: ImageRuntime, order: Callable[[], Ending | None]) -> None:
-    """See to it that the runtime is there; its building is told in a log stream of the first instance.
+    """Build the runtime's engine image if it is missing; a log stream of the first instance shows the progress.
 
     Raises:
-        JobError: It cannot be built, or this engine does not build, or the job was ended meanwhile.
+        JobError: The image cannot be built, this engine does not build images, or the job was ended meanwhile.
     """
     image, store = runtime.image, ImageStore(folder=job.settings.images_folder)
     if image is None or store.is_built(image):

@@ -1,4 +1,4 @@
-"""Interpreter that emulates a container image, and the program that the image runs by itself."""
+"""Emulation of container images: the interpreter for an image URI, and the program that the image runs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,22 @@ if TYPE_CHECKING:
 
 
 class UnknownImageError(Exception):
-    """There is no such image, or no local runtime stands in for it."""
+    """The image does not exist, or no local runtime emulates it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRuntime:
     """Runtime that emulates an image.
 
-    `bin_folder` holds python, torchrun, train; `prefix` is what instances see copy-on-write;
-    `training_module` is AWS's framework entry, None for an image without one. `source_folder` is on the import path of
-    an image whose programs are the engine's own. `image` is the engine image that has to be built first, None for
-    Trainyard's own environment; `layers` are the environments whose packages it sees below its own. `family` is the
-    image's repository.
+    - `bin_folder`: folder of python, torchrun and train.
+    - `prefix`: environment that instances see copy-on-write.
+    - `base_prefix`: folder of the base Python installation.
+    - `training_module`: AWS's framework entry point; None for an image without one.
+    - `train_command`: default command of a training job.
+    - `source_folder`: entry of the import path, for an image whose programs belong to the engine.
+    - `image`: engine image that must be built first; None for Trainyard's own environment.
+    - `layers`: environments whose packages are visible below `prefix`'s own packages.
+    - `family`: the image's repository.
     """
 
     bin_folder: Path
@@ -49,13 +53,13 @@ class ImageRuntime:
 
     @property
     def metric_definitions(self) -> list[dict[str, str]]:
-        """Return the MetricDefinitions of a job that names none: those that the service knows of its own algorithm."""
+        """Return the MetricDefinitions that AWS predefines for its own algorithm; empty for other images."""
         is_xgboost = self.image is not None and self.image.name == "xgboost"
         return xgboost_metrics.definitions() if is_xgboost else []
 
     @property
     def launchers(self) -> frozenset[str]:
-        """Return the toolkit's flags that the image serves by what is in it."""
+        """Return the toolkit's launcher flags that the image supports by its contents."""
         return self.image.launchers if self.image is not None else frozenset()
 
 
@@ -73,8 +77,11 @@ FAMILIES: dict[str, str | None] = {
     "sagemaker-scikit-learn": None,
     "sagemaker-distribution-prod": None,
 }
-"""Repository name of an image to the framework module of AWS's toolkit; all run in this very
-environment, whatever version the tag names, unless an engine image stands in for the repository."""
+"""Framework module of AWS's toolkit per image repository; None without one.
+
+All of these run in the engine's own environment, whatever version the tag names, unless an engine image serves the
+repository.
+"""
 
 
 ONLY_ON_AWS = frozenset(
@@ -84,19 +91,19 @@ ONLY_ON_AWS = frozenset(
         *("object2vec", "pca", "randomcutforest", "semantic-segmentation", "seq2seq"),
     }
 )
-"""Repositories of built-in algorithms whose code AWS keeps."""
+"""Repositories of built-in algorithms whose code AWS does not publish."""
 
 
 def resolve_image(
     uri: str, *, images_folder: Path | None = None, image_files: Path = IMAGES_FOLDER
 ) -> ImageRuntime:
-    """Return what runs in place of the image. An engine image (`runtime.image`) may have to be built first.
+    """Return the runtime that emulates the image. Its engine image (`runtime.image`) may have to be built first.
 
-    `image_files` describe the engine images and map a team's own images, `images_folder` is where they are built;
-    None: the user's.
+    `image_files` is the folder that describes the engine images and maps a team's own images. `images_folder` is the
+    folder of built images; None for the user's default.
 
     Raises:
-        UnknownImageError: The image's family is none of `FAMILIES` and of the engine images.
+        UnknownImageError: No runtime emulates the image's repository.
     """
     images, own = _read_files(image_files)
     mapped = stand_in(uri, own)
@@ -108,7 +115,7 @@ def resolve_image(
         return _of_image(owner, store, prefix, family)
     if family in ONLY_ON_AWS:
         raise UnknownImageError(
-            f"the built-in algorithm {family!r} is AWS's own code, which is not published: nothing here can train it. "
+            f"the built-in algorithm {family!r} is AWS's own code, which is not published: the engine cannot train it. "
             "Send the job to AWS, or train by a script: PyTorch, TensorFlow, XGBoost and Hugging Face images run here"
         )
     if family not in FAMILIES:
@@ -127,10 +134,10 @@ def resolve_image(
 
 
 def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
-    """Check that there is such an image: one that AWS publishes, or one of the team's own that a file maps.
+    """Check that an image exists: published by AWS, or a team's own image that a file maps.
 
     Raises:
-        UnknownImageError: There is none.
+        UnknownImageError: It does not exist.
     """
     images, own = _read_files(image_files)
     if stand_in(uri, own) is not None:
@@ -147,7 +154,7 @@ def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
 
 
 def _problem_of_own(name: ImageName, images: list[ImageFile]) -> str | None:
-    """Return why an image outside AWS's registries is refused; the image files name repositories of the team's own."""
+    """Return why an image outside AWS's registries is rejected; None if an image file names its repository."""
     if name.account is None:
         return (
             "it is in no Elastic Container Registry, and using non-ECR images without Vpc repository access mode is "
@@ -171,13 +178,13 @@ def _read_files(image_files: Path) -> tuple[list[ImageFile], Mapping[str, str]]:
 
 
 def _runnable(images: list[ImageFile]) -> set[str]:
-    """Return what an image can be mapped to: repositories that run here, and engine images."""
+    """Return the targets that an image can be mapped to: repositories that run here, and engine images."""
     described = {name for each in images for name in (each.name, *each.repositories)}
     return {*FAMILIES, *described}
 
 
 def image_family(uri: str) -> str:
-    """Return the repository's last name.
+    """Return the last component of the repository name.
 
     It is `pytorch-training` for
     `763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312`.

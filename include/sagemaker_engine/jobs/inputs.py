@@ -1,4 +1,4 @@
-"""The input channels of a training job, placed into the folders of its instances."""
+"""Input channels of a training job: placement of their files in the folders of its instances."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def provide_channels(
     """Place all files of all channels.
 
     Returns:
-        The feeders of the streamed channels, not started, and the bytes that each host downloads.
+        The feeders of the Pipe channels, not started, and the bytes that each host downloads.
 
-    Fails with InputDataError: a channel's data is missing or malformed.
+    Raises InputDataError if a channel's data is missing or malformed.
     """
     feeders: list[PipeFeeder] = []
     downloaded = dict.fromkeys((host.name for host in hosts), 0.0)
@@ -42,7 +42,7 @@ def provide_channels(
 
 
 def input_mode(job: Job, channel: Mapping[str, Any]) -> str:
-    """Return File, FastFile or Pipe: the channel's own mode, else the algorithm's."""
+    """Return File, FastFile or Pipe: the channel's own mode, or else the algorithm's."""
     mode: str = channel.get("InputMode") or job.request["AlgorithmSpecification"].get(
         "TrainingInputMode", "File"
     )
@@ -50,21 +50,21 @@ def input_mode(job: Job, channel: Mapping[str, Any]) -> str:
 
 
 def streamed_channels(job: Job) -> set[str]:
-    """Return the names of the channels whose objects are read from S3 when a program reads them, and never written."""
+    """Return the names of the FastFile channels: objects are read from S3 on access, and are read-only."""
     channels = job.request.get("InputDataConfig", [])
     return {each["ChannelName"] for each in channels if input_mode(job, each) == "FastFile"}
 
 
 def mounted_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
-    """Return the names of the channels that lie beside the instance's /opt/ml, and where."""
+    """Return name and folder of the channels that are stored outside the instance's /opt/ml."""
     folder = job.host_folder(host.name) / "channels"
     return [(each.name, each) for each in sorted(folder.iterdir())] if folder.exists() else []
 
 
 def channel_folder(job: Job, host: HostPlan, name: str, *, ground: Ground) -> Path:
-    """Return the folder that takes an instance's files of one channel.
+    """Return the folder for an instance's files of one channel.
 
-    It lies outside /opt/ml, to be mounted in it; if nothing can be mounted, it is where programs read it.
+    It is outside /opt/ml, to be mounted there. On a machine that cannot mount, it is the folder that programs read.
     """
     if ground.has_mounts:
         return job.host_folder(host.name) / "channels" / name

@@ -1,4 +1,4 @@
-"""Folders of a training instance as its programs know them, and where this machine keeps them."""
+"""Mapping from a training instance's paths to this machine's folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def instance_files(job: Job, ground: Ground, host: HostPlan) -> ContainerFiles:
-    """Return the folders of an instance; without mounts, programs know them by this machine's paths."""
+    """Return the folders of an instance. Without mounts its programs use this machine's paths."""
     own = job.ml_folder(host.name)
     if not ground.has_mounts:
         return ContainerFiles.of_folder(own)
@@ -32,7 +32,7 @@ def instance_files(job: Job, ground: Ground, host: HostPlan) -> ContainerFiles:
 
 
 def path_inside(job: Job, ground: Ground, host: HostPlan, path: str) -> str:
-    """Return the path by which an instance's programs know what lies at `path` on SageMaker."""
+    """Return the path that an instance's programs use for `path`, a path under /opt/ml on SageMaker."""
     if ground.has_mounts:
         return path
     return str(job.ml_folder(host.name) / Path(path).relative_to(ML_INSIDE))

@@ -1,4 +1,4 @@
-"""The job's instances as the sandbox wants them: folders, links, overlays, pipes, environment."""
+"""Sandbox settings of a job's instances: folders, links, overlays, pipes and environment variables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ML_INSIDE = "/opt/ml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Host capabilities for instances: the machine's features and their consequences."""
+    """Host capabilities for instances: the machine's features, and whether the job is network-isolated."""
 
     features: tuple[str, ...]
     is_isolated: bool
@@ -37,12 +37,12 @@ class Ground:
 
     @property
     def has_overlay(self) -> bool:
-        """Return whether folders can be shown copy-on-write."""
+        """Return whether folders can be mounted copy-on-write."""
         return "overlay" in self.features
 
     @property
     def has_mounts(self) -> bool:
-        """Return whether /opt/ml is a real one."""
+        """Return whether /opt/ml can be a mount; if not, instances use this machine's paths."""
         return "mount" in self.features
 
     @property
@@ -51,14 +51,14 @@ class Ground:
         return "eth0" if self.has_network else "lo"
 
     def host_names(self, count: int) -> list[str] | None:
-        """Return names for the instances where algo-N cannot be made: loopback addresses."""
+        """Return loopback addresses as host names if names such as algo-1 are not possible, else None."""
         if self.has_mounts:
             return None
         return [network.instance_address(index, own_network=False) for index in range(count)]
 
 
 def survey(job: Job) -> Ground:
-    """Return what this machine allows, as found by the first job of this engine."""
+    """Return this machine's capabilities, which the first job detects and which are cached until the next boot."""
     found = capabilities.features(job.settings.root / "sandbox.json")
     isolated = bool(job.request.get("EnableNetworkIsolation"))
     return Ground(features=found, is_isolated=isolated)
@@ -66,12 +66,15 @@ def survey(job: Job) -> Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceRequest:
-    """Settings of one instance beyond those that all share.
+    """Settings of one instance that the instances do not share.
 
-    `folders` are (host path, path inside); `copied` are (host path, path inside) of folders that
-    the instance sees copy-on-write, `read_only` of those that it cannot write to; `volumes` are paths inside that are
-    disks of their own. `added` are (host path, path inside) of folders whose entries come to those that the machine has
-    there. `programs` are folders inside that come first on the PATH.
+    - `folders`: (host path, path inside) of writable mounts.
+    - `copied`: (host path, path inside) of copy-on-write mounts.
+    - `read_only`: (host path, path inside) of read-only mounts.
+    - `volumes`: paths inside that are disks of their own.
+    - `added`: (host path, path inside) of folders whose entries are added to the machine's folder of that path.
+    - `programs`: folders inside that are first on the PATH.
+    - `descriptor`: file descriptor of the log.
     """
 
     host: HostPlan
@@ -90,9 +93,9 @@ class InstanceRequest:
 def make_cluster(
     job: Job, runtime: ImageRuntime, ground: Ground, requests: Sequence[InstanceRequest]
 ) -> SandboxCluster:
-    """Set up the instances; nothing of the user runs yet.
+    """Create the instances; no program of the user runs yet.
 
-    Fails with SandboxError: the machine refused, though it allowed the same at the first try.
+    Raises SandboxError if the machine rejects an operation, although its features were detected before.
     """
     has_way_out = ground.has_network and not ground.is_isolated
     ports = {"engine": _engine_address(job)[1], "egress": egress.PORT_INSIDE}
@@ -112,7 +115,7 @@ def make_cluster(
 
 
 def _needed(runtime: ImageRuntime) -> list[str]:
-    """Return the folders of this machine that an instance sees also if they lie in /tmp."""
+    """Return the folders of this machine that an instance must see even if they are in /tmp."""
     sources = [str(runtime.source_folder)] if runtime.source_folder is not None else []
     layers = [str(each) for each in runtime.layers]
     return [str(runtime.prefix), *layers, str(runtime.base_prefix), *sources]
@@ -148,7 +151,7 @@ def _instance(
 def _environment(
     job: Job, runtime: ImageRuntime, ground: Ground, folder: Path, names: list[str]
 ) -> dict[str, str]:
-    """Return what every instance has set, whatever it runs; `names` are those of all instances."""
+    """Return the variables that every instance has, whatever it runs; `names` are the names of all instances."""
     environment = base_environment(
         job,
         runtime,
@@ -181,7 +184,7 @@ def _binds(
 def _overlays(
     runtime: ImageRuntime, ground: Ground, folder: Path, request: InstanceRequest
 ) -> list[Overlay]:
-    """Return the folders that the instance sees copy-on-write: its own, and the environment."""
+    """Return the copy-on-write folders of the instance: its channels, its environments and added programs."""
     environments = (runtime.prefix, *runtime.layers) if ground.has_overlay else ()
     seen = [(each, str(each)) for each in environments]
     wanted: list[tuple[str | None, str, str]]
@@ -199,7 +202,7 @@ def _overlays(
 
 
 def _package_index_environment() -> dict[str, str]:
-    """Return this machine's variables that say where packages come from and whom to trust."""
+    """Return this machine's variables for package indexes and trusted certificates."""
     trusted = {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"}
     return {
         name: value

@@ -1,4 +1,4 @@
-"""One job as its runner sees it: what was asked, where its things lie, how its state moves on."""
+"""One job as its runner uses it: request, folders, stores and changes of its state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class JobError(Exception):
-    """The job cannot go on; the message becomes its FailureReason as it stands."""
+    """The job fails; the message becomes its FailureReason unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,13 @@ class HostPlan:
 
     @property
     def as_channel_host(self) -> Host:
-        """Return the instance as channels see it."""
+        """Return the instance in the form that channels use."""
         return Host(name=self.name, group=self.group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job and the stores that its runner works on."""
+    """A job and the stores that its runner uses."""
 
     kind: ResourceKind
     name: str
@@ -56,7 +56,7 @@ class Job:
     started_at: float = field(default_factory=time.time)
 
     def enter(self, secondary: str) -> None:
-        """Move the stored state to a secondary status."""
+        """Change the stored state to a secondary status."""
         now = time.time()
         self.store.update_state(
             self.kind,
@@ -65,12 +65,12 @@ class Job:
         )
 
     def transitions(self) -> list[dict[str, Any]]:
-        """Return SecondaryStatusTransitions as stored now."""
+        """Return the stored SecondaryStatusTransitions."""
         state = self.store.get(self.kind, self.name).state
         return list(state["SecondaryStatusTransitions"])
 
     def tell(self, message: str) -> None:
-        """Set the StatusMessage of the secondary status that the job is in; a processing job has none."""
+        """Set the StatusMessage of the current secondary status. Processing jobs have none."""
 
         def change(state: dict[str, Any]) -> None:
             if state.get("SecondaryStatusTransitions"):
@@ -79,7 +79,7 @@ class Job:
         self.store.update_state(self.kind, self.name, change)
 
     def change(self, **members: Any) -> None:
-        """Set members of the stored state, under their wire names."""
+        """Set members of the stored state, by wire name."""
         self.store.update_state(self.kind, self.name, lambda state: state.update(members))
 
     def finish(
@@ -90,9 +90,9 @@ class Job:
         reason: str | None = None,
         **members: Any,
     ) -> None:
-        """Move the stored state to its end, in one write with the members given.
+        """Change the stored state to a final status, together with the given members, in one write.
 
-        A job that has ended already, by the engine's word, stays as it ended.
+        If the engine has already ended the job, its state does not change.
         """
         now = time.time()
 
@@ -112,17 +112,17 @@ class Job:
         self.store.update_state(self.kind, self.name, change)
 
     def say(self, host: str, text: str) -> None:
-        """Write into a host's log what the engine met; the log may be closed already."""
+        """Add a line of the engine to a host's log, even if the log is closed already."""
         log.warning("%s: %s", host, text)
         say_in_newest(self.folder / "logs", host, text)
 
     @property
     def retrier(self) -> Retrier:
-        """Retry time for S3 while a job's results are uploaded; a stop does not shorten it."""
+        """Retry limits for S3 while a job's results are uploaded; a stop does not shorten them."""
         return Retrier(scale=min(1.0, self.settings.time_scale))
 
     def host_folder(self, host: str) -> Path:
-        """Return the folder that holds one instance's files."""
+        """Return the folder with one instance's files."""
         return self.folder / "instances" / host
 
     def ml_folder(self, host: str) -> Path:
@@ -131,10 +131,10 @@ class Job:
 
 
 def plan_hosts(resources: dict[str, Any], *, names: list[str] | None = None) -> list[HostPlan]:
-    """Return the instances of a ResourceConfig (or ClusterConfig), group after group.
+    """Return the instances of a ResourceConfig or ClusterConfig, in the order of its groups.
 
-    `names` replaces algo-1, algo-2, ... on machines where host names cannot be made. Of InstancePreferences, the first
-    is taken: there is capacity for all of them here.
+    `names` replaces algo-1, algo-2, ... on machines that do not support host names. Of InstancePreferences the first
+    entry is used: the engine has capacity for all of them.
     """
     preferred: dict[str, Any] = next(iter(resources.get("InstancePreferences") or ()), {})
     one = {"InstanceType": "local", "InstanceCount": 1, **resources, **preferred}

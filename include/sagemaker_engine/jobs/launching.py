@@ -1,4 +1,4 @@
-"""Start a job's runner, and find the runners again after the engine was restarted."""
+"""Start of job runners, and their recovery after a restart of the engine."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ BOOTSTRAP = (
     "main(*sys.argv[2:])"
 )
 JOB_VARIABLE = "TRAINYARD_JOB_FOLDER"
-"""Set for every process of a job, so that leftovers can be found on machines without namespaces."""
+"""Variable in every process of a job, by which leftover processes are found on machines without namespaces."""
 
 _started: set[int] = set()
 _reaping = threading.Lock()
 
 
 def launch(root: Path, kind: ResourceKind, name: str, *, settings: EngineSettings) -> None:
-    """Start the runner of a stored job in a session of its own and return at once.
+    """Start the runner of a stored job in a new session and return at once.
 
-    Fails with OSError: no process could be started.
+    Raises OSError if the process cannot be started.
     """
     reap()
     folder = settings.job_folder(kind, name)
@@ -70,7 +70,7 @@ def launch(root: Path, kind: ResourceKind, name: str, *, settings: EngineSetting
 
 
 def reap() -> None:
-    """Collect runners that ended, so that none stays behind as a zombie of the engine. Safe to call from any thread."""
+    """Reap ended runners, so that none remains as a zombie of the engine. Safe to call from any thread."""
     with _reaping:
         for pid in list(_started):
             try:
@@ -87,12 +87,12 @@ def recover(
     *,
     start: Callable[[ResourceKind, str], None] | None = None,
 ) -> list[str]:
-    """Adopt live runners, retry or fail the jobs of dead ones; return the names of the failed jobs.
+    """Adopt running runners, and retry or fail the jobs of dead ones; return the names of the failed jobs.
 
-    A dead runner is an InternalServerError: the job starts again where its RetryStrategy allows that. A job whose
-    runner was never started gets one now, by `start`. May be called at any time, again and again.
+    A dead runner is an InternalServerError: the job starts again if its RetryStrategy allows that. A job whose runner
+    was never started gets one now, by `start`. The function may be called repeatedly, at any time.
 
-    Fails with OSError: no process could be started.
+    Raises OSError if a process cannot be started.
     """
     reap()
     start = start or partial(_launch, settings)
@@ -119,7 +119,7 @@ def _launch(settings: EngineSettings, kind: ResourceKind, name: str) -> None:
 
 
 def _releases(store: JobStore, row: JobRow) -> bool:
-    """Let a job that may retry wait for a new runner; return whether it does."""
+    """Release a job that may retry from its dead runner; return whether it was released."""
     if row.kind is not ResourceKind.TRAINING or row.stop_requested_at or row.runner_pid is None:
         return False
     if not may_retry(row.request, row.state["SecondaryStatusTransitions"]):
@@ -130,7 +130,7 @@ def _releases(store: JobStore, row: JobRow) -> bool:
 
 
 def _is_as_seen(row: JobRow, now: JobRow) -> bool:
-    """Return whether the job still runs, by word of the store, under the runner that died."""
+    """Return whether the stored job is still running under the dead runner."""
     return not now.is_terminal and now.runner_pid == row.runner_pid
 
 
@@ -148,9 +148,9 @@ def _fail(row: JobRow, settings: EngineSettings, state: dict[str, Any]) -> None:
 
 
 def kill_leftovers(folder: Path) -> int:
-    """Kill every process that carries the mark of this job; return how many there were.
+    """Kill every process with the mark of this job and return their number.
 
-    With namespaces there are none: the kernel ended them with the runner.
+    With namespaces it is 0: the kernel ended the processes together with the runner.
     """
     mark = f"{JOB_VARIABLE}={folder}".encode()
     killed = 0

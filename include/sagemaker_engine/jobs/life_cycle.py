@@ -1,4 +1,4 @@
-"""Transitions of a job's stored state: pure changes of a dict under the service's wire names."""
+"""Transitions of a job's stored state: pure changes of a dict with the service's wire names."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ MESSAGES = {
     "Completed": "Training job completed",
     "Failed": "Training job failed",
 }
-"""Secondary statuses and their messages, in the service's words."""
+"""StatusMessage per secondary status, in the service's words."""
 
 ON_INSTANCES = frozenset({"Downloading", "Training", "Uploading"})
-"""Secondary statuses in which a job holds instances; in Stopping it does when it did before."""
+"""Secondary statuses in which a job has instances. In Stopping it has them if it had them before."""
 NOT_WHILE_STOPPING = frozenset({"Starting", "Downloading", "Training", "Interrupted"})
 
 MAX_REASON_CHARS = 1024
 
 
 def has_ended(kind: ResourceKind, state: dict[str, Any]) -> bool:
-    """Return whether the job has ended; from then on nothing moves its state."""
+    """Return whether the job has ended; after that its state does not change."""
     return state.get(kind.status_key) in TERMINAL_STATUSES
 
 
 def enter(kind: ResourceKind, state: dict[str, Any], secondary: str, *, at: float) -> None:
-    """Move to a secondary status: close the transition before, open the next one.
+    """Change to a secondary status: end the current transition and begin a new one.
 
-    Times never run back. Entering the status that is already there changes nothing, nor does
-    entering any in a job that has ended, nor a new attempt's in one that stops. A processing job has no secondary
-    statuses; only its start is noted.
+    Times never decrease. Nothing changes if the status is the current one, if the job has ended, or if the job is
+    stopping and the status belongs to a new attempt. A processing job has no secondary statuses; the function sets its
+    start time and primary status.
     """
     if has_ended(kind, state):
         return
@@ -76,10 +76,10 @@ def finish(
     reason: str | None = None,
     discount: float = 0.0,
 ) -> None:
-    """Move to the end: status, times, billable seconds, the reason of a failure.
+    """Change to a final status: set times, billable seconds and the FailureReason.
 
-    The first end counts: a job that has ended stays as it is. `discount` is the share of the price that spot capacity
-    saves; the service tells it as BillableTimeInSeconds < TrainingTimeInSeconds.
+    A job that has ended already does not change. `discount` is the share of the price that spot capacity saves: it
+    makes BillableTimeInSeconds smaller than TrainingTimeInSeconds.
     """
     if has_ended(kind, state):
         return
@@ -101,7 +101,7 @@ def finish(
 
 
 def seconds_on_instances(transitions: Sequence[dict[str, Any]]) -> float:
-    """Return how long the job had instances: from Downloading on, without the waits for new ones."""
+    """Return the seconds for which the job had instances: from Downloading, without the waits for new ones."""
     seconds, has_instances = 0.0, False
     for each in transitions:
         status = each["Status"]
@@ -112,7 +112,7 @@ def seconds_on_instances(transitions: Sequence[dict[str, Any]]) -> float:
 
 
 def seconds_in(status: str, transitions: Sequence[dict[str, Any]]) -> float:
-    """Return how long the job was in a secondary status, over all attempts; one it is still in is left out."""
+    """Return the seconds in a secondary status over all attempts, without a period that has not ended."""
     return sum(
         float(each["EndTime"]) - float(each["StartTime"])
         for each in transitions

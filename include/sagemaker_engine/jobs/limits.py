@@ -1,4 +1,4 @@
-"""Limits of waiting and running of a job over all its attempts, and their use according to its stored history."""
+"""Time limits of a job over all its attempts, and the part of them that its history has used."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DEFAULT_MAX_RUNTIME_S = 86400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of one job; `created_at` is an epoch second.
+    """Limits of one job in seconds; `created_at` is in epoch seconds.
 
-    StoppingCondition counts all attempts in total: MaxRuntimeInSeconds the time in Training, MaxWaitTimeInSeconds
-    (spot jobs only) all time since the job was created.
+    StoppingCondition applies to all attempts together: MaxRuntimeInSeconds to the time in Training,
+    MaxWaitTimeInSeconds (spot jobs only) to the time since the job was created.
     """
 
     max_runtime_s: float
@@ -32,7 +32,7 @@ class Limits:
 
     @classmethod
     def of(cls, request: dict[str, Any], *, created_at: float) -> Limits:
-        """Return the limits that a CreateTrainingJob request sets."""
+        """Return the limits of a CreateTrainingJob request."""
         condition = request.get("StoppingCondition", {})
         return cls(
             max_runtime_s=float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S)),
@@ -41,28 +41,28 @@ class Limits:
         )
 
     def runtime_left_s(self, transitions: Sequence[dict[str, Any]]) -> float:
-        """Return how long the job may still train."""
+        """Return the remaining training time in seconds."""
         return self.max_runtime_s - seconds_in("Training", transitions)
 
     def has_waited_too_long(self) -> Ending | None:
-        """Return MAX_WAIT_TIME_EXCEEDED once the time is over."""
+        """Return MAX_WAIT_TIME_EXCEEDED if the wait time is used up, else None."""
         if self.max_wait_s is not None and self.clock() - self.created_at >= self.max_wait_s:
             return Ending.MAX_WAIT_TIME_EXCEEDED
         return None
 
 
 def num_attempts(transitions: Sequence[dict[str, Any]]) -> int:
-    """Return how many times the job has started so far, this time included."""
+    """Return the number of starts of the job, including the current one."""
     return max(1, Counter(each["Status"] for each in transitions)["Starting"])
 
 
 def num_retries(transitions: Sequence[dict[str, Any]]) -> int:
-    """Return how many starts were retries by RetryStrategy: those that follow no interruption."""
+    """Return the number of starts that were retries by RetryStrategy, and not replacements after an interruption."""
     statuses = [each["Status"] for each in transitions]
     return sum(now == "Starting" and before != "Interrupted" for before, now in pairwise(statuses))
 
 
 def may_retry(request: dict[str, Any], transitions: Sequence[dict[str, Any]]) -> bool:
-    """Return whether RetryStrategy lets the job start again after an InternalServerError."""
+    """Return whether RetryStrategy allows another start after an InternalServerError."""
     allowed: int = request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0)
     return num_retries(transitions) < allowed

@@ -1,4 +1,4 @@
-"""Logs of the instances: from their pipes, line by line, into append-only files, as printed."""
+"""Logs of the instances: lines read from pipes and appended to files unchanged."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 16
 MAX_EVENT_BYTES = 262_118
-"""CloudWatch Logs takes events of up to 256 KiB, 26 bytes of which are overhead."""
+"""CloudWatch Logs accepts events of up to 256 KiB, including 26 bytes of overhead."""
 
 TOOLKIT_REPORTS = ("Waiting for the process to finish", "Reporting training FAILURE")
-"""From these lines of AWS's toolkit on, the user's program has said its last."""
+"""Lines of AWS's toolkit after which the user's program prints no more."""
 
 ENGINE_SAYS = "trainyard engine: "
 
@@ -30,12 +30,12 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class LogFile:
-    """One log stream, `<host>-<epoch>.jsonl`: one JSON object a line, flushed as it comes."""
+    """One log stream, `<host>-<epoch>.jsonl`: one JSON object per line, without buffering."""
 
     def __init__(
         self, folder: Path, host: str, *, epoch: int, on_line: Callable[[int, str], None]
     ) -> None:
-        """Open the file; `on_line` gets (epoch milliseconds, text) of every line."""
+        """Open the file; `on_line` receives (epoch milliseconds, text) of every line."""
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"{host}-{epoch}.jsonl"
         self._file = self._path.open("ab", buffering=0)
@@ -47,20 +47,20 @@ class LogFile:
         self._error: OSError | None = None
         self._num_lost = 0
         self.last_line = ""
-        """The last words of the user's program, not of AWS's toolkit after it; no ruler lines."""
+        """The last line of the user's program that has a letter or digit; lines of AWS's toolkit do not count."""
 
     @property
     def loss(self) -> str | None:
-        """Return what could not be written and why, as one sentence; None while all could."""
+        """Return one sentence about lines that could not be written, with the reason; None if there are none."""
         if self._error is None:
             return None
         return f"{self._num_lost} lines of {self._path} or its metrics were lost: {self._error}"
 
     def feed(self, data: bytes) -> None:
-        """Take bytes as they were printed; a line is written once it has ended.
+        """Add printed bytes; a line is written when it is complete.
 
-        A carriage return ends a line as well, so that progress bars do not grow without end. A line
-        that the disk does not take is lost, see `loss`: whoever prints must never have to wait.
+        A carriage return also ends a line, so that progress bars do not grow without limit. Lines that the disk
+        rejects are lost, see `loss`: the printing process must never have to wait.
         """
         *lines, self._rest = _LINE_END.split(self._rest + data)
         if len(self._rest) > MAX_EVENT_BYTES:
@@ -69,11 +69,11 @@ class LogFile:
         self._write(lines)
 
     def say(self, text: str) -> None:
-        """Write a line of the engine's own."""
+        """Write a line of the engine itself."""
         self._write([text.encode()])
 
     def close(self) -> None:
-        """Write what is left without a line end, and close."""
+        """Write the rest that has no line end, and close."""
         self._write([self._rest])
         self._rest = b""
         if self.loss is not None:
@@ -98,9 +98,9 @@ class LogFile:
                 self._lose(error, num_lines=1)
 
     def _append(self, data: bytes) -> None:
-        """Write the lines; the disk may take some, or half of one, which is then a line of its own.
+        """Write the lines. The disk may accept only some, or half of one, which then becomes a line of its own.
 
-        Readers skip the half.
+        Readers skip such a half line.
         """
         rest = b"\n" + data if self._is_torn and data else data
         try:
@@ -124,15 +124,15 @@ class LogFile:
 
 
 def next_epoch(folder: Path, now: float) -> int:
-    """Return the suffix of the next log streams: `now` in whole seconds, above that of all streams so far."""
+    """Return the suffix of new log streams: the higher of `now` in whole seconds and the last suffix plus 1."""
     epochs = [int(each.stem.rpartition("-")[2]) for each in folder.glob("*-[0-9]*.jsonl")]
     return max([int(now), *(epoch + 1 for epoch in epochs)])
 
 
 def say_in_newest(folder: Path, host: str, text: str) -> None:
-    """Add a line of the engine's own to the newest log stream of a host, also after that was closed.
+    """Add a line of the engine to the newest log stream of a host, even if that is closed.
 
-    A host that has not begun a stream says nothing.
+    If the host has no stream, nothing is written.
     """
     streams = list(folder.glob(f"{host}-[0-9]*.jsonl"))
     if not streams:
@@ -144,31 +144,31 @@ def say_in_newest(folder: Path, host: str, text: str) -> None:
 
 
 class LogPump(threading.Thread):
-    """Moves what the instances print into their log files until all pipes are closed."""
+    """Thread that copies what the instances print to their log files, until all pipes are closed."""
 
     def __init__(self) -> None:
-        """Prepare without any pipe."""
+        """Prepare the thread without any pipe."""
         super().__init__(daemon=True, name="logs")
         self._selector = selectors.DefaultSelector()
         self._log_files: list[LogFile] = []
 
     @property
     def fault(self) -> str | None:
-        """Return the FailureReason of a job whose logs are not whole; None while they are."""
+        """Return the FailureReason of a job whose logs are incomplete; None while they are complete."""
         losses = [loss for each in self._log_files if (loss := each.loss) is not None]
         if not losses:
             return None
         return f"InternalServerError: {losses[0]}. Free space there and submit the job again."
 
     def add(self, log_file: LogFile) -> int:
-        """Return a descriptor; what is written to it goes to the log file."""
+        """Return a file descriptor whose data is written to the log file."""
         self._log_files.append(log_file)
         read_end, write_end = os.pipe()
         self._selector.register(read_end, selectors.EVENT_READ, log_file)
         return write_end
 
     def run(self) -> None:
-        """Pump until the last writer is gone."""
+        """Copy until the last writer has closed its pipe."""
         while self._selector.get_map():
             for key, _ in self._selector.select():
                 data = os.read(key.fd, READ_BYTES)

@@ -1,4 +1,4 @@
-"""Metrics by MetricDefinitions: regular expressions on every line of every instance's log."""
+"""Metrics of a training job: regular expressions of MetricDefinitions, applied to every log line."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class MetricScraper:
     """Collects the metrics of one job. Safe to feed from several threads."""
 
     def __init__(self, definitions: Sequence[Mapping[str, str]], path: Path) -> None:
-        """Compile the definitions; found values are appended to `path` as JSON lines.
+        """Compile the definitions. Values are appended to `path` as JSON lines.
 
-        What an earlier runner of the job found there counts, too.
+        Values that an earlier runner of the job wrote there count, too.
         """
         self._patterns = [(each["Name"], _compile(each["Regex"])) for each in definitions]
         self._path = path
@@ -27,7 +27,7 @@ class MetricScraper:
         self._lock = threading.Lock()
 
     def line(self, time_ms: int, text: str) -> None:
-        """Look for metrics in one line."""
+        """Find metrics in one line; `time_ms` is in epoch milliseconds."""
         found = []
         for name, pattern in self._patterns:
             match = pattern.search(text) if pattern is not None else None
@@ -42,7 +42,7 @@ class MetricScraper:
                 file.write(json.dumps({"t": time_ms, "name": name, "value": value}) + "\n")
 
     def final(self) -> list[dict[str, Any]]:
-        """Return FinalMetricDataList: the last value of each metric, with its time in seconds."""
+        """Return FinalMetricDataList: the last value of each metric, with its time in epoch seconds."""
         with self._lock:
             return [
                 {"MetricName": name, "Value": value, "Timestamp": time_ms / 1000}
@@ -63,7 +63,7 @@ def _compile(regex: str) -> re.Pattern[str] | None:
     try:
         return re.compile(regex)
     except re.error:
-        return None  # The service takes any text; such a metric is simply never found.
+        return None  # The service accepts any text; a metric with an invalid expression never has a value.
 
 
 def _number(match: re.Match[str]) -> float | None:

@@ -23,9 +23,9 @@ def upload_outputs(
 ) -> str:
     """Upload the model and the output data of all instances; return the URI of the model.
 
-    `carry` returns once so many bytes have passed the line to S3.
+    `carry` is called with a size in bytes and returns when the upload's time at the host's bandwidth is over.
 
-    Fails with S3Error: the bucket does not exist, or S3 does not take it before the time is over.
+    Raises S3Error if the bucket does not exist, or if S3 still rejects an upload when the time for retries is over.
     """
     config = job.request["OutputDataConfig"]
     target = S3Location.parse(config["S3OutputPath"]).join(f"{job.name}/output")

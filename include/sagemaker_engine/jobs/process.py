@@ -1,4 +1,4 @@
-"""The runner's process: it runs one job to its end, whatever happens to the engine meanwhile."""
+"""The runner's process, which runs one job to its end, even if the engine ends meanwhile."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 1.0
 ENGINE_ABSENCE_S = 120.0
-"""How long a job goes on without an engine before it stops by itself."""
+"""Seconds for which a job continues without an engine before its runner stops it."""
 
 
 def main(kind_name: str, name: str, settings_json: str) -> None:
-    """Run the job; the exit code is 0 also for a job that failed, since the store says so."""
+    """Run the job. The exit code is 0 even if the job failed, because the store has its status."""
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s"
     )
@@ -47,7 +47,7 @@ def main(kind_name: str, name: str, settings_json: str) -> None:
         return
     run_job(kind, name, settings)
     logging.shutdown()
-    os._exit(0)  # Threads that wait in system calls must not hold the process.
+    os._exit(0)  # Threads that wait in system calls must not delay the exit.
 
 
 def run_job(kind: ResourceKind, name: str, settings: EngineSettings) -> None:
@@ -90,11 +90,11 @@ def run_job(kind: ResourceKind, name: str, settings: EngineSettings) -> None:
     except UnknownJobError:
         log.warning("the job was deleted while it ran")
     except JobError as error:
-        if watch.order() is Ending.STOPPED:  # It was stopped while it waited for its data.
+        if watch.order() is Ending.STOPPED:  # The job was stopped while it waited for its data.
             job.enter("Stopping")
             job.finish("Stopped")
         job.finish("Failed", reason=str(error))
-    except Exception as error:  # The job must end, whatever our mistake was.
+    except Exception as error:  # The job must end, even after a bug of the engine.
         log.exception("the runner failed")
         job.finish(
             "Failed",
@@ -107,14 +107,14 @@ def run_job(kind: ResourceKind, name: str, settings: EngineSettings) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class OrderWatch:
-    """Reasons for a job to end from outside: a stop request, or no engine for too long."""
+    """External reasons for a job to end: a stop request, or no engine for `ENGINE_ABSENCE_S` seconds."""
 
     job: Job
     _engine_seen_at: float = field(default_factory=time.monotonic, init=False)
     _looked_at: float = field(default=0.0, init=False)
 
     def order(self) -> Ending | None:
-        """Return why the job shall end, or None."""
+        """Return the reason to end the job, or None."""
         if self.job.store.get(self.job.kind, self.job.name).stop_requested_at is not None:
             return Ending.STOPPED
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""The life of a processing job, read downwards: inputs, run, outputs, end."""
+"""Life cycle of a processing job, in order: inputs, run, outputs, final status."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PROCESSING_INSIDE = "/opt/ml/processing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessingRun:
-    """One processing job being run. `order` reports whether somebody wants it to end."""
+    """One run of a processing job. `order` returns the reason to end the job, or None."""
 
     job: Job
     order: Callable[[], Ending | None]
@@ -64,7 +64,7 @@ class ProcessingRun:
         """Return the run of a job.
 
         Raises:
-            JobError: Its image has no stand-in here, or cannot be built.
+            JobError: No runtime emulates its image, or the engine image cannot be built.
         """
         runtime = find_runtime(job, job.request["AppSpecification"]["ImageUri"])
         supply(job, runtime, order)
@@ -83,10 +83,10 @@ class ProcessingRun:
         )
 
     def run(self) -> None:
-        """Run the job to its end, whichever it is.
+        """Run the job to a final status.
 
         Raises:
-            JobError: Its data or its instances could not be provided.
+            JobError: Its data or its instances could not be provided, or its outputs could not be uploaded.
         """
         for host in self.hosts:
             self._write_config(host)
@@ -142,10 +142,10 @@ class ProcessingRun:
         return self._folder(host, each["S3Input"]["LocalPath"])
 
     def _folder(self, host: HostPlan, path: str) -> Path:
-        """Return where a path below /opt/ml of an instance lies on this machine.
+        """Return the path on this machine of a path under /opt/ml of an instance.
 
         Raises:
-            JobError: The path is not below /opt/ml.
+            JobError: The path is not under /opt/ml.
         """
         if not Path(path).is_relative_to(ML_INSIDE):
             raise JobError(f"ClientError: LocalPath {path!r} must begin with {PROCESSING_INSIDE}/")
@@ -158,7 +158,7 @@ class ProcessingRun:
                 yield each["S3Output"]
 
     def _mirrored(self, mode: str) -> dict[str, MirroredFolder]:
-        """Return the folders of all outputs of an upload mode, by host and path, and make them."""
+        """Create and return the folders of all outputs with an upload mode; the keys are `<host> <path>`."""
         return {
             f"{host.name} {output['LocalPath']}": MirroredFolder(
                 self._folder(host, output["LocalPath"]),
@@ -259,20 +259,20 @@ class ProcessingRun:
 
 
 def _ignore(_time_ms: int, _text: str) -> None:
-    """Processing jobs have no metrics to look for."""
+    """Ignore a log line: processing jobs have no metrics."""
 
 
 def _as_channel(each: dict[str, Any]) -> dict[str, Any]:
-    """Return a processing input in the shape of a training channel.
+    """Return a processing input in the form of a training channel.
 
     Raises:
-        JobError: The input is no S3 input, or asks for what processing inputs here cannot do.
+        JobError: The input is not an S3Input, or its S3InputMode is not File.
     """
     source = each.get("S3Input")
     if source is None:
         raise JobError(
-            f"ClientError: processing input {each['InputName']!r} is no S3Input; "
-            "the local engine has no other source"
+            f"ClientError: processing input {each['InputName']!r} is not an S3Input; "
+            "the local engine supports no other source"
         )
     if source.get("S3InputMode", "File") != "File":
         raise JobError(

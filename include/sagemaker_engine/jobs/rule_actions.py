@@ -1,8 +1,8 @@
-"""Actions of a rule that fires: stop the training, write an e-mail or a text message.
+"""Actions of a rule that fires: stop the training job, send an e-mail or a text message.
 
-As AWS's rule container does it: StopTraining looks for running jobs by prefix and stops one only if no other matches;
-messages go to the SNS topic SMDebugRules. Source: smdebug-rulesconfig 1.0.1, `actions`; developer guide, "Debugger
-built-in actions for rules".
+The actions follow AWS's rule container. StopTraining searches the running jobs by name prefix, and stops a job only if
+it is the only match. Messages go to the SNS topic SMDebugRules. Sources: smdebug-rulesconfig 1.0.1, `actions`;
+developer guide, "Debugger built-in actions for rules".
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ log = logging.getLogger(__name__)
 
 TOPIC = "SMDebugRules"
 STOP_PAUSES_S = (0.2, 1.0, 5.0)
-"""Before each further try of a stop that the store was too busy for."""
+"""Seconds before each further attempt, if the busy store rejected a stop request."""
 ANSWER_S = 60.0
-"""How long SNS may take to answer: the first request of an engine loads it."""
+"""Timeout of SNS in seconds: the first request to an engine loads moto's SNS."""
 _NEEDS = {"stoptraining": None, "email": "endpoint", "sms": "endpoint"}
-"""The actions, and the parameter that each cannot do without."""
+"""Required parameter per action; None if it has none."""
 
 
 def act(job: Job, rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[threading.Thread]:
-    """Do what the rule's `action_json` asks for, and return the threads that still send messages.
+    """Carry out the rule's `action_json`, and return the threads that are still sending messages.
 
-    What fails is logged, the training goes on.
+    Errors are logged; the training continues.
     """
     messages = []
     text = (rule.get("RuleParameters") or {}).get("action_json")
@@ -48,7 +48,7 @@ def act(job: Job, rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[t
         if action["name"] == "stoptraining":
             _stop_patiently(job, prefix=action.get("training_job_prefix") or job.name)
         else:
-            # The time that a message takes must not delay a stop.
+            # Sending a message takes time and must not delay a stop.
             message = threading.Thread(target=_tell, args=(job, action, verdict), daemon=True)
             message.start()
             messages.append(message)
@@ -56,9 +56,9 @@ def act(job: Job, rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[t
 
 
 def parsed_actions(text: str) -> list[dict[str, str]] | None:
-    """Return the actions of an `action_json`; None if it is none.
+    """Return the actions of an `action_json`; None if it is invalid.
 
-    The SDK's `ActionList.serialize` escapes its quotes once more, for a shell that is not there.
+    The SDK's `ActionList.serialize` escapes its quotes once more, for a shell that does not exist here.
     """
     try:
         found = json.loads(text.replace('\\"', '"'))
@@ -90,7 +90,7 @@ def _stop(job: Job, *, prefix: str) -> None:
     names = [each.name for each in running if each.name.startswith(prefix)]
     if len(names) != 1:
         log.warning(
-            "StopTraining: %d running jobs begin with %s: none is stopped", len(names), prefix
+            "StopTraining: %d running jobs begin with %s: no job is stopped", len(names), prefix
         )
         return
     now = time.time()
@@ -119,19 +119,19 @@ def _tell(job: Job, action: Mapping[str, str], verdict: Mapping[str, Any]) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Topics:
-    """SNS behind the engine's port. A runner has the standard library only, and the engine asks for no signature."""
+    """SNS client for the engine's port. A runner has only the standard library; the engine checks no signature."""
 
     endpoint_url: str
     region: str
 
     def call(self, action: str, **parameters: str) -> str:
-        """Return the ARN in the answer; empty if there is none.
+        """Return the TopicArn in the response; empty if it has none.
 
-        Fails with OSError: the engine is away or refuses.
+        Raises OSError if the engine is not reachable or rejects the request.
         """
         body = urllib.parse.urlencode({"Action": action, "Version": "2010-03-31", **parameters})
         scope = f"ASIATRAINYARDRULE000/20260101/{self.region}/sns/aws4_request"
-        request = urllib.request.Request(  # noqa: S310  # the engine's own address
+        request = urllib.request.Request(  # noqa: S310  # the engine's own URL
             self.endpoint_url,
             data=body.encode(),
             headers={

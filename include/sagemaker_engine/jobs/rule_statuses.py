@@ -1,4 +1,4 @@
-"""Rules of a job as Describe shows them: their statuses, and a processing job for each."""
+"""Rule statuses of a job as Describe shows them, with one processing job per rule."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Rule = dict[str, Any]
 
 
 class RuleStatuses:
-    """The statuses of one job's rules, in its stored state. IssuesFound stays, whatever comes after.
+    """Statuses of one job's rules, in its stored state. A final status such as IssuesFound never changes again.
 
-    What a busy store does not take is logged, and written with the next change: a rule's action must not wait for it.
+    If a busy store rejects a write, that is logged, and the next change writes it: actions of rules must not wait.
     """
 
     def __init__(self, job: Job) -> None:
@@ -49,7 +49,7 @@ class RuleStatuses:
         }
 
     def expect(self, rules: Sequence[Rule]) -> None:
-        """Begin with these rules; each gets its processing job."""
+        """Set the rules to evaluate; each new one gets its processing job."""
         with self._lock:
             self._rules = {each["RuleConfigurationName"]: each for each in rules}
             for each in rules:
@@ -81,7 +81,7 @@ class RuleStatuses:
         return fired
 
     def fail(self, details: str) -> None:
-        """The evaluator failed: what is still open is in Error."""
+        """Set the unfinished rules to Error: the evaluator failed."""
         with self._lock:
             for status in self._statuses.values():
                 if status["RuleEvaluationStatus"] in _OPEN:
@@ -89,7 +89,7 @@ class RuleStatuses:
             self._store()
 
     def heed_stops(self) -> None:
-        """Stop the rules whose processing job somebody asked to stop."""
+        """Stop the rules whose processing job has a stop request."""
         with self._lock:
             stopped = [
                 status
@@ -102,7 +102,7 @@ class RuleStatuses:
                 self._store()
 
     def finish(self) -> None:
-        """The training has ended: a rule that is still open found nothing."""
+        """Set the unfinished rules to NoIssuesFound: the training has ended."""
         with self._lock:
             for status in self._statuses.values():
                 if status["RuleEvaluationStatus"] in _OPEN:
@@ -110,7 +110,7 @@ class RuleStatuses:
             self._store()
 
     def _set(self, status: dict[str, Any], word: str, details: str) -> bool:
-        """Change a status; return whether it did change."""
+        """Set a status; return whether it changed."""
         if status["RuleEvaluationStatus"] == word:
             return False
         status["RuleEvaluationStatus"] = word
@@ -132,7 +132,7 @@ class RuleStatuses:
             log.warning("the rules' statuses are not stored yet: %s", error)
 
     def _create_job(self, rule: Rule) -> str:
-        """Create the rule's processing job, which this process supervises; return its ARN."""
+        """Create the rule's processing job, with this process as its runner; return its ARN."""
         job, now, pid = self._job, time.time(), os.getpid()
         arn_head = job.arn.rpartition(":")[0]
         name = rule_job_name(job.name, rule["RuleConfigurationName"], arn=job.arn)
@@ -151,7 +151,7 @@ class RuleStatuses:
                 },
                 runner=(pid, start_ticks_of(pid) or 0),
             )
-        except JobNameTakenError:  # of an earlier runner of this job
+        except JobNameTakenError:  # created by an earlier runner of this job
             ticks = start_ticks_of(pid) or 0
             job.store.set_runner(ResourceKind.PROCESSING, name, pid=pid, start_ticks=ticks)
         return arn
@@ -181,15 +181,15 @@ class RuleStatuses:
         try:
             self._job.store.update_state(ResourceKind.PROCESSING, name, partial(change))
         except UnknownJobError:
-            return  # somebody deleted it
+            return  # a client deleted it
         except sqlite3.Error as error:
             log.warning("the end of the rule's job %s is not stored: %s", name, error)
 
 
 def rule_job_name(job_name: str, rule_name: str, *, arn: str) -> str:
-    """Return the name of a rule's processing job: parts of the job's and the rule's name, and a hash.
+    """Return the name of a rule's processing job: parts of both names, and a hash.
 
-    As the service's look, such as `mnist-tensorflow-2020-12-0-vanishinggradient-a5bb2f1c`.
+    It has the form of the service's names, such as `mnist-tensorflow-2020-12-0-vanishinggradient-a5bb2f1c`.
     """
     digest = hashlib.sha256(f"{arn}/{rule_name}".encode()).hexdigest()[:8]
     parts = (job_name[:26], rule_name[:26].lower(), digest)
@@ -197,7 +197,7 @@ def rule_job_name(job_name: str, rule_name: str, *, arn: str) -> str:
 
 
 def rule_job_request(job: Job, rule: Rule, *, name: str) -> dict[str, Any]:
-    """Return what DescribeProcessingJob says was asked for."""
+    """Return the request of a rule's processing job, as DescribeProcessingJob returns it."""
     output = rule.get("S3OutputPath") or job.request["OutputDataConfig"]["S3OutputPath"]
     target = f"{output.rstrip('/')}/{job.name}/rule-output/{rule['RuleConfigurationName']}"
     hook = job.request.get("DebugHookConfig") or job.request.get("ProfilerConfig") or {}

@@ -1,8 +1,8 @@
 """Rules of a training job: the process that evaluates them, and their status in the API.
 
-As on SageMaker, each configured rule is a processing job that can be described, listed and stopped. Here one process
-(`python -m trainyard.rules.watch`) evaluates all of them, because starting twenty would cost more than the training.
-The engine knows nothing of rules: it starts the program, passes it the file locations and receives the verdicts.
+As on SageMaker, each configured rule is a processing job that can be described, listed and stopped. Unlike there, one
+process (`python -m trainyard.rules.watch`) evaluates all of them, because twenty processes would cost more than the
+training. The engine itself contains no rule: it starts the program, passes it the file locations and receives verdicts.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 CARE_S = 0.5
 FINISH_S = 20.0
-"""How long the last judgement may take, at most; it takes a tenth of a second."""
+"""Timeout in seconds of the last evaluation, which takes a tenth of a second."""
 MESSAGE_S = 180.0
 _FAULTS = (OSError, sqlite3.Error, RuntimeError)
-"""No process, no disk, a busy store, no thread: the rules are in Error then, and the training goes on."""
+"""Errors of processes, disks, the store and threads: the rules are then in Error, and the training continues."""
 _UNSTARTED = (
     "InternalServerError: We encountered an internal error. Please try again. "
     "(the rules' process did not start: {error})"
@@ -45,10 +45,10 @@ _LOST = "InternalServerError: We encountered an internal error. Please try again
 
 @dataclass(slots=True, kw_only=True)
 class RuleWatch:
-    """The rules of one job over all its attempts; a job without any has no thread for them until it is given some.
+    """The rules of one job over all its attempts. Without rules no thread runs, until UpdateTrainingJob adds some.
 
-    `folders` are where the instances' statistics lie on this machine. Its own faults never end a training: the rules
-    are in `Error` then, with the reason.
+    `folders` are the folders of the instances' statistics on this machine. Errors of this class never end a training:
+    the rules are then in `Error`, with the reason.
     """
 
     job: Job
@@ -65,7 +65,7 @@ class RuleWatch:
     _messages: list[threading.Thread] = field(default_factory=list, init=False)
 
     def start(self) -> None:
-        """Begin to judge; from now on the rules are in Describe."""
+        """Start the evaluation. From now on Describe lists the rules."""
         try:
             self._statuses = RuleStatuses(self.job)
             self._take_up()
@@ -73,7 +73,7 @@ class RuleWatch:
             log.exception("the rules of %s cannot be read", self.job.name)
 
     def heed_update(self) -> None:
-        """Take up the rules that UpdateTrainingJob gave a job without any; looks twice a second at most."""
+        """Start the evaluation of rules that UpdateTrainingJob added; checks at most twice per second."""
         now = time.monotonic()
         if self._care or self._ending.is_set() or now - self._looked_at < CARE_S:
             return
@@ -94,13 +94,16 @@ class RuleWatch:
         self._care = care
 
     def trains(self, since: float | None) -> None:
-        """Say since when instances train (epoch seconds), or that none does: silence means something only then."""
+        """Report to the rules' process since when instances train (epoch seconds; None: they do not).
+
+        The rules treat missing output as a finding only while instances train.
+        """
         with self._lock:
             self._trains_since = since
             self._say()
 
     def finish(self) -> None:
-        """Judge what is left, and give every rule its last status. May be called twice."""
+        """Evaluate the remaining output and set the final status of every rule. Repeated calls have no effect."""
         self._ending.set()
         if self._care is not None:
             self._care.join()
@@ -111,12 +114,12 @@ class RuleWatch:
             self._statuses.finish()
 
     def deliver(self) -> None:
-        """Wait until the rules' messages are sent; the job has ended by then."""
+        """Wait until the rules' messages are sent. Call this after the job has ended."""
         for message in self._messages:
             message.join(timeout=MESSAGE_S)
 
     def _configured(self) -> list[dict[str, Any]]:
-        """Return the rules that the stored request has by now; UpdateTrainingJob changes the profiler's."""
+        """Return the rules of the stored request; UpdateTrainingJob may have changed the profiler's."""
         request = self.job.store.get(self.job.kind, self.job.name).request
         disabled = (request.get("ProfilerConfig") or {}).get("DisableProfiler")
         profiler = [] if disabled else request.get("ProfilerRuleConfigurations") or []
@@ -134,7 +137,7 @@ class RuleWatch:
             if rules:
                 self._start_process(rules)
         except _FAULTS as error:
-            log.exception("the rules of %s are not judged", self.job.name)
+            log.exception("the rules of %s are not evaluated", self.job.name)
             self._statuses.fail(_UNSTARTED.format(error=f"{type(error).__name__}: {error}"))
 
     def _start_process(self, rules: Sequence[Mapping[str, Any]]) -> None:
@@ -154,7 +157,7 @@ class RuleWatch:
             )
         )
         with (self.job.folder / "rules.log").open("ab") as errors:
-            self._process = subprocess.Popen(  # noqa: S603  # our own program
+            self._process = subprocess.Popen(  # noqa: S603  # this project's own program
                 [sys.executable, "-S", "-m", "trainyard.rules.watch", str(spec)],
                 cwd=SOURCE_FOLDER,
                 stdin=subprocess.PIPE,
@@ -177,7 +180,7 @@ class RuleWatch:
             self._process.stdin.write(json.dumps({"trains_since": self._trains_since}) + "\n")
             self._process.stdin.flush()
         except (OSError, ValueError):
-            log.warning("the rules' process does not listen any more")
+            log.warning("the rules' process no longer reads messages")
 
     def _hear(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None  # noqa: S101  # a pipe
@@ -194,12 +197,12 @@ class RuleWatch:
             self._statuses.fail(_LOST.format(code=process.wait()))
 
     def _take(self, verdicts: Sequence[Mapping[str, Any]]) -> None:
-        """Show the verdicts, and act on the rules that fired for the first time."""
+        """Store the verdicts, and carry out the actions of rules that fired for the first time."""
         assert self._statuses is not None  # noqa: S101  # set by start
         try:
             fired = self._statuses.show(verdicts)
         except UnknownJobError:
-            return  # deleted meanwhile
+            return  # the job was deleted meanwhile
         for rule, verdict in fired:
             log.info("rule %s fired at step %s", verdict["name"], verdict["step"])
             self._messages += act(self.job, rule, verdict)
@@ -216,7 +219,7 @@ class RuleWatch:
         process.wait()
 
     def _look_after(self) -> None:
-        """Take up rules that were changed, and end those whose processing job somebody stopped."""
+        """Restart the evaluation if the rules change, and stop rules whose processing job has a stop request."""
         while not self._ending.wait(CARE_S):
             try:
                 rules = self._configured()
@@ -229,7 +232,11 @@ class RuleWatch:
             except UnknownJobError:
                 return
             except _FAULTS as error:
-                log.warning("the rules of %s are looked at again: %s", self.job.name, error)
+                log.warning(
+                    "the rules of %s could not be checked; they are checked again: %s",
+                    self.job.name,
+                    error,
+                )
 
 
 def _sent(rule: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Care of an engine for the runners of its jobs: start them, and notice their end."""
+"""Care for the runners of an engine's jobs: start, adoption and detection of their end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
-"""A runner that has not told its process id by then did not come up; it takes 0.2 s."""
+"""Seconds until a runner without a recorded process id counts as failed; a start takes 0.2 s."""
 
 
 class RunnerCare:
-    """Launches runners and fails the jobs of those that died."""
+    """Starts runners, and fails the jobs whose runners died."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
@@ -33,12 +33,12 @@ class RunnerCare:
         launching.launch(settings.root, kind, name, settings=settings)
 
     def take_up(self, settings: EngineSettings) -> None:
-        """Adopt the runners of the engine before; fail the jobs of those that died meanwhile."""
+        """Adopt the runners of the previous engine; retry or fail jobs whose runner died."""
         self._began_at = time.monotonic()
         self._recover(settings)
 
     def look_after(self, running: list[JobRow], settings: EngineSettings) -> None:
-        """Collect ended runners; fail the running jobs whose runner died or never came up."""
+        """Reap ended runners; retry or fail the running jobs whose runner died or never started."""
         launching.reap()
         if any(_is_dead(job) for job in running):
             self._recover(settings)
@@ -55,7 +55,7 @@ class RunnerCare:
 
     def _waits_too_long(self, job: JobRow) -> bool:
         since = self._launched_at.get((job.kind, job.name), self._began_at)
-        age_s = time.time() - job.created_at  # A job is stored before it is launched.
+        age_s = time.time() - job.created_at  # A job is stored before its runner is started.
         return min(time.monotonic() - since, age_s) > START_LIMIT_S
 
     def _fail(self, job: JobRow, settings: EngineSettings) -> None:
@@ -74,7 +74,7 @@ class RunnerCare:
 
 
 def _is_unclaimed(job: JobRow) -> bool:
-    """Return whether no runner has taken the job up; a late one may have, since the job was read."""
+    """Return whether the job is running without a runner; one may have started after the job was read."""
     return job.runner_pid is None and not job.is_terminal
 
 

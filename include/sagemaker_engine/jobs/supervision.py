@@ -1,4 +1,4 @@
-"""Watch the instances of a job until all have ended, and say how they ended."""
+"""Supervision of a job's instances until all have ended, and the outcome."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from sagemaker_engine.sandbox.cluster import InstanceExit, SandboxCluster
 
 STOP_GRACE_S = 120.0
-"""What the service gives between SIGTERM and SIGKILL (StopTrainingJob's documentation)."""
+"""Grace period in seconds between SIGTERM and SIGKILL (documentation of StopTrainingJob)."""
 LOSS_NOTICED_S = 5.0
-"""How long the other hosts go on, times the time scale, until the service notices that one is lost."""
+"""Seconds, times the time scale, until the service notices a lost host; the other hosts run on until then."""
 POLL_S = 0.1
 
 
 class Ending(StrEnum):
-    """Why the instances do not run any more."""
+    """Reason why the instances of a job have ended."""
 
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -30,23 +30,23 @@ class Ending(StrEnum):
     MAX_WAIT_TIME_EXCEEDED = "MaxWaitTimeExceeded"
     ABANDONED = "Abandoned"
     FAULT = "Fault"
-    """The engine could not give the instances what they need, such as their data."""
+    """The engine could not provide a resource that the instances need, such as their data."""
     INTERRUPTED = "Interrupted"
     """Spot capacity was reclaimed."""
     HOST_FAILURE = "HostFailure"
-    """The service lost hosts by its own fault."""
+    """The service lost hosts through its own fault."""
 
 
 HOST_LOSSES = frozenset({Ending.INTERRUPTED, Ending.HOST_FAILURE})
-"""Endings of the instances that need not be the end of the job."""
+"""Endings after which the job may continue with another attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """That hosts vanish.
+    """Loss of hosts.
 
-    `hosts` are the first to do so (None: all at once); the service ends the others when it notices. `notice_s` lies
-    between SIGTERM to process 1 of these hosts and their end.
+    `hosts` are lost first (None: all at once); the service ends the others when it notices. `notice_s` is the time in
+    seconds between SIGTERM to process 1 of these hosts and their loss.
     """
 
     ending: Ending
@@ -55,26 +55,28 @@ class Loss:
 
 
 class HostFaults(Protocol):
-    """Faults of hosts while they run."""
+    """Faults of hosts while the instances run."""
 
     @property
     def poll_s(self) -> float:
-        """Return how often somebody has to look, in seconds."""
+        """Return the polling interval in seconds."""
 
     def loss(self, cluster: SandboxCluster) -> Loss | None:
-        """Let happen what is due, and return the loss of hosts if that is among it."""
+        """Apply the due faults, and return the loss of hosts if one of them removes hosts."""
 
     def vanished(self, hosts: frozenset[str]) -> None:
-        """Take note that these hosts vanish now; called right before."""
+        """Record that these hosts are lost; called immediately before they are killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Result of all instances; `failure` is the first that failed by itself.
+    """Result of all instances.
 
-    `last_line` is the last that the failed instance's program printed; `fault` is the FailureReason
-    of a job that ended by FAULT. `gone_at` says when hosts that are lost vanish, as time.monotonic(): one whose program
-    ended within the notice is there until the notice is over.
+    - `failure`: the first instance that failed by itself.
+    - `last_line`: the last line that the failed instance's program printed.
+    - `fault`: FailureReason of a job that ended by FAULT.
+    - `gone_at`: time.monotonic() of each lost host's loss. A host whose program ended within the notice still exists
+      until the notice is over.
     """
 
     ending: Ending
@@ -86,11 +88,13 @@ class Outcome:
 
 @dataclass(slots=True, kw_only=True)
 class Supervision:
-    """One watch over one cluster.
+    """Supervision of one cluster.
 
-    `order` says whether the job shall end (STOPPED, MAX_WAIT_TIME_EXCEEDED, ABANDONED, FAULT) or may go on (None); it
-    is asked ten times a second. `deadline` is a time.monotonic() value. `on_stopping` is called once, before SIGTERM
-    goes out. `time_scale` multiplies STOP_GRACE_S and LOSS_NOTICED_S.
+    - `order`: returns the reason to end the job (STOPPED, MAX_WAIT_TIME_EXCEEDED, ABANDONED, FAULT), or None; called
+      ten times per second.
+    - `deadline`: time.monotonic() at which the runtime is exceeded.
+    - `on_stopping`: called once, before SIGTERM is sent.
+    - `time_scale`: factor on STOP_GRACE_S and LOSS_NOTICED_S.
     """
 
     cluster: SandboxCluster
@@ -107,7 +111,7 @@ class Supervision:
     _gone_at: dict[str, float] = field(default_factory=dict, init=False)
 
     def run(self) -> Outcome:
-        """Return once all instances have ended: by themselves, by order, since one failed or all vanished."""
+        """Return when all instances have ended: by themselves, by order, after a failure, or by loss."""
         while self.cluster.running:
             poll_s = POLL_S if self.faults is None else min(POLL_S, self.faults.poll_s)
             for ended in self.cluster.wait(poll_s):
@@ -128,10 +132,10 @@ class Supervision:
         if ended.code == 0 or self._ordered is not None or self._failure is not None:
             return
         self._failure = ended
-        self._kill_at = time.monotonic()  # The others cannot finish without it.
+        self._kill_at = time.monotonic()  # The others cannot finish without the failed one.
 
     def _look_for_order(self) -> None:
-        """Take an order; it also overrules a loss that was announced, as the hosts are still there."""
+        """Obey an order. It overrules an announced loss of hosts that still exist."""
         now = time.monotonic()
         if self._ordered not in {None, *HOST_LOSSES} or now - self._asked_at < POLL_S:
             return
@@ -162,7 +166,7 @@ class Supervision:
     def _kill_when_due(self) -> None:
         lost = self._ordered in HOST_LOSSES
         if lost and not self._victims & self.cluster.running:
-            # What the notice was for has ended; the service ends the hosts that are left.
+            # The hosts with notice have ended; the service ends the remaining hosts.
             self._victims = self.cluster.running
             self._kill_at = time.monotonic() + LOSS_NOTICED_S * self.time_scale
             self._gone_at = dict.fromkeys(self._victims, self._kill_at) | self._gone_at

@@ -1,4 +1,4 @@
-"""The life of a training job: attempts on new instances until one is the last, then the end."""
+"""Life cycle of a training job: attempts on new instances until the last one, then the final status."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SERVICE_FAULT = "InternalServerError"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """One training job being run. `order` reports whether somebody wants it to end."""
+    """One run of a training job. `order` returns the reason to end the job, or None."""
 
     job: Job
     order: Callable[[], Ending | None]
@@ -58,7 +58,8 @@ class TrainingRun:
         """Return the run of a job.
 
         Raises:
-            JobError: Its image has no stand-in here, or not the launcher that the job asks for, or cannot be built.
+            JobError: No runtime emulates its image, the requested launcher is missing, or the engine image cannot be
+                built.
         """
         algorithm = job.request["AlgorithmSpecification"]
         runtime = find_runtime(job, algorithm.get("TrainingImage") or algorithm["AlgorithmName"])
@@ -66,7 +67,7 @@ class TrainingRun:
         asked = job.request.get("HyperParameters", {})
         _require(missing_ground(asked, ground) or missing_layer(asked, runtime, ground))
         supply(job, runtime, order)
-        _require(missing_launcher(asked, runtime))  # Programs are found in a built image only.
+        _require(missing_launcher(asked, runtime))  # Programs exist only in a built image.
         resources = job.request["ResourceConfig"]
         count = len(plan_hosts(resources))
         limits = Limits.of(job.request, created_at=job.created_at)
@@ -93,9 +94,9 @@ class TrainingRun:
         )
 
     def run(self) -> None:
-        """Run the job to its end, whichever it is.
+        """Run the job to a final status.
 
-        Fails with JobError: its data or its instances could not be provided.
+        Raises JobError if its data or its instances could not be provided.
         """
         self.rules.start()
         try:
@@ -106,10 +107,10 @@ class TrainingRun:
             self.rules.deliver()
 
     def _is_over(self) -> bool:
-        """Make one attempt; return False if another has to follow.
+        """Run one attempt; return False if another one must follow.
 
         Raises:
-            JobError: The job failed by what is no retry's to mend, or has no retry left.
+            JobError: The job failed with an error that is not retried, or no retry is left.
         """
         try:
             attempt = self._begin()
@@ -129,7 +130,7 @@ class TrainingRun:
             return False
 
     def _begin(self) -> JobAttempt | None:
-        """Return the next attempt once it has instances; None when the job ended while it waited."""
+        """Return the next attempt when it has instances; None if the job ended during the wait."""
         transitions = self.job.transitions()
         is_interrupted = transitions[-1]["Status"] == "Interrupted"
         number = num_attempts(transitions) + is_interrupted
@@ -185,14 +186,14 @@ class TrainingRun:
         )
 
     def _subject(self, number: int) -> str:
-        """Return what the fault store calls this attempt; a later job of the same name is another."""
+        """Return the fault store's name of this attempt. The creation time distinguishes jobs with the same name."""
         return f"{self.job.name}/{number} of {self.job.created_at:.3f}"
 
     def _conclude(self, attempt: JobAttempt, outcome: Outcome) -> bool:
-        """Move the job to its end after an attempt; return False when another has to follow.
+        """End the job after its last attempt; return False if another attempt must follow.
 
         Raises:
-            JobError: The service lost a host, or could not give the instances what they need.
+            JobError: The service lost a host, or could not provide a resource that the instances need.
         """
         log.info("the attempt ended: %s", outcome.ending)
         match outcome.ending:

@@ -1,4 +1,4 @@
-"""Checkpoint folders on disks of their own, so that a fault can make them full."""
+"""Checkpoint folders on disks of their own, which a fault can make full."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Volume:
 
     @classmethod
     def take_over(cls, cluster: SandboxCluster, *, host: str, path: str, folder: Path) -> Volume:
-        """Move what was restored into `folder` to the volume of an instance that waits for its start.
+        """Move the restored files in `folder` to the volume of an instance that has not started yet.
 
-        From then on `folder` is a link to the volume, which only this process can follow.
+        `folder` then is a symbolic link to the volume, which only this process can follow.
         """
         seen_at = cluster.path_of(host, path)
         shutil.copytree(folder, seen_at, dirs_exist_ok=True)
@@ -37,20 +37,20 @@ class Volume:
         return cls(host=host, path=path, descriptor=descriptor)
 
     def fill(self, cluster: SandboxCluster) -> None:
-        """Let it take nothing more: what it holds is its size.
+        """Make the volume full by reducing its size to the size of its content.
 
-        Fails with OSError: the kernel refuses, or the instance has ended.
+        Raises OSError if the kernel rejects it, or if the instance has ended.
         """
         inside.fill_volume(cluster.first_process(self.host), self.path)
 
     def free(self, cluster: SandboxCluster) -> None:
-        """Give it its first size back.
+        """Restore the volume's original size.
 
-        Fails with OSError: the kernel refuses, or the instance has ended.
+        Raises OSError if the kernel rejects it, or if the instance has ended.
         """
         first = cluster.first_process(self.host)
         inside.resize_volume(first, self.path, filesystem.VOLUME_BYTES)
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the descriptor."""
         os.close(self.descriptor)

@@ -1,4 +1,4 @@
-"""The thread that looks after running jobs: state changes become events, dead runners are found."""
+"""Watcher thread of an engine: it sends events of state changes and detects dead runners."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ RUNNING = frozenset({"InProgress", "Stopping"})
 
 
 class Watcher:
-    """Polls the store; `start` and `stop` frame its life.
+    """Polls the store from `start` to `stop`.
 
-    `care` is called about once a second with the running jobs. Events are only sent once a client
-    has used EventBridge: before that there can be no rule to match them.
+    `care` is called about once per second with the running jobs. Events are sent only after a client has used
+    EventBridge: before that no rule can match them.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
     def start(self) -> None:
-        """Begin, regarding all that happened so far as known."""
+        """Start the thread. Earlier state changes cause no events."""
         for job in self._store.changed_since(0):
             self._news(job)
         self._thread.start()
 
     def stop(self) -> None:
-        """Send the events of what happened until now and end."""
+        """Send the events of all changes so far and end the thread."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -74,7 +74,7 @@ class Watcher:
                     self._put(job, change)
 
     def _news(self, job: JobRow) -> list[dict[str, Any]]:
-        """Return the changes of the job that were not known, and know them from now on."""
+        """Return the job's changes since the last call, and record them as seen."""
         key = (job.arn, job.created_at)
         changes = state_changes(job)
         num_seen = self._num_seen.get(key, 0)
@@ -85,7 +85,7 @@ class Watcher:
     def _put(self, job: JobRow, change: dict[str, Any]) -> None:
         try:
             self._moto.put_event(job.arn.split(":")[3], state_event(job, change))
-        except Exception:  # moto fails for targets it does not have, such as SNS and Lambda.
+        except Exception:  # moto raises for targets that it lacks, such as SNS and Lambda.
             log.warning("an event of %s was not delivered", job.arn, exc_info=True)
 
 

@@ -1,7 +1,7 @@
-"""CloudWatch Logs for the groups `/aws/sagemaker/*`, read straight from the files of the jobs.
+"""CloudWatch Logs for the groups `/aws/sagemaker/*`, read directly from the log files of jobs.
 
-A job's runner appends every line of every host to `jobs/<kind>/<name>/logs/<host>-<epoch>.jsonl`;
-that file is the stream `<name>/<host>-<epoch>`. Other groups are left to the service behind.
+A job's runner appends every line of every host to `jobs/<kind>/<name>/logs/<host>-<epoch>.jsonl`. That file is the log
+stream `<name>/<host>-<epoch>`. moto serves all other groups.
 """
 
 from sagemaker_engine.logs.handlers import LogsApi

@@ -1,4 +1,4 @@
-"""The text form of CloudWatch Logs' filter patterns.
+"""Filter patterns of CloudWatch Logs for unstructured text.
 
 Source: "Filter pattern syntax for unstructured log events", CloudWatch Logs user guide.
 """
@@ -15,14 +15,14 @@ _TERM = re.compile(r'([-?]?)(?:"([^"]*)"|(\S+))')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterPattern:
-    """Text that must be there, of which one must be there, and that must not be there."""
+    """Terms of a message: all of `all_of`, at least one of `any_of` unless it is empty, and none of `none_of`."""
 
     all_of: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()
     none_of: tuple[str, ...] = ()
 
     def matches(self, message: str) -> bool:
-        """Return whether the message passes."""
+        """Return whether the message matches."""
         return (
             all(term in message for term in self.all_of)
             and (not self.any_of or any(term in message for term in self.any_of))
@@ -31,10 +31,10 @@ class FilterPattern:
 
 
 def parse_pattern(text: str) -> FilterPattern:
-    """Return the pattern written as terms, "phrases", ?alternatives and -exclusions.
+    """Return the pattern of a text with terms, "phrases", ?alternatives and -exclusions.
 
     Raises:
-        ServiceError: It is one of the structured forms, which the engine does not have.
+        ServiceError: The text has one of the structured forms, which the engine does not support.
     """
     if text.lstrip()[:1] in {"{", "[", "%"}:
         raise ServiceError(

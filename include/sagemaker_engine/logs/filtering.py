@@ -1,4 +1,4 @@
-"""FilterLogEvents: events of several streams, merged by time."""
+"""FilterLogEvents: matching events of several streams, merged by time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MAX_EVENTS = 10_000
 
 
 def filter_events(folder: LogFolder, group: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of FilterLogEvents for a group that exists.
+    """Return the response of FilterLogEvents for an existing group.
 
     Raises:
-        ServiceError: A named stream does not exist, or pattern or token make no sense.
+        ServiceError: A stream does not exist, or the pattern or the token is invalid.
     """
     pattern = parse_pattern(request.get("filterPattern", ""))
     times = TimeRange(start=request.get("startTime"), end=request.get("endTime"))

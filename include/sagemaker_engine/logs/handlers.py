@@ -1,4 +1,4 @@
-"""The operations of CloudWatch Logs that read jobs' logs."""
+"""Operations of CloudWatch Logs that read the logs of jobs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _TOKEN_DIGITS = 56
 
 @dataclass(frozen=True, slots=True)
 class LogsApi:
-    """The handlers of the groups `/aws/sagemaker/*`."""
+    """Handlers of the operations on the groups `/aws/sagemaker/*`."""
 
     folder: LogFolder
     account: str
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler of each operation."""
+        """Return the handler per operation."""
         return {
             "DescribeLogGroups": self.describe_groups,
             "DescribeLogStreams": self.describe_streams,
@@ -44,7 +44,7 @@ class LogsApi:
         }
 
     def describe_groups(self, call: Call) -> dict[str, Any]:
-        """Return the jobs' groups that exist, beside those of the service behind."""
+        """Return the existing groups of jobs, together with moto's groups."""
         prefix = call.request.get("logGroupNamePrefix", "")
         part = call.request.get("logGroupNamePattern", "").lower()
         ours = [
@@ -64,7 +64,7 @@ class LogsApi:
         """Return one page of a group's streams.
 
         Raises:
-            ServiceError: There is no such group, or the order does not go with a prefix.
+            ServiceError: The group does not exist, or LastEventTime is combined with a prefix.
         """
         request, group = call.request, self._group(call)
         prefix = request.get("logStreamNamePrefix", "")
@@ -86,10 +86,10 @@ class LogsApi:
         return {"logStreams": streams, "nextToken": str(end) if end < len(names) else None}
 
     def get_events(self, call: Call) -> dict[str, Any]:
-        """Return one page of a stream, the newest unless asked otherwise.
+        """Return one page of a stream's events, by default the newest.
 
         Raises:
-            ServiceError: There is no such group or stream, or the token is not ours.
+            ServiceError: The group or stream does not exist, or the token is invalid.
         """
         request, group = call.request, self._group(call)
         path = self.folder.path(group, request["logStreamName"])

@@ -1,4 +1,4 @@
-"""All log streams of one engine: which there are, and where their files lie."""
+"""Log streams of one engine: their names, files and times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TAIL_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """A stream as DescribeLogStreams reports it; times in epoch ms, None while it is empty."""
+    """A stream as DescribeLogStreams reports it. Times are epoch milliseconds, None while the stream is empty."""
 
     name: str
     created_at: int
@@ -31,21 +31,21 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogFolder:
-    """The streams below an engine's state folder."""
+    """The log streams under an engine's state folder."""
 
     root: Path
 
     def has_group(self, group: str) -> bool:
-        """Return whether the group exists: it does from its first stream on."""
+        """Return whether the group exists, which it does as soon as it has a stream."""
         return group in GROUPS and next(self._files(GROUPS[group], ""), None) is not None
 
     def stream_names(self, group: str, prefix: str = "") -> list[str]:
-        """Return the names of the group's streams that start with `prefix`, in order."""
+        """Return the sorted names of the group's streams that start with `prefix`."""
         names = (_stream_name(path) for path in self._files(GROUPS[group], prefix))
         return sorted(name for name in names if name.startswith(prefix))
 
     def path(self, group: str, stream: str) -> Path | None:
-        """Return the file of a stream, None when there is no such stream."""
+        """Return the file of a stream, or None if the stream does not exist."""
         job, _, host = stream.partition("/")
         if not job or not host or "/" in host or job in {".", ".."}:
             return None
@@ -56,7 +56,7 @@ class LogFolder:
         """Return the times of a stream.
 
         Raises:
-            FileNotFoundError: There is no such stream.
+            FileNotFoundError: The stream does not exist.
         """
         path = self.path(group, stream)
         if path is None:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 1 << 20
 MAX_PAGE_BYTES = 1 << 20
 EVENT_OVERHEAD_BYTES = 26
-"""What CloudWatch Logs counts for an event beside its message."""
+"""Bytes that CloudWatch Logs counts per event in addition to its message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEvent:
-    """One line: its time (epoch ms), text, and the bytes of the file that it occupies."""
+    """One line: its time in epoch milliseconds, its text, and its byte offsets in the file."""
 
     timestamp: int
     message: str
@@ -27,26 +27,26 @@ class LogEvent:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size that counts towards a page."""
+        """Return the size that counts towards the limit of a page."""
         return len(self.message.encode()) + EVENT_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRange:
-    """Times in epoch ms; the start belongs to it, the end does not. None is open."""
+    """Half-open range of epoch milliseconds, from `start` to before `end`; None means no limit."""
 
     start: int | None = None
     end: int | None = None
 
     def __contains__(self, timestamp: int) -> bool:
-        """Return whether the time lies in the range."""
+        """Return whether the time is in the range."""
         after_start = self.start is None or timestamp >= self.start
         return after_start and (self.end is None or timestamp < self.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Events in their order; `start` and `end` are where the pages before and after it meet it."""
+    """Events in file order. `start` and `end` are the byte offsets at which the adjacent pages end and begin."""
 
     events: list[LogEvent]
     start: int
@@ -54,7 +54,7 @@ class EventPage:
 
 
 def read_forward(path: Path, *, offset: int, limit: int, times: TimeRange) -> EventPage:
-    """Return up to `limit` events (and 1 MiB) from `offset` on."""
+    """Return the events from byte `offset`, up to `limit` events and 1 MiB."""
     events: list[LogEvent] = []
     size, end = 0, offset
     with path.open("rb") as file:
@@ -69,7 +69,7 @@ def read_forward(path: Path, *, offset: int, limit: int, times: TimeRange) -> Ev
 
 
 def read_backward(path: Path, *, offset: int | None, limit: int, times: TimeRange) -> EventPage:
-    """Return up to `limit` events that end at `offset` (None: at the end of the file)."""
+    """Return up to `limit` events before byte `offset` (None: the end of the file)."""
     with path.open("rb") as file:
         end = complete_size(file) if offset is None else offset
         start, events = end, list[LogEvent]()
@@ -82,7 +82,7 @@ def read_backward(path: Path, *, offset: int | None, limit: int, times: TimeRang
 
 
 def iterate(file: BinaryIO, offset: int) -> Iterator[LogEvent]:
-    """Yield the events from `offset` on; a line that is still being written is not there yet."""
+    """Yield the events from byte `offset`, without a last line that is not complete yet."""
     file.seek(offset)
     for line in file:
         if not line.endswith(b"\n"):
@@ -90,13 +90,13 @@ def iterate(file: BinaryIO, offset: int) -> Iterator[LogEvent]:
         start, offset = offset, offset + len(line)
         try:
             record = json.loads(line)
-        except ValueError:  # The writer was killed in the middle of it and another went on.
+        except ValueError:  # The writer was killed within the line.
             continue
         yield LogEvent(timestamp=record["t"], message=record["m"], start=start, end=offset)
 
 
 def complete_size(file: BinaryIO) -> int:
-    """Return the bytes up to the end of the last complete line."""
+    """Return the number of bytes up to the end of the last complete line."""
     size = file.seek(0, 2)
     while size > 0:
         start = max(0, size - BLOCK_BYTES)
@@ -109,12 +109,12 @@ def complete_size(file: BinaryIO) -> int:
 
 
 def _line_start(file: BinaryIO, end: int) -> int:
-    """Return the start of the first whole line in the block that ends at `end`."""
+    """Return the start of the first complete line in the block that ends at byte `end`."""
     start = max(0, end - BLOCK_BYTES)
     while start > 0:
         file.seek(start)
         newline = file.read(end - start).find(b"\n")
         if 0 <= newline < end - start - 1:
             return start + newline + 1
-        start = max(0, start - BLOCK_BYTES)  # One line is longer than the block.
+        start = max(0, start - BLOCK_BYTES)  # The line is longer than the block.
     return 0

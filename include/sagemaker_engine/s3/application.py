@@ -1,4 +1,4 @@
-"""S3 as a WSGI application: finds the action a request asks for and renders what comes of it."""
+"""S3 as a WSGI application: parses a request, runs its action and returns the response."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 class S3Application:
     """Serves `store`. Any credentials are accepted and no signature is checked.
 
-    Path-style addresses and virtual-host ones (``bucket.s3.<anything>``, ``bucket.localhost``) work
-    side by side. What killed processes left in the store is swept away here, at the start.
-    `find_fault` tells what a fault does to a request.
+    Both path-style and virtual-host addresses (``bucket.s3.<anything>``, ``bucket.localhost``) are
+    supported. The constructor runs `ObjectStore.recover`, which removes the files of killed processes.
+    `find_fault` returns the fault that applies to a request, or None.
     """
 
     def __init__(self, store: ObjectStore, *, find_fault: S3FaultFinder = no_fault) -> None:

@@ -1,9 +1,9 @@
-"""The bytes of objects: immutable files with random names, staged first, then moved into place.
+"""Content of objects: immutable files with random names, staged first, then moved into place.
 
-A blob under ``blobs/`` is never changed after it got there, so it may be hard-linked into a job's
-channel, linked by a server-side copy and read while its key is overwritten. What is being written
-lies under ``staging/<process>/``, whose ``lock`` file its process holds for life: a folder whose
-lock is free belongs to a dead process and is swept away.
+A blob under ``blobs/`` never changes, so it may be hard-linked into a job's channel, linked by a
+server-side copy, and read while its key is overwritten. Files being written are under
+``staging/<process>/``. Each process holds the lock on the ``lock`` file of its staging folder until it
+exits: a folder whose lock is free belongs to a dead process and is removed by `BlobFolder.sweep_staging`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 _BUFFER_BYTES = 1 << 19
 _BLOB_MODE = 0o444
 _MAKING_S = 60
-"""How long a staging folder may exist under its dotted name before it counts as left behind."""
+"""Seconds for which a staging folder may keep its temporary dotted name before it counts as abandoned."""
 
 
 class StagedBlob:
-    """A blob that is complete on disk but belongs to nobody yet; leaving its block drops it."""
+    """A blob that is complete on disk but not yet in the store. Leaving its `with` block removes it."""
 
     def __init__(self, path: Path, *, size: int, digests: Digests) -> None:
         self.path = path
@@ -50,12 +50,12 @@ class StagedBlob:
         self.discard()
 
     def discard(self) -> None:
-        """Remove the staged file, unless it was adopted and lies elsewhere now."""
+        """Remove the staged file. After `BlobFolder.adopt` moved the file this does nothing."""
         self.path.unlink(missing_ok=True)
 
 
 class BlobFolder:
-    """The blobs of one store and the staging folder of this process."""
+    """The blobs of one store, and the staging folder of the current process."""
 
     def __init__(self, root: Path, *, fsync: bool = False) -> None:
         self._blobs = root / "blobs"
@@ -69,15 +69,15 @@ class BlobFolder:
         self._staging_root.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str) -> Path:
-        """Return where the blob `name` lies."""
+        """Return the path of the blob `name`."""
         return self._blobs / name[:2] / name
 
     def stage(
         self, source: BinaryIO, *, algorithms: Iterable[str] = (), size: int | None = None
     ) -> StagedBlob:
-        """Write everything `source` gives into a new staged file, digesting it on the way.
+        """Write `source` to a new staged file and compute its digests (MD5 and `algorithms`) on the way.
 
-        `size` is a hint for the buffer; memory stays under 2 MiB whatever the object's size.
+        `size` in bytes is a hint for the buffer. Memory use is below 2 MiB for any size of object.
         """
         digests = Digests(algorithms)
         path = self._new_path()
@@ -98,9 +98,9 @@ class BlobFolder:
         return StagedBlob(path, size=written, digests=digests)
 
     def stage_link(self, file: Path, *, algorithms: Iterable[str] = ()) -> StagedBlob:
-        """Stage `file` by hard link, or by copy where it lies on another file system.
+        """Stage `file` by hard link, or by copy if it is on another file system.
 
-        The caller promises that nobody changes the file any more.
+        The caller guarantees that nobody changes the file afterwards.
         """
         path = self._new_path()
         try:
@@ -123,7 +123,7 @@ class BlobFolder:
         return StagedBlob(path, size=size, digests=digests)
 
     def stage_joined(self, names: list[str]) -> StagedBlob:
-        """Stage one file made of the blobs `names` in order; the kernel does the copying."""
+        """Stage one file that joins the blobs `names` in order; the kernel copies the bytes."""
         path = self._new_path()
         if len(names) == 1:
             os.link(self.path(names[0]), path)
@@ -142,7 +142,7 @@ class BlobFolder:
         return StagedBlob(path, size=size, digests=Digests())
 
     def adopt(self, staged: StagedBlob) -> str:
-        """Move a staged blob into place and return its name. Call it inside a write transaction."""
+        """Move a staged blob into place and return its name. Call this inside a write transaction."""
         target = self.path(staged.name)
         _making_folder(target, staged.path.rename)
         if self._fsync:
@@ -150,14 +150,14 @@ class BlobFolder:
         return staged.name
 
     def link(self, name: str) -> str:
-        """Give the blob `name` a second name and return it. Call it inside a write transaction."""
+        """Hard-link the blob `name` to a new name and return that. Call this inside a write transaction."""
         copy = secrets.token_hex(16)
         source = self.path(name)
         _making_folder(self.path(copy), lambda target: os.link(source, target))
         return copy
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove blobs no object refers to any more, in the background."""
+        """Remove blobs that no object refers to, in the background."""
         self.reaper.remove(self.path(name) for name in names)
 
     def names(self) -> Iterator[str]:
@@ -168,7 +168,7 @@ class BlobFolder:
                     yield entry.name
 
     def sweep_staging(self) -> int:
-        """Remove what dead processes left half written; return how many folders went."""
+        """Remove the staging folders of dead processes and return their number."""
         swept = 0
         for folder in self._staging_root.iterdir():
             if folder == self._staging or not _is_abandoned(folder):
@@ -183,7 +183,7 @@ class BlobFolder:
         return self._staging / secrets.token_hex(16)
 
     def _open_staging(self) -> None:
-        """Make this process's own staging folder; a forked child gets one of its own."""
+        """Create and lock this process's staging folder; a forked child gets its own."""
         making = self._staging_root / f".{os.getpid()}-{secrets.token_hex(4)}"
         making.mkdir()
         self._lock_fd = os.open(making / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
@@ -193,7 +193,7 @@ class BlobFolder:
 
 
 def pieces(source: BinaryIO, *, size: int | None = None) -> Iterator[memoryview]:
-    """Yield what `source` gives in large pieces, each valid until the next is asked for."""
+    """Yield the bytes of `source` in pieces of up to 512 KiB, each valid until the next is requested."""
     room = _BUFFER_BYTES if size is None else min(max(size, 1), _BUFFER_BYTES)
     readinto = getattr(source, "readinto", None)
     if readinto is None:
@@ -206,7 +206,7 @@ def pieces(source: BinaryIO, *, size: int | None = None) -> Iterator[memoryview]
 
 
 def _making_folder(target: Path, place: Callable[[Path], object]) -> None:
-    """Call `place` with `target`, and again with its folder made where that was missing."""
+    """Call `place(target)`; if the parent folder is missing, create it and call `place` again."""
     try:
         place(target)
     except FileNotFoundError:
@@ -233,7 +233,7 @@ def _append(target: BinaryIO, path: Path) -> int:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Return whether no living process holds the staging folder's lock."""
+    """Return whether no living process holds the lock of the staging folder."""
     if folder.name.startswith(".") and time.time() - folder.stat().st_mtime < _MAKING_S:
         return False
     try:

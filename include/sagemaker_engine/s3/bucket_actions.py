@@ -1,4 +1,4 @@
-"""Bucket actions of S3: create, delete, location, and the settings SDKs ask for."""
+"""Bucket actions of S3: create, delete, list, location, ACLs and the settings that SDKs request."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "versioning": ("VersioningConfiguration", ""),
     "website": ("", "NoSuchWebsiteConfiguration"),
 }
-"""Per setting: the root and content of the document a fresh bucket has, or the error it answers.
+"""Response of a new bucket per setting: (root element, its content), or ("", error code).
 
-What a client stores is kept and returned as it came; nothing in the engine acts on it.
+A document that a client stores is returned unchanged. The engine does not act on it.
 """
 
 
@@ -73,10 +73,10 @@ def list_buckets(store: ObjectStore, _request: S3Request) -> Response:
 
 
 def create_bucket(store: ObjectStore, request: S3Request) -> Response:
-    """Answer CreateBucket; owning it already is fine in us-east-1 and an error elsewhere, as in S3.
+    """Answer CreateBucket. An existing bucket is an error unless both regions are us-east-1, as in S3.
 
     Raises:
-        S3Error: BucketAlreadyOwnedByYou.
+        S3Error: BucketAlreadyOwnedByYou, InvalidBucketName or a location error.
     """
     region = _wanted_region(request)
     is_new = store.create_bucket(request.bucket, region=region)
@@ -119,16 +119,16 @@ def get_acl(store: ObjectStore, request: S3Request) -> Response:
 
 
 def put_acl(store: ObjectStore, request: S3Request) -> Response:
-    """Take an ACL and change nothing: everyone who reaches the engine is the owner."""
+    """Accept an ACL without effect: every client of the engine has the owner's rights."""
     get_acl(store, request)
     return Response()
 
 
 def get_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
-    """Return the stored document, or what a fresh bucket answers.
+    """Return the stored document, or the response of a new bucket.
 
     Raises:
-        S3Error: the setting's own "there is none", such as NoSuchBucketPolicy.
+        S3Error: NoSuchBucket, or the setting's own not-found error, such as NoSuchBucketPolicy.
     """
     document = store.bucket_setting(request.bucket, name)
     root, content = SETTINGS[name]
@@ -141,7 +141,7 @@ def get_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
 
 
 def put_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
-    """Keep the document, after checking that it is one."""
+    """Validate the document and store it."""
     document = request.document()
     if name == "policy":
         _check_json(document)
@@ -154,7 +154,7 @@ def put_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
 
 
 def delete_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
-    """Forget the document."""
+    """Remove the stored document."""
     store.set_bucket_setting(request.bucket, name, None)
     return Response(status=204)
 

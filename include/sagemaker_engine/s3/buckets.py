@@ -1,4 +1,4 @@
-"""The buckets of a store and the settings documents S3 keeps with them."""
+"""Buckets of a store and their stored settings documents."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BUCKET_NAME = re.compile(r"(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9](?:[a-z0-9.-]{1,61})[
 
 
 class BucketTable:
-    """The half of `ObjectStore` that knows buckets."""
+    """The bucket operations of `ObjectStore`, its only subclass."""
 
     index: Index
     blobs: BlobFolder
     clock: Callable[[], float]
 
     def create_bucket(self, name: str, *, region: str = "us-east-1") -> bool:
-        """Create the bucket; return False if it exists already, in whatever region.
+        """Create the bucket. Return False if it exists already, in any region.
 
         Raises:
             S3Error: InvalidBucketName.
@@ -55,7 +55,7 @@ class BucketTable:
         return [BucketInfo(name=name, region=region, created_at=at) for name, region, at in rows]
 
     def delete_bucket(self, name: str) -> None:
-        """Delete an empty bucket, with its settings and the uploads that were under way in it.
+        """Delete an empty bucket, its settings and its unfinished multipart uploads.
 
         Raises:
             S3Error: NoSuchBucket, BucketNotEmpty.
@@ -73,7 +73,11 @@ class BucketTable:
         self.blobs.drop(blob for (blob,) in blobs)
 
     def bucket_setting(self, bucket: str, name: str) -> bytes | None:
-        """Return the document stored as the bucket's `name` (policy, tagging, ...), or None."""
+        """Return the stored document of the bucket setting `name` (policy, tagging, ...), or None.
+
+        Raises:
+            S3Error: NoSuchBucket.
+        """
         self.head_bucket(bucket)
         with self.index.read() as db:
             row = db.execute(
@@ -82,7 +86,11 @@ class BucketTable:
         return None if row is None else bytes(row[0])
 
     def set_bucket_setting(self, bucket: str, name: str, document: bytes | None) -> None:
-        """Store the document, or remove it where it is None."""
+        """Store the document, or remove the stored one if `document` is None.
+
+        Raises:
+            S3Error: NoSuchBucket.
+        """
         self.head_bucket(bucket)
         with self.index.write() as db:
             if document is None:

@@ -1,8 +1,8 @@
-"""Digests of streams: what S3 calls checksums, computed where the standard library can.
+"""Digests of streams, and S3's checksum values made from them.
 
-CRC32, SHA1, SHA256, SHA512 and MD5 are computed and verified. CRC32C, CRC64NVME and the xxHash
-family have no implementation in the standard library (pure Python would run at about 10 MB/s):
-values that clients give are kept and returned, unverified.
+CRC32, SHA1, SHA256, SHA512 and MD5 are computed and verified. CRC32C, CRC64NVME and the xxHash family
+are not in the standard library (pure Python reaches about 10 MB/s): the values that clients send are
+stored and returned without verification.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ DIGEST_BYTES = {
     "XXHASH3": 8,
     "XXHASH128": 16,
 }
-"""Every algorithm S3 knows (botocore 1.43) and the length of its value."""
+"""Length in bytes of the checksum of each algorithm that S3 supports (botocore 1.43)."""
 
 
 class Digest(Protocol):
-    """A running digest, as `hashlib` has them."""
+    """A running digest with the interface of `hashlib`'s objects."""
 
     def update(self, data: memoryview, /) -> None:
-        """Take the next bytes in."""
+        """Add the next bytes."""
 
     def digest(self) -> bytes:
-        """Return the value of everything taken in so far."""
+        """Return the digest of all bytes added so far."""
 
 
 class Crc32:
-    """CRC-32 with the interface of `hashlib`'s objects. Worked: b"123456789" -> cbf43926."""
+    """CRC-32 with the interface of `hashlib`'s objects. Example: b"123456789" -> cbf43926."""
 
     def __init__(self) -> None:
         self._value = 0
 
     def update(self, data: memoryview, /) -> None:
-        """Take the next bytes in."""
+        """Add the next bytes."""
         self._value = zlib.crc32(data, self._value)
 
     def digest(self) -> bytes:
-        """Return the value, big-endian as S3 sends it."""
+        """Return the value as 4 big-endian bytes, the order S3 uses."""
         return self._value.to_bytes(4, "big")
 
 
 class Digests:
-    """Several digests over one stream. MD5 is always among them: it becomes the ETag."""
+    """Several digests of one stream. MD5 is always included: it becomes the ETag."""
 
     def __init__(self, algorithms: Iterable[str] = ()) -> None:
         self._running: dict[str, Digest] = {
@@ -65,7 +65,7 @@ class Digests:
         }
 
     def update(self, data: memoryview) -> None:
-        """Take the next bytes in."""
+        """Add the next bytes."""
         for digest in self._running.values():
             digest.update(data)
 
@@ -86,7 +86,7 @@ def is_computed(algorithm: str) -> bool:
 
 
 def encode(digest: bytes) -> str:
-    """Return a digest as S3 writes it."""
+    """Return a digest as base64 text, as S3 writes it."""
     return base64.b64encode(digest).decode("ascii")
 
 
@@ -100,9 +100,10 @@ def decode(text: str, *, size: int) -> bytes | None:
 
 
 def composite(algorithm: str, values: list[str]) -> str | None:
-    """Return the checksum of a multipart object over its parts' checksums: base64 of it, and -N.
+    """Return the composite checksum of a multipart object, or None if `algorithm` cannot be computed.
 
-    None if `algorithm` cannot be computed. Source: S3 user guide, "Checking object integrity",
+    `values` are the base64 checksums of the parts in order. The result is the base64 digest of their
+    bytes, followed by ``-`` and the number of parts. Source: S3 user guide, "Checking object integrity",
     composite checksums.
     """
     if not is_computed(algorithm):
@@ -114,9 +115,9 @@ def composite(algorithm: str, values: list[str]) -> str | None:
 
 
 def multipart_etag(md5s_hex: list[str]) -> str:
-    """Return the ETag of a multipart object: the MD5 of its parts' MD5s, then -N.
+    """Return the ETag of a multipart object: the MD5 of its parts' MD5s, ``-`` and the number of parts.
 
-    Worked: one part of no bytes, d41d8cd98f00b204e9800998ecf8427e, gives
+    Example: one empty part, d41d8cd98f00b204e9800998ecf8427e, gives
     59adb24ef3cdbe0297f05b395827453f-1.
     """
     joined = b"".join(bytes.fromhex(md5) for md5 in md5s_hex)

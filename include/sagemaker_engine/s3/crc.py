@@ -1,8 +1,9 @@
-"""The CRC of two stretches of data from the CRCs of each, without reading the data again.
+"""Combination of CRCs: the CRC of joined data from the CRCs and lengths of its pieces.
 
-Appending n zero bytes to a message multiplies its CRC register by a fixed matrix over GF(2);
-squaring that matrix doubles n. So crc(A || B) = M^len(B) * crc(A) xor crc(B), in O(log n) matrix
-products. Source: M. Adler, zlib, crc32_combine. Worked: CRC32 of b"ab" from those of b"a" and b"b".
+The data is not read again. Appending n zero bytes to a message multiplies its CRC register by a fixed
+matrix over GF(2), and squaring that matrix doubles n. So crc(A || B) = M^len(B) * crc(A) xor crc(B), in
+O(log n) matrix products. Source: M. Adler, zlib, crc32_combine. Example: the CRC32 of b"ab" follows from
+the CRC32 of b"a" and that of b"b".
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ _REFLECTED_POLYNOMIALS = {
 
 
 def combine(algorithm: str, pieces: list[tuple[str, int]]) -> str | None:
-    """Return the base64 CRC of the joined pieces, each (base64 CRC, length in bytes).
+    """Return the base64 CRC of the joined pieces, or None if `algorithm` is not a CRC.
 
-    None if `algorithm` is not a CRC, and so cannot be combined.
+    `pieces` are (base64 CRC, length in bytes) in order.
     """
     if algorithm not in _REFLECTED_POLYNOMIALS:
         return None
@@ -32,7 +33,7 @@ def combine(algorithm: str, pieces: list[tuple[str, int]]) -> str | None:
 
 
 def _append_zeros(crc: int, num_bytes: int, width: int, polynomial: int) -> int:
-    """Return the register `crc` after `num_bytes` zero bytes."""
+    """Return the CRC register `crc` after `num_bytes` zero bytes are appended."""
     one_bit = [polynomial, *(1 << bit for bit in range(width - 1))]
     operator = one_bit
     for _ in range(3):

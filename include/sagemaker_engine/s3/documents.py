@@ -1,4 +1,4 @@
-"""The small XML documents clients send, and those both buckets and objects answer with."""
+"""Small XML documents: parsers of client documents, and responses shared by buckets and objects."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MAX_TAG_KEY, _MAX_TAG_VALUE = 128, 256
 
 
 def read_xml(document: bytes, root: str) -> ET.Element:
-    """Return the parsed document with namespaces dropped.
+    """Return the root of the parsed document, with namespaces removed from all tags.
 
     Raises:
-        S3Error: MalformedXML, also if the root element is not `root`.
+        S3Error: MalformedXML: not XML, has a DOCTYPE, or its root element is not `root`.
     """
     if b"<!DOCTYPE" in document:
         raise S3Error("MalformedXML")
@@ -52,13 +52,13 @@ def read_tags(document: bytes) -> dict[str, str]:
 
 
 def tags_document(tags: Mapping[str, str]) -> Response:
-    """Return the answer that lists `tags`."""
+    """Return the response that lists `tags`."""
     pairs = [group("Tag", text("Key", key), text("Value", tags[key])) for key in tags]
     return xml("Tagging", group("TagSet", *pairs))
 
 
 def acl_document() -> Response:
-    """Return the only ACL there is: the owner may do everything."""
+    """Return the response with the only supported ACL: the owner has full control."""
     grantee = OWNER.replace("<Owner>", _GRANTEE).replace("</Owner>", "</Grantee>")
     grant = group("Grant", grantee, text("Permission", "FULL_CONTROL"))
     return xml("AccessControlPolicy", OWNER, group("AccessControlList", grant))

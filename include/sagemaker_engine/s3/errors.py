@@ -88,7 +88,8 @@ _ERRORS: dict[str, tuple[int, str]] = {
             "may have been aborted or completed."
         ),
     ),
-    # Not S3's, whose disks are never full; clients retry 500 and 503, which do not end here by waiting.
+    # Not an S3 code: S3 is never full. The status is not 500 or 503, because clients retry those and waiting
+    # does not help here.
     "InsufficientStorage": (507, "No space is left on the disk."),
     "NoSuchVersion": (404, "The specified version does not exist."),
     "NoSuchWebsiteConfiguration": (
@@ -147,7 +148,7 @@ class S3Error(Exception):
 
     @classmethod
     def of_status(cls, status: int, code: str) -> S3Error:
-        """Return an error of any status and code, in the code's wording where it is a known one."""
+        """Return an error with any status and code; its wording is that of `code`, or InternalError's."""
         error = cls(code if code in _ERRORS else "InternalError")
         error.code, error.status = code, status
         return error

@@ -1,7 +1,7 @@
-"""Effect of a fault on one S3 request: an error as its answer, a delay before it, or half of the body.
+"""Effect of a fault on one S3 request: a delay, an error response, or a truncated body.
 
-The store knows no faults. Whoever serves it, the application and the platform's agent, asks a
-`S3FaultFinder` before each request.
+The store itself has no faults. Its two front ends, the S3 application and the agent that moves a job's
+data, call an `S3FaultFinder` before each request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Fault:
-    """Effect on one request, in this order: delay, rejection, half an object."""
+    """Effects on one request, applied in this order: delay in seconds, error, half of the object."""
 
     stall_s: float = 0.0
     error: S3Error | None = None
@@ -26,28 +26,31 @@ class S3Fault:
 
 
 S3FaultFinder = Callable[[str, str, str], S3Fault | None]
-"""Told a request's operation, bucket and key (empty where it has none); None: nothing happens."""
+"""Function of (operation, bucket, key) that returns the fault for a request, or None.
+
+Bucket and key are empty if the request names none.
+"""
 
 
 def no_fault(operation: str, bucket: str, key: str) -> None:
-    """Let every request pass."""
+    """Return None: no request has a fault."""
 
 
 class HalfBody:
-    """The first half of a stretch of a file, after which the connection is closed."""
+    """Response body that sends the first half of `whole` and then closes the connection."""
 
     def __init__(self, whole: FileBody) -> None:
         self._half = FileBody(whole.file, offset=whole.offset, length=whole.length // 2)
         self._missing = whole.length - self._half.length
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the half.
+        """Yield the first half of the bytes.
 
         Raises:
-            TruncatedBodyError: always, after it.
+            TruncatedBodyError: Always, after the last byte.
         """
         yield from self._half
-        raise TruncatedBodyError(f"a fault keeps the last {self._missing} bytes back")
+        raise TruncatedBodyError(f"a fault withholds the last {self._missing} bytes")
 
     def close(self) -> None:
         """Close the file."""

@@ -1,12 +1,12 @@
 """Index of the objects: one SQLite database beside the files, shared by processes and threads.
 
-Every change is one transaction, so that a reader sees the whole old or the whole new object. The
-database runs in WAL mode: readers never wait for writers. Keys are stored as UTF-8 bytes, whose
-order under the primary key is S3's listing order, so a page of a listing is a range scan.
+Every change is one transaction, so a reader sees either the old or the new object. The database runs
+in WAL mode: readers never wait for writers. Keys are stored as UTF-8 bytes, whose order in the primary
+key is S3's listing order. A page of a listing is therefore a range scan.
 
-Durability: `synchronous=NORMAL` survives the death of any process at any moment; after a power cut
-the newest transactions may be gone, but the database is whole. `FULL` (with `fsync=True` on the
-store) survives power cuts as well, for one disk flush a write.
+Durability: `synchronous=NORMAL` survives the death of any process at any moment. After a power cut the
+newest transactions may be lost, but the database is consistent. `FULL` (`fsync=True` on the store) also
+survives power cuts, at the cost of one disk flush per write.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WAL_PAGES = 4000
 
 
 class Index(Database):
-    """The store's database. `write` lends the write lock of all threads and processes."""
+    """The store's database. All threads and processes that write share one write lock."""
 
     def __init__(self, path: Path, *, fsync: bool = False) -> None:
         self._synchronous = "FULL" if fsync else "NORMAL"
@@ -58,10 +58,10 @@ class Index(Database):
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection inside one transaction: it commits, or an exception rolls it back.
+        """Yield a connection inside one transaction: it commits on exit and rolls back on an exception.
 
-        Threads queue at a lock of their own rather than in SQLite, whose waiting is a poll of up
-        to 100 ms; a forked child makes its own, since the parent's may be held for good there.
+        Threads wait for an in-process lock instead of SQLite's, which polls at intervals of up to
+        100 ms. A forked child creates a new lock, because the inherited one may never be released.
         """
         if self._one_writer[0] != os.getpid():
             self._one_writer = (os.getpid(), threading.Lock())

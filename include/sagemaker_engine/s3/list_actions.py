@@ -1,4 +1,4 @@
-"""The listings: ListObjects (1 and 2) and ListObjectVersions, a page at a time."""
+"""Listing actions: ListObjects, ListObjectsV2 and ListObjectVersions, with pagination."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_KEYS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page: its entries in order, and where the next one starts (None on the last)."""
+    """One page: its entries in order, and the name after which the next page starts (None on the last)."""
 
     entries: tuple[ObjectInfo | CommonPrefix, ...]
     next_start: str | None
@@ -53,7 +53,7 @@ def list_objects_v2(store: ObjectStore, request: S3Request) -> Response:
 
 
 def list_objects(store: ObjectStore, request: S3Request) -> Response:
-    """Answer ListObjects, the first version. Worked: NextMarker comes only with a delimiter."""
+    """Answer ListObjects (version 1). NextMarker is returned only if the request has a delimiter."""
     marker = request.query.get("marker", "")
     page = _page(store, request, start=marker)
     encode = _encoder(request)
@@ -69,7 +69,7 @@ def list_objects(store: ObjectStore, request: S3Request) -> Response:
 
 
 def list_versions(store: ObjectStore, request: S3Request) -> Response:
-    """Answer ListObjectVersions: every object is its own latest version, named null."""
+    """Answer ListObjectVersions: each object has one version, named null, which is the latest."""
     marker = request.query.get("key-marker", "")
     page = _page(store, request, start=marker)
     encode = _encoder(request)
@@ -98,7 +98,7 @@ def _page(store: ObjectStore, request: S3Request, *, start: str) -> Page:
     entries: list[ObjectInfo | CommonPrefix] = []
     for entry in found:
         if len(entries) == limit:
-            # S3 calls an empty page of max-keys=0 complete.
+            # With max-keys=0 S3 returns an empty page and reports it as complete.
             return Page(entries=tuple(entries), next_start=_name(entries[-1]) if entries else None)
         entries.append(entry)
     return Page(entries=tuple(entries), next_start=None)

@@ -1,12 +1,16 @@
-"""Listings in S3's order: a walk over the index that seeks past whole common prefixes.
+"""Listings in S3's order: a range scan of the index that skips all keys of a common prefix at once.
 
-Why an index and not a walk over folders: S3 orders keys by their UTF-8 bytes, which no directory
-tree does (``a-b`` sorts before ``a/b``, a tree lists ``a`` first), keys such as ``p`` beside
-``p/q`` or ``a//b`` have no file name of their own, and a page of 1,000 out of 100,000 keys costs
-one range scan here. Each batch is one snapshot; a listing of many batches is as consistent as S3's.
+The listing reads an index instead of walking folders, for three reasons:
 
-Measured with 100,000 keys on 2 shared cores: everything from the store 0.9 s, the 20 common prefixes
-at the top 27 ms and the last page 6 ms over HTTP, the index 11 MB, `ObjectStore.recover` 0.26 s.
+- S3 orders keys by their UTF-8 bytes and a directory tree does not: ``a-b`` sorts before ``a/b``, but a
+  tree lists ``a`` first.
+- Keys such as ``a//b``, or ``p`` beside ``p/q``, have no file name of their own.
+- A page of 1,000 of 100,000 keys costs one range scan.
+
+Each batch is one snapshot. A listing of many batches is as consistent as S3's.
+
+Measured with 100,000 keys on 2 shared cores: listing all keys from the store 0.9 s; over HTTP, the 20
+common prefixes at the top 27 ms and the last page 6 ms; index size 11 MB; `ObjectStore.recover` 0.26 s.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.s3.index import Index
 
 _BATCH = 1000
-_LAST = b"\xff"  # above every key: no UTF-8 text has this byte
+_LAST = b"\xff"  # sorts after every key: valid UTF-8 never contains this byte
 _FIRST_BATCH_WITH_DELIMITER = 64
 
 
@@ -36,8 +40,8 @@ def walk(
 ) -> Iterator[ObjectInfo | CommonPrefix]:
     """Yield objects and common prefixes under `prefix` that sort after `start_after`.
 
-    A `start_after` that is itself a common prefix of this listing skips all keys under it, which
-    is how a listing goes on after a page that ended with one.
+    If `start_after` is itself a common prefix of this listing, all keys under it are skipped. A listing
+    continues this way after a page that ended with a common prefix.
     """
     begin, mark = prefix.encode(), (delimiter or "").encode()
     position = max(begin, _after(start_after, begin, mark))
@@ -76,7 +80,7 @@ def _scan(
 
 
 def _after(start_after: str | None, prefix: bytes, mark: bytes) -> bytes:
-    """Return the first key that may follow `start_after`."""
+    """Return the smallest key that may follow `start_after`."""
     if not start_after:
         return b""
     key = start_after.encode()
@@ -91,9 +95,9 @@ def _after(start_after: str | None, prefix: bytes, mark: bytes) -> bytes:
 
 
 def _next_prefix(prefix: bytes) -> bytes | None:
-    """Return the smallest string above everything that begins with `prefix`; None if there is none.
+    """Return the smallest string above all strings that begin with `prefix`, or None if there is none.
 
-    Worked: b"a/" -> b"a0".
+    Example: b"a/" -> b"a0".
     """
     stripped = prefix.rstrip(b"\xff")
     if not stripped:

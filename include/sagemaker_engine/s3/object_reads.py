@@ -1,4 +1,4 @@
-"""GET and HEAD of one object: conditions, ranges, parts and the headers of the answer."""
+"""GET and HEAD of one object: conditions, ranges, parts and response headers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ _OVERRIDES = {
 
 
 def get_object(store: ObjectStore, request: S3Request) -> Response:
-    """Answer GetObject: the file itself is sent by the server."""
+    """Answer GetObject. The response body is a file range that the server sends.
+
+    Raises:
+        S3Error: NoSuchBucket, NoSuchKey, PreconditionFailed, NotModified, InvalidRange, InvalidPartNumber.
+    """
     info, file = store.open_object(request.bucket, request.key)
     try:
         check_conditions(request, info)
@@ -44,7 +48,7 @@ def get_object(store: ObjectStore, request: S3Request) -> Response:
 
 
 def head_object(store: ObjectStore, request: S3Request) -> Response:
-    """Answer HeadObject."""
+    """Answer HeadObject. It raises the same errors as `get_object`."""
     info = store.head(request.bucket, request.key)
     check_conditions(request, info)
     status, offset, length = _stretch(request, info)
@@ -55,7 +59,7 @@ def head_object(store: ObjectStore, request: S3Request) -> Response:
 
 
 def get_object_attributes(store: ObjectStore, request: S3Request) -> Response:
-    """Answer GetObjectAttributes with the attributes asked for."""
+    """Answer GetObjectAttributes with the requested attributes."""
     info = store.head(request.bucket, request.key)
     wanted = {name.strip() for name in (request.header("x-amz-object-attributes") or "").split(",")}
     checksums = [text(f"Checksum{name}", value) for name, value in info.checksums.items()]
@@ -80,7 +84,10 @@ def get_object_attributes(store: ObjectStore, request: S3Request) -> Response:
 
 
 def check_conditions(request: S3Request, info: ObjectInfo, *, prefix: str = "") -> None:
-    """Check If-Match and its three kin (RFC 9110, 13.2.2); `prefix` for those of a copy's source.
+    """Check If-Match, If-None-Match, If-Modified-Since and If-Unmodified-Since (RFC 9110, 13.2.2).
+
+    `prefix` is the header prefix of the conditions on a copy's source; it turns NotModified into
+    PreconditionFailed.
 
     Raises:
         S3Error: PreconditionFailed, NotModified.
@@ -110,12 +117,12 @@ def names_etag(condition: str, etag: str) -> bool:
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return (offset, length) of a Range header, None if there is none S3 would follow.
+    """Return (offset, length) in bytes of a Range header, or None if S3 would ignore the header.
 
-    Worked: bytes=-3 of 10 -> (7, 3).
+    Example: bytes=-3 of 10 bytes -> (7, 3).
 
     Raises:
-        S3Error: InvalidRange, if no byte of the range exists.
+        S3Error: InvalidRange, if the object has no byte of the range.
     """
     found = _RANGE.fullmatch(header or "")
     if found is None or found.group(1) == found.group(2) == "":
@@ -143,7 +150,7 @@ def checksum_headers(info: ObjectInfo) -> dict[str, str]:
 
 
 def _stretch(request: S3Request, info: ObjectInfo) -> tuple[int, int, int]:
-    """Return (status, offset, length) of what is asked for: a part, a range or everything."""
+    """Return (status, offset, length) of the requested part, range or whole object; bytes."""
     number = request.number("partNumber", 0, least=1, most=10_000)
     if number:
         return _part_stretch(info, number)

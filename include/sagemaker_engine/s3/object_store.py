@@ -1,10 +1,15 @@
 """Buckets and objects on disk, for several processes and threads at once.
 
-Layout under the root: ``index.sqlite`` lists the objects (`index`), ``blobs/`` holds their
-bytes (`blobs`), ``staging/`` what is being written. A write goes: stage the bytes, then in one
-transaction move the blob into place and point the key at it, then remove the blob it replaced. A
-process killed at any point leaves the old or the new object; what it leaves behind beside that,
-a staged file or a blob nobody refers to, `recover` sweeps away.
+Layout under the root:
+
+- ``index.sqlite``: the list of objects (module `index`).
+- ``blobs/``: their bytes (module `blobs`).
+- ``staging/``: files being written.
+- ``reserve``: disk space that is freed to delete objects while the disk is full.
+
+A write stages the bytes. One transaction then moves the blob into place and points the key at it. Last,
+the replaced blob is removed. A process killed at any point leaves the old or the new object. It may also
+leave a staged file or an unreferenced blob, which `ObjectStore.recover` removes.
 """
 
 from __future__ import annotations
@@ -48,10 +53,10 @@ _T = TypeVar("_T")
 
 
 class ObjectStore(BucketTable):
-    """The store under `root`. Cheap to make: every process makes its own.
+    """The store under `root`. It is cheap to construct: every process constructs its own.
 
-    `fsync=True` also survives power cuts, at one or two disk flushes a write; the default
-    survives the death of any process at any moment. `clock` gives epoch seconds.
+    By default the store survives the death of any process at any moment. With `fsync=True` it also
+    survives power cuts, at the cost of one or two disk flushes per write. `clock` returns epoch seconds.
     """
 
     def __init__(
@@ -74,12 +79,15 @@ class ObjectStore(BucketTable):
         condition: WriteCondition = ALWAYS,
         link: bool = False,
     ) -> ObjectInfo:
-        """Store `source` under `key`, replacing what was there, and return the new object.
+        """Store `source` under `key`, replace any existing object, and return the new one.
 
-        `source` is a binary stream, bytes, or a file's path. `link=True` hard-links the file
-        where the file system allows: from then on it belongs to the store and the caller promises
-        that nobody writes to it. Fails with NoSuchBucket, KeyTooLongError or, where `condition`
-        does not hold, PreconditionFailed.
+        `source` is a binary stream, bytes, or the path of a file. With `link=True` the file is hard-linked
+        if the file system allows it: it then belongs to the store, and the caller guarantees that nobody
+        writes to it.
+
+        Raises:
+            S3Error: NoSuchBucket, KeyTooLongError, PreconditionFailed; NoSuchKey, if `condition` requires an
+                existing object.
         """
         self.check_writable(bucket, key, condition)
         with self._stage(source, link=link) as staged:
@@ -98,7 +106,11 @@ class ObjectStore(BucketTable):
         upload_id: str = "",
         also: Callable[[sqlite3.Connection], None] | None = None,
     ) -> ObjectInfo:
-        """Point `key` at a staged blob; `also` runs in the same transaction."""
+        """Point `key` at a staged blob and return the object; `also` runs in the same transaction.
+
+        Raises:
+            S3Error: NoSuchBucket, NoSuchKey, PreconditionFailed.
+        """
         info = ObjectInfo(
             bucket=bucket,
             key=key,
@@ -120,7 +132,11 @@ class ObjectStore(BucketTable):
         return info
 
     def check_writable(self, bucket: str, key: str, condition: WriteCondition = ALWAYS) -> None:
-        """Check what can be known before the bytes arrive; `publish` checks it again."""
+        """Check key, bucket and condition before the bytes arrive; `publish` checks the last two again.
+
+        Raises:
+            S3Error: KeyTooLongError, NoSuchBucket, NoSuchKey, PreconditionFailed.
+        """
         check_key(key)
         with self.index.read() as db:
             replaced_blob(db, bucket, key, condition)
@@ -142,21 +158,21 @@ class ObjectStore(BucketTable):
         return info
 
     def open(self, bucket: str, key: str) -> BinaryIO:
-        """Return the object's bytes as an open file; a later overwrite does not touch them."""
+        """Return the object's bytes as an open file. A later overwrite does not change them."""
         return self.open_object(bucket, key)[1]
 
     def open_object(self, bucket: str, key: str) -> tuple[ObjectInfo, BinaryIO]:
-        """Return the object and its open file, both of the same version."""
+        """Return the object and an open file of the same version."""
         return self._with_blob(bucket, key, lambda path: path.open("rb", buffering=0))
 
     def path(self, bucket: str, key: str) -> Path:
-        """Return the object's file, to be read only. It goes away when the key is overwritten."""
+        """Return the path of the object's file, for reading only. An overwrite of the key removes it."""
         return self.blobs.path(self.head(bucket, key).blob)
 
     def link_to(self, bucket: str, key: str, target: Path) -> ObjectInfo:
-        """Make `target` a hard link to the object's file, or a copy across file systems.
+        """Hard-link `target` to the object's file, or copy the file across file systems.
 
-        Whoever writes into a linked file in place changes the stored object: mount it read-only.
+        A write into a linked file in place changes the stored object: mount it read-only.
         """
         return self._with_blob(bucket, key, lambda path: _link_or_copy(path, target))[0]
 
@@ -172,15 +188,16 @@ class ObjectStore(BucketTable):
         return walk(self.index, bucket, prefix=prefix, delimiter=delimiter, start_after=start_after)
 
     def delete(self, bucket: str, key: str) -> bool:
-        """Delete the object; return whether there was one."""
+        """Delete the object. Return whether it existed."""
         return bool(self.delete_many(bucket, [key]))
 
     def delete_many(self, bucket: str, keys: Iterable[str]) -> int:
-        """Delete objects in one transaction; return how many existed. It works on a full disk, too.
+        """Delete objects in one transaction and return how many existed. Deletion works on a full disk, too.
 
         Raises:
-            OSError: The disk fails otherwise than by being full.
-            sqlite3.Error: As above, while the index is written.
+            S3Error: NoSuchBucket.
+            OSError: The disk fails for a reason other than being full.
+            sqlite3.Error: The same, while the index is written.
         """
         self.head_bucket(bucket)
         names = list(keys)
@@ -199,7 +216,7 @@ class ObjectStore(BucketTable):
         return len(gone)
 
     def _delete(self, bucket: str, keys: Iterable[str]) -> Sequence[str]:
-        """Remove the rows of objects; return their blobs, which nobody refers to any more."""
+        """Remove the rows of objects and return the names of their blobs, now unreferenced."""
         gone: list[str] = []
         with self.index.write() as db:
             for key in keys:
@@ -218,7 +235,7 @@ class ObjectStore(BucketTable):
         attributes: ObjectAttributes | None = None,
         condition: WriteCondition = ALWAYS,
     ) -> ObjectInfo:
-        """Copy an object by hard link, with its ETag; `attributes` replace the source's.
+        """Copy an object by hard link, with its ETag. `attributes` replace the source's attributes.
 
         Raises:
             S3Error: NoSuchBucket, NoSuchKey, KeyTooLongError, PreconditionFailed.
@@ -248,7 +265,7 @@ class ObjectStore(BucketTable):
     def change_attributes(
         self, bucket: str, key: str, change: Callable[[ObjectAttributes], ObjectAttributes]
     ) -> ObjectInfo:
-        """Replace the object's attributes by what `change` makes of them; its bytes stay.
+        """Replace the object's attributes by `change(attributes)`. Its bytes do not change.
 
         Raises:
             S3Error: NoSuchBucket, NoSuchKey.
@@ -263,10 +280,10 @@ class ObjectStore(BucketTable):
         return info
 
     def recover(self) -> tuple[int, int]:
-        """Sweep away what killed processes left; return (staging folders, unreferenced blobs).
+        """Remove the files of killed processes; return the numbers of (staging folders, unreferenced blobs).
 
-        Safe at any time beside other processes: blobs are moved into place only inside write
-        transactions, and the sweep holds one.
+        This is safe while other processes use the store: blobs are moved into place only inside write
+        transactions, and the removal holds one.
         """
         folders = self.blobs.sweep_staging()
         with self.index.write() as db:
@@ -281,7 +298,9 @@ class ObjectStore(BucketTable):
         self._reserve.fill()
         if folders or orphans:
             log.info(
-                "swept %d staging folders and %d blobs nobody refers to", folders, len(orphans)
+                "removed %d abandoned staging folders and %d unreferenced blobs",
+                folders,
+                len(orphans),
             )
         return folders, len(orphans)
 
@@ -296,13 +315,13 @@ class ObjectStore(BucketTable):
             return self.blobs.stage(file, size=os.fstat(file.fileno()).st_size)
 
     def _with_blob(self, bucket: str, key: str, use: Callable[[Path], _T]) -> tuple[ObjectInfo, _T]:
-        # An overwrite between looking up and using removes the file: look again.
+        # An overwrite between the lookup and the use removes the file: look the object up again.
         for _ in range(_ATTEMPTS):
             info = self._find(bucket, key)
             try:
                 return info, use(self.blobs.path(info.blob))
             except FileNotFoundError:
-                log.debug("%s/%s was replaced while it was opened; looking again", bucket, key)
+                log.debug("%s/%s was replaced while it was opened; retrying", bucket, key)
         raise S3Error("InternalError", f"the bytes of {bucket}/{key} are missing from the disk")
 
 

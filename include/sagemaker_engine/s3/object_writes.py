@@ -55,10 +55,10 @@ def put_object(store: ObjectStore, request: S3Request) -> Response:
 
 
 def copy_object(store: ObjectStore, request: S3Request) -> Response:
-    """Answer CopyObject: a hard link, whatever the size.
+    """Answer CopyObject by a hard link, for any size.
 
     Raises:
-        S3Error: InvalidRequest, where a copy onto itself would change nothing.
+        S3Error: InvalidRequest, if a copy of an object to itself would change nothing.
     """
     source = copy_source(request)
     old = store.head(*source)
@@ -90,7 +90,7 @@ def copy_object(store: ObjectStore, request: S3Request) -> Response:
 
 
 def delete_object(store: ObjectStore, request: S3Request) -> Response:
-    """Answer DeleteObject; deleting what is not there succeeds, as in S3."""
+    """Answer DeleteObject. Deleting a missing object succeeds, as in S3."""
     store.delete(request.bucket, request.key)
     return Response(status=204)
 
@@ -99,7 +99,7 @@ def delete_objects(store: ObjectStore, request: S3Request) -> Response:
     """Answer DeleteObjects: up to 1,000 keys in one transaction.
 
     Raises:
-        S3Error: MalformedXML, also for no key or too many.
+        S3Error: MalformedXML: also if there are no keys or more than 1,000.
     """
     root = read_xml(request.document(), "Delete")
     keys = [item.findtext("Key") or "" for item in root.findall("Object")]
@@ -131,10 +131,10 @@ def delete_tagging(store: ObjectStore, request: S3Request) -> Response:
 
 
 def read_attributes(request: S3Request) -> ObjectAttributes:
-    """Return the attributes a write's headers give.
+    """Return the object attributes that a write's headers declare.
 
     Raises:
-        S3Error: MetadataTooLarge.
+        S3Error: MetadataTooLarge: more than 2,048 bytes.
     """
     metadata = dict(request.headers_under("x-amz-meta-"))
     size = sum(len(name) + len(value) for name, value in metadata.items())
@@ -154,10 +154,10 @@ def read_attributes(request: S3Request) -> ObjectAttributes:
 
 
 def write_condition(request: S3Request) -> WriteCondition:
-    """Return what If-None-Match and If-Match demand of a write.
+    """Return the condition that the If-None-Match and If-Match headers set on a write.
 
     Raises:
-        S3Error: NotImplemented, for an If-None-Match other than an asterisk.
+        S3Error: NotImplemented, if If-None-Match is not an asterisk.
     """
     none_match, match = request.header("if-none-match"), request.header("if-match")
     if none_match not in {None, "*"}:
@@ -168,7 +168,7 @@ def write_condition(request: S3Request) -> WriteCondition:
 
 
 def copy_source(request: S3Request) -> tuple[str, str]:
-    """Return the bucket and key x-amz-copy-source names.
+    """Return the bucket and key that the x-amz-copy-source header names.
 
     Raises:
         S3Error: InvalidArgument, NoSuchVersion.
@@ -189,7 +189,7 @@ def copy_source(request: S3Request) -> tuple[str, str]:
 
 
 def written_headers(info: ObjectInfo) -> dict[str, str]:
-    """Return the headers that answer a write: the ETag, and the checksums it was given."""
+    """Return the response headers of a write: ETag, checksums and encryption."""
     checksums = {f"x-amz-checksum-{name.lower()}": v for name, v in info.checksums.items()}
     kind = {"x-amz-checksum-type": info.attributes.checksum_type} if checksums else {}
     encryption = {

@@ -1,4 +1,4 @@
-"""The values of the store: what an object, a bucket, a part and an upload are."""
+"""Values of the store: objects, buckets, parts and multipart uploads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DEFAULT_CONTENT_TYPE = "binary/octet-stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectAttributes:
-    """Attributes of an object that its writer sets, beside its bytes.
+    """Attributes that the writer of an object sets in addition to its bytes.
 
-    `headers` are the stored response headers under their lower-case names (cache-control, ...).
-    `checksums` map an algorithm's name (CRC32, SHA256, ...) to the base64 value S3 returns.
+    `headers` are the stored response headers, keyed by lower-case name (cache-control, ...).
+    `checksums` maps an algorithm's name (CRC32, SHA256, ...) to the base64 value that S3 returns.
     """
 
     content_type: str = DEFAULT_CONTENT_TYPE
@@ -30,12 +30,12 @@ class ObjectAttributes:
     checksum_type: str = "FULL_OBJECT"
 
     def to_json(self) -> str:
-        """Return the attributes as JSON, leaving out what has its default."""
+        """Return the attributes as JSON, without members that have their default value."""
         return json.dumps({k: v for k, v in asdict(self).items() if v != _DEFAULTS[k]})
 
     @classmethod
     def from_json(cls, text: str) -> ObjectAttributes:
-        """Return what `to_json` wrote."""
+        """Return the attributes that `to_json` wrote."""
         return _PLAIN if text == "{}" else cls(**json.loads(text))
 
 
@@ -45,7 +45,7 @@ _DEFAULTS: dict[str, Any] = asdict(_PLAIN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartInfo:
-    """One uploaded part. `etag` is the MD5 of its bytes in hexadecimal; times are epoch seconds."""
+    """One uploaded part. `etag` is the hexadecimal MD5 of its bytes; `modified_at` is in epoch seconds."""
 
     number: int
     size: int
@@ -68,27 +68,27 @@ class ObjectInfo:
     attributes: ObjectAttributes
     parts: tuple[PartInfo, ...] = ()
     upload_id: str = ""
-    """The multipart upload that made the object; empty where a single put did."""
+    """The multipart upload that created the object; empty if a single PutObject did."""
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The user's metadata, names in lower case without `x-amz-meta-`."""
+        """The user's metadata, keyed by lower-case name without `x-amz-meta-`."""
         return self.attributes.metadata
 
     @property
     def content_type(self) -> str:
-        """The media type the writer gave, or S3's default."""
+        """The media type that the writer declared, or S3's default."""
         return self.attributes.content_type
 
     @property
     def checksums(self) -> Mapping[str, str]:
-        """Algorithm to base64 checksum, as S3 returns them."""
+        """Base64 checksum per algorithm, as S3 returns them."""
         return self.attributes.checksums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonPrefix:
-    """Keys rolled up by a delimiter: they all begin with `prefix`."""
+    """Keys grouped by a delimiter: all of them begin with `prefix`."""
 
     prefix: str
 
@@ -104,7 +104,7 @@ class BucketInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadInfo:
-    """One multipart upload under way. `checksum_algorithm` is empty if none was asked for."""
+    """One unfinished multipart upload. `checksum_algorithm` is empty if the client requested none."""
 
     id: str
     bucket: str
@@ -116,7 +116,7 @@ class UploadInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCondition:
-    """Precondition of a write on its key: absent, or present with this ETag."""
+    """Condition of a write on its key: must be absent, or present with this ETag ("*" for any)."""
 
     must_be_absent: bool = False
     etag: str | None = None

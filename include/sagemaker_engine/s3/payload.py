@@ -1,7 +1,7 @@
-"""The bytes a request uploads: unwraps ``aws-chunked`` and checks what the client claims of them.
+"""Uploaded bytes of a request: decoding of ``aws-chunked`` and verification of the client's checksums.
 
 Source: S3 API reference, "Authenticating requests: streaming" and "... with trailing headers".
-Signatures are not verified: the engine takes any credentials.
+Signatures are not verified: the engine accepts any credentials.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHECKSUM = "x-amz-checksum-"
 
 
 class AwsChunkedBody:
-    """Unwraps ``aws-chunked``; after the last byte `trailers` holds the trailing headers."""
+    """Decoder of ``aws-chunked``. After the last byte `trailers` contains the trailing headers."""
 
     def __init__(self, stream: RequestBody) -> None:
         self._stream = stream
@@ -34,7 +34,7 @@ class AwsChunkedBody:
         self.trailers: dict[str, str] = {}
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill `buffer` and return the bytes read: fewer than its size only at the end.
+        """Fill `buffer` and return the number of bytes read, which is below its size only at the end.
 
         Raises:
             S3Error: IncompleteBody.
@@ -73,7 +73,7 @@ class AwsChunkedBody:
 
 
 class Payload:
-    """A request's upload: stage it, then `verify` gives the checksums to keep."""
+    """The upload of a request: `stage` writes it to disk, `verify` then returns its checksums."""
 
     def __init__(self, request: S3Request) -> None:
         self._request = request
@@ -86,7 +86,7 @@ class Payload:
             self._chunked = AwsChunkedBody(self._raw)
 
     def stage(self, blobs: BlobFolder) -> StagedBlob:
-        """Write the upload into a staged blob, digesting it by every algorithm it claims.
+        """Write the upload to a staged blob and compute the digest of every algorithm that it claims.
 
         Raises:
             S3Error: MissingContentLength, IncompleteBody.
@@ -103,7 +103,7 @@ class Payload:
         return staged
 
     def verify(self, staged: StagedBlob) -> dict[str, str]:
-        """Return the checksums to keep, after comparing them with what arrived.
+        """Return the claimed checksums after comparing them with the received bytes.
 
         Raises:
             S3Error: BadDigest, InvalidDigest, InvalidRequest, XAmzContentSHA256Mismatch.
@@ -131,7 +131,7 @@ class Payload:
         """Return the whole upload as bytes.
 
         Raises:
-            S3Error: MalformedXML, if it is larger than `limit_bytes`; BadDigest.
+            S3Error: MalformedXML, if it is larger than `limit_bytes`; BadDigest, if Content-MD5 differs.
         """
         buffer = memoryview(bytearray(min(limit_bytes, self._declared_size() or limit_bytes) + 1))
         size = (self._chunked or self._raw).readinto(buffer)
@@ -151,7 +151,7 @@ class Payload:
         return int(text) if text and text.isdecimal() else None
 
     def _algorithms(self) -> set[str]:
-        """Return what to compute: each claimed algorithm; the payload's hash where none is."""
+        """Return the algorithms to compute: all claimed ones, or SHA256 if only the payload hash is given."""
         trailer = (self._request.header("x-amz-trailer") or "").lower()
         names = {*self._header_claims(), trailer.removeprefix(_CHECKSUM).upper()}
         names &= DIGEST_BYTES.keys()

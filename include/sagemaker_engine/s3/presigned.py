@@ -1,4 +1,4 @@
-"""When a presigned address stops working. Its signature is not checked: any credentials will do."""
+"""Expiry of presigned URLs. Their signatures are not checked: any credentials are accepted."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _DATE = "%Y%m%dT%H%M%SZ"
 
 
 def check_expiry(query: Mapping[str, str], *, now: float) -> None:
-    """Refuse a presigned request after its time; `now` is in epoch seconds.
+    """Reject a presigned request after its expiry; `now` is in epoch seconds.
 
     Raises:
-        S3Error: AccessDenied, also if the time cannot be read.
+        S3Error: AccessDenied: expired, or the expiry is missing or cannot be parsed.
     """
     ends_at = _ends_at(query)
     if ends_at is not None and now > ends_at:

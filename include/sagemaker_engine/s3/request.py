@@ -1,4 +1,4 @@
-"""A parsed S3 request: bucket, key, query and headers, for every addressing style."""
+"""Parsed S3 requests: bucket, key, query and headers, for all addressing styles."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class S3Request:
     environ: Mapping[str, Any]
 
     def header(self, name: str) -> str | None:
-        """Return a header's text, or None; x-amz ones may also come in a presigned query."""
+        """Return a header's text, or None. x-amz headers may also be parameters of a presigned query."""
         value = self.environ.get("HTTP_" + name.upper().replace("-", "_"))
         if value is None and name.startswith("x-amz-"):
             value = next((text for key, text in self.query.items() if key.lower() == name), None)
         return None if value is None else str(value)
 
     def headers_under(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Yield (rest of the name in lower case, value) of the headers that begin with `prefix`."""
+        """Yield (rest of the name in lower case, value) of all headers that begin with `prefix`."""
         mark = "HTTP_" + prefix.upper().replace("-", "_")
         for name, value in self.environ.items():
             if name.startswith(mark):
@@ -45,7 +45,7 @@ class S3Request:
                 yield name[len(prefix) :].lower(), value
 
     def date_header(self, name: str) -> float | None:
-        """Return a date header in epoch seconds, or None if absent or unreadable."""
+        """Return a date header in epoch seconds, or None if it is absent or not a date."""
         text = self.header(name)
         try:
             return None if text is None else parsedate_to_datetime(text).timestamp()
@@ -53,7 +53,7 @@ class S3Request:
             return None
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 2**31 - 1) -> int:
-        """Return a query parameter as a whole number between `least` and `most`.
+        """Return a query parameter as an integer from `least` to `most`, or `default` if it is absent.
 
         Raises:
             S3Error: InvalidArgument.
@@ -78,22 +78,26 @@ class S3Request:
 
     @property
     def region(self) -> str:
-        """The region the request was signed for; us-east-1 if it is not signed."""
+        """The region of the request's signature; us-east-1 if it is not signed."""
         credential = self.query.get("X-Amz-Credential", "")
         scope = credential or self.environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2]
         words = scope.partition(",")[0].split("/")
         return words[2] if len(words) > 4 and words[2] else "us-east-1"
 
     def document(self) -> bytes:
-        """Return a small body (an XML or JSON document) whole; a large one is MalformedXML."""
+        """Return a small body (an XML or JSON document) as bytes.
+
+        Raises:
+            S3Error: MalformedXML, if it is larger than 4 MiB; BadDigest, if Content-MD5 differs.
+        """
         return Payload(self).read_document(_MAX_DOCUMENT_BYTES)
 
 
 def read_request(environ: Mapping[str, Any]) -> S3Request:
-    """Return the request in a WSGI environ.
+    """Return the request of a WSGI environ.
 
     Raises:
-        S3Error: InvalidURI, where bucket or key are not UTF-8.
+        S3Error: InvalidURI, if bucket or key is not valid UTF-8.
     """
     try:
         path = str(environ["PATH_INFO"]).encode("latin-1").decode()
@@ -112,10 +116,10 @@ def read_request(environ: Mapping[str, Any]) -> S3Request:
 
 
 def _bucket_of_host(host: str) -> str:
-    """Return the bucket a virtual-host style address names, or an empty string.
+    """Return the bucket in a virtual-host style address, or an empty string.
 
-    Worked: data.s3.eu-west-1.amazonaws.com, data.s3.localhost:4566 and data.localhost:4566 all
-    give data; 127.0.0.1, localhost and s3.amazonaws.com give none.
+    Examples: data.s3.eu-west-1.amazonaws.com, data.s3.localhost:4566 and data.localhost:4566 all
+    give data; 127.0.0.1, localhost and s3.amazonaws.com give an empty string.
     """
     name = host.partition(":")[0].lower()
     for mark in _HOST_MARKS:

@@ -1,4 +1,4 @@
-"""Answers: status, headers and a body that is bytes or a stretch of a file."""
+"""HTTP responses: status, headers, and a body of bytes or of a range of a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONTROL = {chr(n): f"&#x{n:x};" for n in (*range(9), 11, 12, *range(14, 32))} |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One answer."""
+    """One HTTP response."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -33,12 +33,12 @@ class Response:
 
     @property
     def status_line(self) -> str:
-        """The status as WSGI wants it, such as 404 Not Found."""
+        """The status line for WSGI, such as ``404 Not Found``."""
         return f"{self.status} {HTTPStatus(self.status).phrase}"
 
 
 def text(name: str, value: object) -> str:
-    """Return one element with escaped text; control characters become character references."""
+    """Return one XML element with escaped text; control characters become character references."""
     content = str(value)
     if _SPECIAL.search(content):
         content = escape(content, _CONTROL)
@@ -46,12 +46,12 @@ def text(name: str, value: object) -> str:
 
 
 def group(name: str, *children: str) -> str:
-    """Return one element around others."""
+    """Return one XML element that contains `children`."""
     return f"<{name}>{''.join(children)}</{name}>"
 
 
 def xml(name: str, *children: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a 200 answer whose document's root is `name`, in S3's namespace."""
+    """Return a 200 response with an XML document whose root is `name`, in S3's namespace."""
     document = f'{_PROLOGUE}<{name} xmlns="{NAMESPACE}">{"".join(children)}</{name}>'
     return Response(
         headers={"Content-Type": "application/xml", **(headers or {})}, body=document.encode()
@@ -59,7 +59,7 @@ def xml(name: str, *children: str, headers: Mapping[str, str] | None = None) -> 
 
 
 def error_response(error: S3Error, *, resource: str, request_id: str) -> Response:
-    """Return the error document S3 sends."""
+    """Return the error response that S3 sends; NotModified has only an ETag header."""
     document = _PROLOGUE + group(
         "Error",
         text("Code", error.code),
@@ -75,10 +75,10 @@ def error_response(error: S3Error, *, resource: str, request_id: str) -> Respons
 
 
 def iso_time(epoch_s: float) -> str:
-    """Return a time as S3's documents write it. Worked: 0 -> 1970-01-01T00:00:00.000Z."""
+    """Return a time as S3's documents write it. Example: 0 -> 1970-01-01T00:00:00.000Z."""
     return f"{datetime.fromtimestamp(int(epoch_s), tz=UTC):%Y-%m-%dT%H:%M:%S}.000Z"
 
 
 def http_time(epoch_s: float) -> str:
-    """Return a time as headers write it. Worked: 0 -> Thu, 01 Jan 1970 00:00:00 GMT."""
+    """Return a time as HTTP headers write it. Example: 0 -> Thu, 01 Jan 1970 00:00:00 GMT."""
     return formatdate(int(epoch_s), usegmt=True)

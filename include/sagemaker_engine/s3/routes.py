@@ -1,4 +1,4 @@
-"""Routing of S3 requests to actions: by method, by addressed resource, and by the query's words."""
+"""Routing of S3 requests to actions, by method, resource (bucket or object) and query parameter."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def find_action(request: S3Request) -> Action:
 
 
 def operation_of(request: S3Request, action: Action) -> str:
-    """Return the API's name of what a request asks for, such as PutObject or GetBucketPolicy."""
+    """Return the API operation of a request, such as PutObject or GetBucketPolicy."""
     if isinstance(action, partial):
         verb = action.func.__name__.partition("_")[0]
         name = str(action.keywords["name"])
@@ -111,4 +111,4 @@ _API_WORDS = {
     "abort_upload": "abort_multipart_upload",
     "list_uploads": "list_multipart_uploads",
 }
-"""Actions whose names are shorter than the API's."""
+"""Full operation name of the actions whose function name is shorter."""

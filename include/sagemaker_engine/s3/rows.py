@@ -1,4 +1,4 @@
-"""Mapping between the store's values and the rows of the index."""
+"""Conversion between the store's values and the rows of the index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PART_COLUMNS = "number, blob, size, etag, modified_at, checksums"
 
 
 def object_info(row: tuple[Any, ...]) -> ObjectInfo:
-    """Return the object a row of `OBJECT_COLUMNS` describes."""
+    """Return the object of a row with the columns `OBJECT_COLUMNS`."""
     bucket, key, blob, size, etag, modified_at, attributes, multipart = row
     upload_id, parts = json.loads(multipart) if multipart else ("", [])
     return ObjectInfo(
@@ -36,14 +36,14 @@ def object_info(row: tuple[Any, ...]) -> ObjectInfo:
 
 
 def find_object(db: sqlite3.Connection, bucket: str, key: str) -> ObjectInfo | None:
-    """Return the object, or None if the key has none."""
+    """Return the object, or None if the key does not exist."""
     query = f"SELECT {OBJECT_COLUMNS} FROM objects WHERE bucket = ? AND key = ?"  # noqa: S608 (fixed text)
     row = db.execute(query, (bucket, key.encode())).fetchone()
     return None if row is None else object_info(row)
 
 
 def save_object(db: sqlite3.Connection, info: ObjectInfo) -> None:
-    """Make `info` what its key points at."""
+    """Insert `info`, or replace the object under its key."""
     parts = [(part.number, part.size, dict(part.checksums)) for part in info.parts]
     db.execute(
         "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -61,7 +61,7 @@ def save_object(db: sqlite3.Connection, info: ObjectInfo) -> None:
 
 
 def upload_info(row: tuple[Any, ...]) -> UploadInfo:
-    """Return the upload a row of `UPLOAD_COLUMNS` describes."""
+    """Return the upload of a row with the columns `UPLOAD_COLUMNS`."""
     identity, bucket, key, started_at, attributes, algorithm = row
     return UploadInfo(
         id=identity,
@@ -74,7 +74,7 @@ def upload_info(row: tuple[Any, ...]) -> UploadInfo:
 
 
 def part_info(row: tuple[Any, ...]) -> PartInfo:
-    """Return the part a row of `PART_COLUMNS` describes."""
+    """Return the part of a row with the columns `PART_COLUMNS`."""
     number, blob, size, etag, modified_at, checksums = row
     return PartInfo(
         number=number,

@@ -1,4 +1,4 @@
-"""The wire of multipart uploads: create, parts, part copies, complete and abort."""
+"""Multipart upload actions: create, upload part, copy part, complete and abort."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ONLY_COMPOSITE = {"SHA1", "SHA256"}
 
 
 class FileStretch:
-    """A stretch of an open file, as something to stage."""
+    """Readable range of an open file; `length` and `offset` are in bytes."""
 
     def __init__(self, file: BinaryIO, *, offset: int, length: int) -> None:
         self._file = file
@@ -45,7 +45,7 @@ class FileStretch:
         self._left = length
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill `buffer` and return the bytes read: 0 at the stretch's end."""
+        """Read into `buffer` and return the number of bytes: 0 at the end of the range."""
         reader = cast("RawIOBase", self._file)
         count = reader.readinto(buffer[: self._left]) or 0
         self._left -= count
@@ -56,7 +56,7 @@ def create_upload(store: ObjectStore, request: S3Request) -> Response:
     """Answer CreateMultipartUpload.
 
     Raises:
-        S3Error: InvalidRequest, for a checksum S3 does not offer.
+        S3Error: InvalidRequest, for a checksum algorithm or type that S3 does not support.
     """
     algorithm = (request.header("x-amz-checksum-algorithm") or "").upper()
     kind = (request.header("x-amz-checksum-type") or "").upper()
@@ -124,7 +124,7 @@ def copy_part(store: ObjectStore, request: S3Request) -> Response:
 
 
 def complete_upload(store: ObjectStore, request: S3Request) -> Response:
-    """Answer CompleteMultipartUpload; completing again what is complete gives the same answer."""
+    """Answer CompleteMultipartUpload. Completing an upload a second time gives the same response."""
     info = _completed_before(store, request) or _complete(store, request)
     return xml(
         "CompleteMultipartUploadResult",
@@ -158,7 +158,7 @@ def _complete(store: ObjectStore, request: S3Request) -> ObjectInfo:
 
 
 def _completed_before(store: ObjectStore, request: S3Request) -> ObjectInfo | None:
-    # An SDK that lost the answer sends the request again: S3 answers it alike, and so do we.
+    # An SDK that lost the response sends the request again. S3 repeats its response; so does the engine.
     with store.index.read() as db:
         info = find_object(db, request.bucket, request.key)
     return info if info is not None and info.upload_id == request.query["uploadId"] else None

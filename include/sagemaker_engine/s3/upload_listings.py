@@ -1,4 +1,4 @@
-"""The listings of multipart uploads: those under way in a bucket, and the parts of one."""
+"""Multipart upload listings: unfinished uploads of a bucket, and parts of one upload."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def list_parts(store: ObjectStore, request: S3Request) -> Response:
 
 
 def list_uploads(store: ObjectStore, request: S3Request) -> Response:
-    """Answer ListMultipartUploads; keys are not rolled up by a delimiter."""
+    """Answer ListMultipartUploads. The delimiter parameter is ignored: keys are not grouped."""
     prefix = request.query.get("prefix", "")
     marker = (request.query.get("key-marker", ""), request.query.get("upload-id-marker", ""))
     limit = min(request.number("max-uploads", _PAGE), _PAGE)

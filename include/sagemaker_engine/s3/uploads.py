@@ -1,4 +1,4 @@
-"""Multipart uploads in the store: parts are blobs of their own until the upload is completed."""
+"""Multipart uploads of the store: each part is a blob of its own until the upload is completed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ def create_upload(
     attributes: ObjectAttributes,
     checksum_algorithm: str = "",
 ) -> UploadInfo:
-    """Begin an upload and return it. Fails with NoSuchBucket or KeyTooLongError."""
+    """Create an upload and return it.
+
+    Raises:
+        S3Error: NoSuchBucket, KeyTooLongError.
+    """
     check_key(key)
     store.head_bucket(bucket)
     upload = UploadInfo(
@@ -55,7 +59,11 @@ def create_upload(
 
 
 def find_upload(store: ObjectStore, bucket: str, key: str, upload_id: str) -> UploadInfo:
-    """Return the upload. Fails with NoSuchBucket or NoSuchUpload."""
+    """Return the upload.
+
+    Raises:
+        S3Error: NoSuchBucket, NoSuchUpload.
+    """
     store.head_bucket(bucket)
     with store.index.read() as db:
         return _find(db, bucket, key, upload_id)
@@ -69,7 +77,11 @@ def add_part(
     *,
     checksums: Mapping[str, str],
 ) -> PartInfo:
-    """Make `staged` the upload's part `number`, replacing an earlier one, and return it."""
+    """Store `staged` as part `number` of the upload, replace an earlier one, and return the part.
+
+    Raises:
+        S3Error: NoSuchUpload.
+    """
     part = PartInfo(
         number=number,
         size=staged.size,
@@ -108,7 +120,7 @@ def list_parts(store: ObjectStore, upload: UploadInfo, *, after: int = 0) -> lis
 
 
 def list_uploads(store: ObjectStore, bucket: str) -> list[UploadInfo]:
-    """Return the uploads under way in the bucket, by key and then by id."""
+    """Return the unfinished uploads of the bucket, ordered by key, then by id."""
     store.head_bucket(bucket)
     query = f"SELECT {UPLOAD_COLUMNS} FROM uploads WHERE bucket = ? ORDER BY key, id"  # noqa: S608 (fixed text)
     with store.index.read() as db:
@@ -123,7 +135,11 @@ def complete_upload(
     checksums: Mapping[str, str],
     condition: WriteCondition = ALWAYS,
 ) -> ObjectInfo:
-    """Join `parts` into the object and end the upload; both happen, or neither does."""
+    """Join `parts` into the object and remove the upload, in one transaction.
+
+    Raises:
+        S3Error: NoSuchUpload, NoSuchBucket, NoSuchKey, PreconditionFailed.
+    """
 
     def end(db: sqlite3.Connection) -> None:
         _find(db, upload.bucket, upload.key, upload.id)
@@ -148,7 +164,11 @@ def complete_upload(
 
 
 def abort_upload(store: ObjectStore, upload: UploadInfo) -> None:
-    """End the upload and remove its parts. Fails with NoSuchUpload where it has ended already."""
+    """Remove the upload and its parts.
+
+    Raises:
+        S3Error: NoSuchUpload, if the upload has been completed or aborted.
+    """
     with store.index.write() as db:
         _find(db, upload.bucket, upload.key, upload.id)
         rows = db.execute("DELETE FROM parts WHERE upload = ? RETURNING blob", (upload.id,))

@@ -1,4 +1,4 @@
-"""Preconditions of a write: a legal key, an existing bucket, and the writer's condition."""
+"""Preconditions of a write: a valid key, an existing bucket, and the writer's condition."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def check_key(key: str) -> None:
-    """Refuse a key S3 would refuse.
+    """Check the length of a key.
 
     Raises:
-        S3Error: KeyTooLongError.
+        S3Error: KeyTooLongError, if it has more than 1,024 bytes of UTF-8.
     """
     size = len(key.encode())
     if size > MAX_KEY_BYTES:
@@ -27,7 +27,7 @@ def check_key(key: str) -> None:
 def replaced_blob(
     db: sqlite3.Connection, bucket: str, key: str, condition: WriteCondition
 ) -> str | None:
-    """Return the blob `key` has now (None for a new key), after checking bucket and condition.
+    """Check bucket and condition, and return the key's current blob, or None for a new key.
 
     Raises:
         S3Error: NoSuchBucket, NoSuchKey, PreconditionFailed.

@@ -1,7 +1,7 @@
-"""Instances of a job as Linux namespaces: own file system, host name, processes, network.
+"""Instances of a job as Linux namespaces: each has its own file system, host name, processes and network.
 
-`Cluster` starts one process, `cluster_process`, that holds the namespaces of all instances of one
-job and dies with the process that started it. Works as root and, through a user namespace, without.
-What a machine does not allow is left out and said: see `capabilities`. Standard library only, since
-every job pays for what is imported here.
+`cluster.SandboxCluster` starts one process (`cluster_process`), which holds the namespaces of all instances of one job
+and dies with the process that started it. This works as root and, with a user namespace, without root. Features that a
+machine does not allow are omitted and reported in the log, see `capabilities`. Standard library only, because every
+job pays for the imports of this package.
 """

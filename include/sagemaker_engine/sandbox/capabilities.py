@@ -1,4 +1,4 @@
-"""Host capabilities for instances, found by trying each of them."""
+"""Host capabilities for instances, detected by trying each set of features."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ CANDIDATES: tuple[tuple[str, ...], ...] = (
     ("user", "mount", "pid"),
     (),
 )
-"""Feature sets, best first. `mount` brings the host name and IPC, `user` is the way without root.
-The last one has no isolation at all: the job's folder stands in for /opt/ml by its real path."""
+"""Feature sets, best first.
+
+`mount` includes the host name and IPC; `user` is a user namespace, for use without root. The last set has no isolation:
+instances use the real path of the job's folder instead of /opt/ml.
+"""
 
 PROBE_LIMIT_S = 120.0
-"""A busy machine is slow, not without a feature: what is not found here is gone until the next boot."""
+"""Seconds. The limit is long because a busy machine is slow, and a failed attempt counts until the next boot."""
 
 LOSSES = {
     "net": "instances share this machine's network: two jobs that bind one port collide",
@@ -38,7 +41,7 @@ LOSSES = {
 
 
 def features(cache: Path) -> tuple[str, ...]:
-    """Return the best feature set that works here; tried once a boot and user, kept in `cache`."""
+    """Return the best feature set that works here. It is tried once per boot and user, and stored in `cache`."""
     try:
         kept = json.loads(cache.read_text(encoding="utf-8"))
         if kept["machine"] == machine():
@@ -51,19 +54,19 @@ def features(cache: Path) -> tuple[str, ...]:
 
 
 def keep(cache: Path, found: tuple[str, ...]) -> None:
-    """Have jobs on this machine use these features until it boots again."""
+    """Store the features that jobs on this machine use until its next boot."""
     fresh = cache.with_name(f"{cache.name}.{os.getpid()}")
     fresh.write_text(json.dumps({"machine": machine(), "features": found}), encoding="utf-8")
     fresh.replace(cache)
 
 
 def machine() -> str:
-    """Return what the features depend on: this boot, the user, the kernel and iproute2."""
+    """Return a text that identifies this boot, the user, the kernel and iproute2: the features depend on them."""
     return f"{_boot_id()} {os.geteuid()} {os.uname().release} {network.ip_program()}"
 
 
 def works(wanted: tuple[str, ...], folder: Path) -> str | None:
-    """Try a feature set with an instance that does nothing; return why it fails, or None."""
+    """Try a feature set with an instance that only exits; return the reason if it fails, else None."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         lower = Path(scratch, "lower")
@@ -102,7 +105,7 @@ def _try(plan: ClusterPlan) -> str | None:
 
 
 def losses(found: tuple[str, ...]) -> list[str]:
-    """Return what an instance with these features lacks, as sentences for the job's log."""
+    """Return the features that an instance lacks, as sentences for the job's log."""
     return [text for feature, text in LOSSES.items() if feature not in found]
 
 

@@ -1,4 +1,4 @@
-"""The runner's handle on the instances of its job."""
+"""The runner's handle on the instances of its job: set-up, start, signals, exits."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ BOOTSTRAP = (
 )
 MESSAGE_BYTES = 65536
 SETUP_LIMIT_S = 120.0
-"""It takes milliseconds, on a busy machine seconds; without a limit a set-up that hangs would never be told."""
+"""Timeout in seconds. Set-up takes milliseconds, on a busy machine seconds."""
 
 
 class SandboxError(Exception):
-    """The instances could not be set up; the message states what the machine refused."""
+    """The instances could not be set up; the message is the operation that the machine rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceExit:
-    """End of an instance: `code` 0 to 255, as a shell shows it (137 = killed by SIGKILL)."""
+    """End of an instance: `code` is 0 to 255, as in a shell (137 = killed by SIGKILL)."""
 
     instance: str
     code: int
 
 
 class SandboxCluster:
-    """All instances of one job; `close`, or the end of this process, ends whatever they do."""
+    """All instances of one job. `close`, or the end of this process, ends all of their processes."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class SandboxCluster:
         *,
         answer: Mapping[str, Callable[[socket.socket], None]] | None = None,
     ) -> None:
-        """Set up the instances; nothing of the user runs before `start`.
+        """Set up the instances; no program of the user runs before `start`.
 
-        `answer` takes the listening socket of each of the plan's ports, by purpose.
+        `answer` maps the purpose of each port in the plan to a function that serves its listening socket.
 
         Raises:
-            SandboxError: The machine refused a step of the set-up.
+            SandboxError: The machine rejected a step of the set-up.
         """
         self.plan = plan
         self._answer = answer or {}
@@ -67,7 +67,7 @@ class SandboxCluster:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptors = [theirs.fileno(), *(each.descriptor for each in plan.instances)]
         base = getattr(sys, "_base_executable", sys.executable)
-        self._process = subprocess.Popen(  # noqa: S603  (our own interpreter)
+        self._process = subprocess.Popen(  # noqa: S603  (the engine's own interpreter)
             [
                 *(base, "-I", "-S", "-c", BOOTSTRAP, str(SOURCE_FOLDER)),
                 *(str(theirs.fileno()), str(os.getpid())),
@@ -84,7 +84,7 @@ class SandboxCluster:
         self._await_ready()
 
     def start(self) -> None:
-        """Let process 1 of every instance run."""
+        """Start process 1 of every instance."""
         self._control.send(b"start")
 
     @property
@@ -93,7 +93,7 @@ class SandboxCluster:
         return frozenset(self._running)
 
     def wait(self, timeout_s: float) -> list[InstanceExit]:
-        """Return the instances that ended, waiting for the first at most `timeout_s`."""
+        """Return the instances that have ended, after waiting up to `timeout_s` seconds for the first."""
         exits: list[InstanceExit] = []
         deadline = time.monotonic() + timeout_s
         while self._running and not exits:
@@ -106,7 +106,7 @@ class SandboxCluster:
         return exits
 
     def signal(self, instance: str, number: signal.Signals) -> None:
-        """Send a signal to process 1 of the instance; nothing happens when it has ended."""
+        """Send a signal to process 1 of the instance. If it has ended, do nothing."""
         if instance in self._running and instance in self._pids:
             try:
                 os.kill(self._pids[instance], number)
@@ -114,24 +114,24 @@ class SandboxCluster:
                 return
 
     def first_process(self, instance: str) -> int:
-        """Return the number of process 1 of the instance on this machine; 0 when it does not run."""
+        """Return this machine's process id of the instance's process 1; 0 if it is not running."""
         return self._pids.get(instance, 0) if instance in self._running else 0
 
     @property
     def holder(self) -> int:
-        """Return the number of the process in whose network namespace the instances' cables end."""
+        """Return the id of the process whose network namespace has the host side of the instances' cables."""
         return self._process.pid
 
     def path_of(self, instance: str, path: str) -> Path:
-        """Return where this machine sees a path of an instance that has not been started yet.
+        """Return this machine's path of a path in an instance that has not been started yet.
 
-        It needs a mount namespace, and is gone with it: who needs it for longer opens it.
+        It needs a mount namespace and becomes invalid with it: open it to use it for longer.
         """
         folder = next(each.folder for each in self.plan.instances if each.name == instance)
         return Path(f"/proc/{self._holders[instance]}/root{folder}/root{path}")
 
     def close(self) -> None:
-        """End whatever still runs and let the namespaces go."""
+        """Kill all remaining processes and release the namespaces."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -167,7 +167,7 @@ class SandboxCluster:
                         instance=message["instance"], code=code if code >= 0 else 128 - code
                     )
                 ]
-            case _:  # The cluster process is gone, and with it every instance.
+            case _:  # The cluster process has ended, and with it every instance.
                 left = sorted(self._running)
                 self._running.clear()
                 return [InstanceExit(instance=name, code=137) for name in left]

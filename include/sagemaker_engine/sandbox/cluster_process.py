@@ -1,7 +1,7 @@
-"""The process that holds the namespaces of one job's instances and runs their process 1.
+"""The process that holds the namespaces of one job's instances and starts their process 1.
 
-Started by `cluster.Cluster`: the plan comes on stdin, events go out as JSON messages on the control
-socket. It dies with its parent, and each instance dies with it; the kernel sees to both.
+`cluster.SandboxCluster` starts it. It reads the plan from stdin and sends events as JSON messages on the control
+socket. The kernel kills it when its parent dies, and kills each instance when this process dies.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ SETUP_FAILED = 125
 
 
 class Control:
-    """The way back to the runner: one JSON message an event."""
+    """Control socket to the runner: one JSON message per event."""
 
     def __init__(self, descriptor: int) -> None:
         """Take over the inherited socket."""
         self._socket = socket.socket(fileno=descriptor)
 
     def send(self, event: str, *, descriptors: list[int] | None = None, **values: Any) -> None:
-        """Send an event, with file descriptors when it carries some."""
+        """Send an event, with file descriptors if it has some."""
         data = json.dumps({"event": event, **values}).encode()
         socket.send_fds(self._socket, [data], descriptors or [])
 
     def wait_for_start(self) -> None:
-        """Return when the runner says go; end this process when it is gone."""
+        """Wait for the runner's start message; exit this process if the runner has ended."""
         if self._socket.recv(64) != b"start":
             os._exit(0)
 
 
 def main(control_descriptor: int, parent_pid: int) -> None:
-    """Set up the instances, run them, report how each ends."""
+    """Set up the instances, run them, and report the end of each."""
     linux.die_with_parent(parent_pid)
     linux.set_process_name("trainyard-job")
     linux.adopt_orphans()
@@ -54,15 +54,15 @@ def main(control_descriptor: int, parent_pid: int) -> None:
     try:
         enter_user_namespace(plan)
         _hold(plan, control)
-    except Exception as error:  # noqa: BLE001  (whatever it was, the runner has to learn of it)
+    except Exception as error:  # noqa: BLE001  (any error must be reported to the runner)
         control.send("failed", message=str(error), trace=traceback.format_exc()[-4000:])
         sys.exit(SETUP_FAILED)
 
 
 def enter_user_namespace(plan: ClusterPlan) -> None:
-    """Become root of an own user namespace where the plan says that it takes one.
+    """Become root of a new user namespace if the plan has the feature `user`.
 
-    Fails with OSError: user namespaces are not allowed here.
+    Raises OSError if the machine does not allow user namespaces.
     """
     if "user" not in plan.features:
         return
@@ -103,7 +103,7 @@ def _reap(names: dict[int, str], control: Control) -> None:
         if pid in left:
             left.remove(pid)
             control.send("exit", instance=names[pid], code=os.waitstatus_to_exitcode(status))
-    while True:  # Orphans of instances that had no PID namespace end with this process.
+    while True:  # Orphans of instances without a PID namespace become children of this process.
         try:
             os.wait()
         except ChildProcessError:
@@ -122,10 +122,10 @@ def _bind_to_parent(parent: int, line: socket.socket) -> None:
 
 
 class Box:
-    """One instance as the cluster process sees it: a child that is led through its set-up."""
+    """One instance in the cluster process: a child that is set up step by step."""
 
     def __init__(self, instance: Instance, plan: ClusterPlan, control: Control) -> None:
-        """Prepare, start nothing."""
+        """Prepare; no process is started."""
         self.instance = instance
         self.plan = plan
         self.control = control
@@ -142,11 +142,11 @@ class Box:
             linux.die_with_parent(parent)
             try:
                 self._become()
-            except BaseException:  # noqa: BLE001  (the child must not go on as the parent)
+            except BaseException:  # noqa: BLE001  (the child must not continue as the parent)
                 self._give_up()
 
     def await_ready(self) -> None:
-        """Wait for the child's next step.
+        """Wait until the child has finished its current step.
 
         Raises:
             OSError: The child failed to set up its instance.
@@ -157,7 +157,7 @@ class Box:
             raise OSError(f"instance {self.instance.name}: {said.decode() or 'died at set-up'}")
 
     def go_on(self) -> None:
-        """Let the child take its next step."""
+        """Signal the child to begin its next step."""
         os.write(self._down[1], b".")
 
     def _step_done(self) -> None:
@@ -168,7 +168,7 @@ class Box:
     def _give_up(self) -> NoReturn:
         report = traceback.format_exc()[-3000:].encode()
         os.write(self._up[1], report)
-        if self._is_started:  # Nobody reads the pipe any more; the log is the place.
+        if self._is_started:  # Nobody reads the pipe any more, so the report goes to the log.
             os.write(self.instance.descriptor, report)
         os._exit(SETUP_FAILED)
 
@@ -201,7 +201,7 @@ class Box:
 
     def _run(self, root: str | None) -> NoReturn:
         supervisor = os.getpid()
-        if "pid" in self.plan.features:  # Last, since the first process forked after is process 1.
+        if "pid" in self.plan.features:  # Last: the next fork becomes process 1.
             linux.unshare(Namespace.PID)
             supervisor = 0
         here, there = socket.socketpair()

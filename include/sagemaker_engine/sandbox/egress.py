@@ -1,9 +1,9 @@
-"""A way out of an instance's network to the world: an HTTP proxy that runs outside of it.
+"""HTTP proxy through which an instance reaches the internet; it runs outside of the instance's network.
 
-On SageMaker a job reaches the internet unless it asks for network isolation; pip install of a
-requirements.txt needs it. An instance's network has no route, so programs get this proxy's address
-in HTTP_PROXY and HTTPS_PROXY. It passes on to this machine's own proxy where one is set. It refuses
-this machine's own addresses: a host of AWS cannot reach them either.
+On SageMaker a job reaches the internet unless it requests network isolation; pip install of a requirements.txt needs
+that. An instance's network has no route, so its programs get this proxy's address in HTTP_PROXY and HTTPS_PROXY. The
+proxy forwards to this machine's own proxy if one is configured. It rejects this machine's own addresses, which a host
+on AWS cannot reach either.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ CONNECT_TIMEOUT_S = 30.0
 
 
 class ForbiddenTargetError(ValueError):
-    """A program asked for an address of the machine that runs the engine."""
+    """A program requested an address of the machine that runs the engine."""
 
 
 def is_of_this_machine(address: str) -> bool:
-    """Return whether an IP address is this machine's own, a link's or no single host's."""
+    """Return whether an IP address is this machine's own, link-local, unspecified or multicast."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     each = mapped or parsed
@@ -43,12 +43,13 @@ def is_of_this_machine(address: str) -> bool:
         try:
             probe.connect((str(each), 9))
         except OSError:
-            return False  # No route: it is not here.
-        return str(probe.getsockname()[0]) == str(each)  # Linux reaches an own address from itself.
+            return False  # Without a route it is not an address of this machine.
+        # Linux uses an address of this machine as its own source address.
+        return str(probe.getsockname()[0]) == str(each)
 
 
 class EgressProxy:
-    """Serves listeners that live in instances' networks and connects from this one."""
+    """Proxy for instances: it accepts connections in their networks and connects from this network."""
 
     def __init__(
         self, environment: Mapping[str, str], *, refuses: Callable[[str], bool] = is_of_this_machine
@@ -61,7 +62,7 @@ class EgressProxy:
         }
 
     def serve(self, listener: socket.socket) -> None:
-        """Serve this listener in a thread for as long as it is open."""
+        """Serve this listener in a thread until it is closed."""
         serve_connections(listener, self._answer)
 
     def _answer(self, inside: socket.socket) -> None:
@@ -80,16 +81,16 @@ class EgressProxy:
                     inside.sendall(b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\n\r\n")
                 return
             with outside:
-                with contextlib.suppress(OSError):  # a peer that broke off may have answered before
+                with contextlib.suppress(OSError):  # a closed peer may have answered
                     outside.sendall(rest)
                 pump_both_ways(inside, outside)
 
     def _connect(self, head: bytes, inside: socket.socket) -> socket.socket:
-        """Return the connection that the request asks for, its head sent where that is due.
+        """Return the requested connection, after sending the request's head to it if it is not a tunnel.
 
         Raises:
             ForbiddenTargetError: The host is this machine.
-            ValueError: The request names no host.
+            ValueError: The request has no host.
         """
         line, _, fields = head.partition(b"\r\n")
         method, target, version = line.decode("ascii").split(" ")
@@ -97,7 +98,7 @@ class EgressProxy:
             return self._tunnel(target, head, inside)
         parts = urlsplit(target)
         if not parts.hostname:
-            raise ValueError(f"{target!r} is no absolute URL")
+            raise ValueError(f"{target!r} is not an absolute URL")
         upstream = self._upstream["http"]
         if upstream is not None:
             self._check_name(parts.hostname)
@@ -118,14 +119,14 @@ class EgressProxy:
         if upstream is not None:
             self._check_name(host)
             outside = socket.create_connection(upstream, CONNECT_TIMEOUT_S)
-            outside.sendall(head)  # Its answer goes back as it comes.
+            outside.sendall(head)  # The other proxy's response is passed back unchanged.
             return outside
         outside = self._open(host, int(port))
         inside.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
         return outside
 
     def _open(self, host: str, port: int) -> socket.socket:
-        """Return a connection to the first address of the host that answers; no address of this machine is tried."""
+        """Connect to the first address of the host that accepts; raise if one belongs to this machine."""
         failure: OSError | None = None
         for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             self._check_address(host, str(address[0]))
@@ -136,10 +137,10 @@ class EgressProxy:
         raise failure or OSError(f"{host} has no address")
 
     def _check_name(self, host: str) -> None:
-        """Check a host that this machine's proxy connects to: its addresses only if no DNS is needed."""
+        """Check a host that this machine's proxy connects to; only addresses, and names of localhost."""
         if host.lower().rstrip(".").endswith("localhost"):
             host = "127.0.0.1"
-        with contextlib.suppress(socket.gaierror):  # A name: this machine's proxy resolves it.
+        with contextlib.suppress(socket.gaierror):  # A name, which this machine's proxy resolves.
             for *_, address in socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST):
                 self._check_address(host, str(address[0]))
 
@@ -155,7 +156,7 @@ _FORBIDDEN = "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nConnection: 
 
 
 def proxy_environment(host_names: list[str]) -> dict[str, str]:
-    """Return the variables that send an instance's programs through the proxy, local ones not."""
+    """Return the variables that make an instance's programs use the proxy, except for local addresses."""
     url = f"http://127.0.0.1:{PORT_INSIDE}"
     direct = ",".join(["localhost", "127.0.0.1", "10.77.0.0/16", *host_names])
     values = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "NO_PROXY": direct}

@@ -1,7 +1,7 @@
-"""The file system of one instance: the machine's own; /opt/ml, /tmp, /etc/environment and Python are private.
+"""File system of one instance: the machine's, except for private /opt/ml, /tmp, /etc/environment and Python.
 
-The new root is a small tmpfs into which every entry of / is bound, so mount points such as /opt/ml
-can be made without writing to the machine.
+The new root is a small tmpfs into which every entry of / is bound. Mount points such as /opt/ml can therefore be
+created without writing to the machine.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from sagemaker_engine.sandbox.linux import MountFlag
 if TYPE_CHECKING:
     from sagemaker_engine.sandbox.instance import ClusterPlan, Instance, Overlay
 
-TMP = "/tmp"  # noqa: S108  (the instance's own)
+TMP = "/tmp"  # noqa: S108  (private to the instance)
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
 VOLUME_BYTES = 8 << 30
-"""The size of a volume before it becomes full; memory is taken for what lies there only."""
+"""Size in bytes of a volume that is not full; memory is used only for its content."""
 OWN = frozenset({"proc", "opt", "tmp", "etc"})
-"""Entries of / that are not simply bound."""
+"""Entries of / that are not bound as they are."""
 ENVIRONMENT = "/etc/environment"
-"""What the SDK's MPI driver appends every variable to."""
+"""File to which the SDK's MPI driver appends variables."""
 
 
 def build_root(instance: Instance, plan: ClusterPlan) -> str:
-    """Build the root of the instance in this mount namespace and return where it lies.
+    """Build the root of the instance in this mount namespace and return its path.
 
-    Fails with OSError: a mount is not allowed or a path is missing.
+    Raises OSError if a mount is not allowed or a path is missing.
     """
     linux.mount("none", "/", flags=MountFlag.RECURSIVE | MountFlag.PRIVATE)
     root = str(Path(instance.folder, "root"))
@@ -63,18 +63,18 @@ def build_root(instance: Instance, plan: ClusterPlan) -> str:
 
 
 def hosts_file(plan: ClusterPlan) -> str:
-    """Return the /etc/hosts of every instance of the plan."""
+    """Return the content of /etc/hosts in every instance of the plan."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     lines += [f"{each.address} {each.name}" for each in plan.instances]
-    # torch looks up the names of its peers by their IPv6-mapped addresses, and warns without.
+    # torch resolves the names of its peers by their IPv6-mapped addresses, and logs a warning if that fails.
     lines += [f"::ffff:{each.address} {each.name}.cluster" for each in plan.instances]
     return "\n".join(lines) + "\n"
 
 
 def mount_overlay(overlay: Overlay, root: str) -> None:
-    """Mount a copy-on-write version of a folder.
+    """Mount a folder copy-on-write.
 
-    Fails with OSError: overlays are not allowed here.
+    Raises OSError if the machine does not allow overlays.
     """
     upper, work = f"{overlay.scratch}/upper", f"{overlay.scratch}/work"
     for folder in (upper, work, root + overlay.target):
@@ -108,10 +108,10 @@ def _bind_at(source: str, target: str) -> None:
 
 
 def _private_etc(instance: Instance, root: str) -> None:
-    """Show /etc with an /etc/environment of the instance's own, at first the machine's.
+    """Mount /etc with a private /etc/environment, which starts as a copy of the machine's.
 
-    A bind takes a file to lie on: where the machine has none, or a link that leads out of the new root, the instance's
-    /etc is a folder of its own in which every other entry is bound.
+    A bind mount needs an existing file. If the machine has none, or only a link out of the new root, the instance's
+    /etc is a new folder into which every other entry is bound.
     """
     theirs = Path(ENVIRONMENT)
     is_readable = theirs.is_file() and os.access(theirs, os.R_OK)

@@ -1,4 +1,4 @@
-"""Detection of writes in folders, by the kernel's inotify(7)."""
+"""Detection of writes in folders, with the kernel's inotify(7)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _READ_BYTES = 1 << 16
 
 
 class FolderWatch:
-    """Tells of files that are created, written or moved below some folders, from `begin` on."""
+    """Detects files that are created, written or moved under some folders after `begin`."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        """Prepare; the folders need not be there before `begin`."""
+        """Prepare; the folders must exist only at `begin`."""
         self._folders = list(folders)
         self._descriptor: int | None = None
 
     def begin(self) -> None:
-        """Regard all that is there as known.
+        """Start to watch. Earlier changes are not reported.
 
-        Fails with OSError: the kernel gives no watch, as when too many are in use.
+        Raises OSError if the kernel rejects the watch, for example because too many are in use.
         """
         self._descriptor = linux.inotify()
         self._watch_all()
 
     def has_changed(self) -> bool:
-        """Return whether anything was written since the last question."""
+        """Return whether anything was written since the last call."""
         if self._descriptor is None:
             return False
         try:
@@ -49,7 +49,7 @@ class FolderWatch:
         return True
 
     def close(self) -> None:
-        """Give the watch back."""
+        """Close the watch."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -63,7 +63,7 @@ class FolderWatch:
 
 
 def _masks(data: bytes) -> Iterable[int]:
-    """Yield the mask of each event: a struct inotify_event is followed by a name of `len` bytes."""
+    """Yield the mask of each event; a struct inotify_event is followed by a name of `len` bytes."""
     start = 0
     while start < len(data):
         _, mask, _, length = _EVENT.unpack_from(data, start)

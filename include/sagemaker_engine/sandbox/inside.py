@@ -1,4 +1,4 @@
-"""Change what instances are made of while they run, from a process that enters their namespaces for it."""
+"""Changes of running instances (network, volumes) by a helper process that enters their namespaces."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ FILL_TRIES = 1000
 
 
 def cut_cables(holder: int, indices: Sequence[int]) -> None:
-    """Take the cables of these instances off the bridge: it carries no packet to or from them.
+    """Detach the cables of these instances from the bridge, so that no packet reaches or leaves them.
 
-    `holder` is the cluster process. Nobody is told, as with a real cut: connections wait.
+    `holder` is the cluster process. As with a real cable no error is signalled: connections block.
 
     Raises:
-        OSError: The kernel refuses.
+        OSError: The kernel rejects it.
     """
     _run(holder, "cut", *map(str, indices))
 
 
 def mend_cables(holder: int, indices: Sequence[int]) -> None:
-    """Put the cables of these instances back.
+    """Attach the cables of these instances to the bridge again.
 
     Raises:
-        OSError: The kernel refuses.
+        OSError: The kernel rejects it.
     """
     _run(holder, "mend", *map(str, indices))
 
 
 def fill_volume(first: int, path: str) -> None:
-    """Make what a volume of an instance holds its size; `first` is the instance's process 1.
+    """Reduce the size of a volume to the size of its content; `first` is the instance's process 1.
 
     Raises:
-        OSError: The kernel refuses.
+        OSError: The kernel rejects it.
     """
     _run(first, "fill", path)
 
 
 def resize_volume(first: int, path: str, size_bytes: int) -> None:
-    """Give a volume of an instance this size, rounded up to pages; `first` is the instance's process 1.
+    """Set the size of a volume, rounded up to pages; `first` is the instance's process 1.
 
     Raises:
-        OSError: The kernel refuses, as for a size below what the volume holds.
+        OSError: The kernel rejects it, for example because the volume has more content.
     """
     _run(first, "resize", path, str(size_bytes))
 
 
 def main(pid: str, action: str, *arguments: str) -> None:
-    """Do one action in the namespaces of a process.
+    """Carry out one action in the namespaces of a process.
 
     Raises:
-        ValueError: There is no such action.
+        ValueError: The action does not exist.
     """
     match action:
         case "cut":
@@ -88,10 +88,10 @@ def main(pid: str, action: str, *arguments: str) -> None:
 
 
 def _fill(path: str) -> None:
-    """Shrink the volume; while somebody writes there, what it holds may grow before the kernel looks.
+    """Shrink the volume, with retries: a concurrent write may enlarge its content before the kernel checks it.
 
     Raises:
-        OSError: The kernel refuses.
+        OSError: The kernel rejects it.
     """
     for tries_left in reversed(range(FILL_TRIES)):
         status = os.statvfs(path)
@@ -122,13 +122,13 @@ def _enter(pid: int, *kinds: Namespace) -> None:
 
 
 def _run(pid: int, action: str, *arguments: str) -> None:
-    """Act in a process of its own: one with threads, as this may be, cannot enter a mount namespace.
+    """Run an action in a new process, because a process with several threads cannot enter a mount namespace.
 
     Raises:
-        OSError: The kernel refuses.
+        OSError: The kernel rejects the action.
     """
     base = getattr(sys, "_base_executable", sys.executable)
-    done = subprocess.run(  # noqa: S603  (our own interpreter)
+    done = subprocess.run(  # noqa: S603  (the engine's own interpreter)
         [
             *(base, "-I", "-S", "-c", BOOTSTRAP, str(SOURCE_FOLDER)),
             *(str(pid), action, *arguments),

@@ -1,4 +1,4 @@
-"""Input of the sandbox: the instances of one job, as values that travel as JSON."""
+"""Plan of a job's instances: values that are sent to the cluster process as JSON."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """A folder of the machine of which an instance sees a copy-on-write version at `target`.
+    """Copy-on-write mount of the machine's folder `lower` at `target` inside an instance.
 
-    The entries of the folder `added`, if there is one, are seen there too, and first.
+    The entries of the folder `added`, if set, are visible there too, and take precedence. `scratch` is the host folder
+    for the overlay's upper and work folders.
     """
 
     lower: str
@@ -21,11 +22,11 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One instance: who it is, what it sees, what runs as its process 1.
+    """One instance: its identity, its mounts and its process 1.
 
-    `binds` are (host path, path inside) pairs in mounting order, `read_only` such pairs of folders. `volumes` are paths
-    inside that are disks of their own, empty and limited in size (tmpfs), so that they can become full. `descriptor` is
-    the inherited file descriptor that takes stdout and stderr.
+    - `binds`, `read_only`: (host path, path inside) pairs; `binds` in mounting order.
+    - `volumes`: paths inside with disks of their own (tmpfs), empty and limited in size, so that they can become full.
+    - `descriptor`: inherited file descriptor for stdout and stderr.
     """
 
     name: str
@@ -43,11 +44,11 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """All instances of one job and what they share.
+    """All instances of one job, and their common settings.
 
-    `ports` are loopback ports inside every instance that something outside answers, by what it is
-    for (`engine`, `egress`); they need networks of their own.
-    `needed` are host folders that must stay visible below a private /tmp.
+    - `ports`: loopback ports inside every instance that are served from outside, by purpose (`engine`, `egress`).
+      They need the feature `net`.
+    - `needed`: host folders that must stay visible even if they are in /tmp, which is private.
     """
 
     instances: list[Instance]

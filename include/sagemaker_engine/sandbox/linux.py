@@ -1,4 +1,4 @@
-"""The Linux calls that Python 3.11 does not offer: namespaces, mounts, parent-death signals."""
+"""Linux system calls that Python 3.11 does not offer: namespaces, mounts, inotify, parent-death signals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class Namespace(IntFlag):
-    """Kinds of namespace, with the kernel's numbers (linux/sched.h)."""
+    """Kinds of namespaces, with the kernel's numbers (linux/sched.h)."""
 
     MOUNT = 0x00020000
     UTS = 0x04000000
@@ -45,7 +45,7 @@ class MountFlag(IntFlag):
 
 
 WHOLE_MACHINE = ["0", "0", "4294967295"]
-"""The map of user ids where no user namespace is in between."""
+"""Content of uid_map in a process that is not in a new user namespace."""
 
 DETACH = 2
 PR_SET_PDEATHSIG = 1
@@ -63,17 +63,17 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(kinds: Namespace) -> None:
-    """Give this process own namespaces of these kinds.
+    """Move this process to new namespaces of these kinds.
 
-    Fails with OSError: the machine does not allow it.
+    Raises OSError if the machine does not allow it.
     """
     _check(_libc.unshare(int(kinds)), f"unshare({kinds!r})")
 
 
 def set_namespace(descriptor: int, kinds: Namespace) -> None:
-    """Enter the namespaces that the descriptor (a namespace file or a pidfd) names.
+    """Enter the namespaces that the descriptor (a namespace file or a pidfd) refers to.
 
-    Fails with OSError: the machine does not allow it.
+    Raises OSError if the machine does not allow it.
     """
     _check(_libc.setns(descriptor, int(kinds)), f"setns({kinds!r})")
 
@@ -83,7 +83,7 @@ def mount(
 ) -> None:
     """Mount `source` at `target`.
 
-    Fails with OSError: the machine does not allow it or a path is missing.
+    Raises OSError if the machine does not allow it or a path is missing.
     """
     result = _libc.mount(
         source.encode(),
@@ -96,27 +96,27 @@ def mount(
 
 
 def bind(source: str, target: str) -> None:
-    """Show the file or folder tree `source` at `target`, too.
+    """Bind the file or folder tree `source` to `target`.
 
-    Fails with OSError: the machine does not allow it or a path is missing.
+    Raises OSError if the machine does not allow it or a path is missing.
     """
     mount(source, target, flags=MountFlag.BIND | MountFlag.RECURSIVE)
 
 
 def bind_read_only(source: str, target: str) -> None:
-    """Show the folder `source` at `target`, too, such that nobody can write there (EROFS).
+    """Bind the folder `source` to `target` read-only: writes there fail with EROFS.
 
-    Fails with OSError: the machine does not allow it or a path is missing.
+    Raises OSError if the machine does not allow it or a path is missing.
     """
     mount(source, target, flags=MountFlag.BIND)
-    # In a user namespace, flags that the mount has must stay.
+    # In a user namespace a remount must keep the flags of the mount.
     kept = os.statvfs(target).f_flag & (MountFlag.NO_SUID | MountFlag.NO_DEV | MountFlag.NO_EXEC)
     flags = MountFlag.BIND | MountFlag.REMOUNT | MountFlag.READ_ONLY | MountFlag(kept)
     mount("none", target, flags=flags)
 
 
 def inotify() -> int:
-    """Return a new inotify descriptor, which a read never waits on.
+    """Return a new non-blocking inotify descriptor.
 
     Raises:
         OSError: Too many are in use.
@@ -127,10 +127,10 @@ def inotify() -> int:
 
 
 def inotify_watch(descriptor: int, folder: str, mask: int) -> None:
-    """Watch a folder; one that is gone again is not watched.
+    """Watch a folder. A missing folder is ignored.
 
     Raises:
-        OSError: The folder may not be read or too many are watched.
+        OSError: The folder cannot be read, or too many are watched.
     """
     result = _libc.inotify_add_watch(descriptor, os.fsencode(folder), mask)
     if result < 0 and ctypes.get_errno() != errno.ENOENT:
@@ -155,15 +155,15 @@ def pivot_root(new_root: str) -> None:
 def set_host_name(name: str) -> None:
     """Set the host name of this UTS namespace.
 
-    Fails with OSError: the machine does not allow it.
+    Raises OSError if the machine does not allow it.
     """
     _check(_libc.sethostname(name.encode(), len(name.encode())), f"sethostname({name})")
 
 
 def die_with_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when its parent dies; check that it still lives.
+    """Request a signal to this process when its parent dies; exit if the parent is dead already.
 
-    `parent_pid` is the parent as this process sees it (0: outside its PID namespace).
+    `parent_pid` is the parent's id as this process sees it (0 if it is outside the PID namespace).
     """
     _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent_pid:
@@ -171,15 +171,15 @@ def die_with_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every orphan below this process."""
+    """Become the parent of all orphaned descendants of this process."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def set_process_name(name: str) -> None:
-    """Show this name (15 bytes) in `ps` and `top`."""
+    """Set the name of this process in `ps` and `top` (the first 15 bytes)."""
     _libc.prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def in_user_namespace() -> bool:
-    """Return whether this process is in a user namespace of its own making, not the machine's."""
+    """Return whether this process is in a user namespace other than the machine's."""
     return Path("/proc/self/uid_map").read_text(encoding="ascii").split() != WHOLE_MACHINE

@@ -1,4 +1,4 @@
-"""The processes inside an instance, as the machine sees them (proc(5))."""
+"""Processes inside an instance, as seen from the machine (proc(5))."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESCANS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One process of an instance; `resident_pages` is the memory it holds."""
+    """One process of an instance; `resident_pages` is its resident memory in pages."""
 
     pid: int
     parent: int
@@ -25,9 +25,9 @@ class Member:
 
 
 def members(first: int) -> list[Member]:
-    """Return the processes of the instance whose process 1 this is, that one first; none once it has ended.
+    """Return the processes of the instance with this process 1, which is first; empty after its end.
 
-    They are those of its PID namespace; if it has none of its own, its descendants.
+    These are the processes in its PID namespace. If it has no namespace of its own, these are its descendants.
     """
     everyone = {each.pid: each for each in _everyone()}
     if first not in everyone:
@@ -41,14 +41,14 @@ def members(first: int) -> list[Member]:
 
 
 def training_process(first: int) -> int | None:
-    """Return a rank of an instance; None once the instance has ended.
+    """Return the process id of a rank of an instance; None after the instance's end.
 
-    That is the first process that a launcher told its RANK. A preloaded one hides its environment: then it is the
-    largest beside process 1, or that one where it is alone.
+    It is the first process with RANK in its environment. The environment of a warm process is not visible: then it is
+    the largest process besides process 1, or process 1 if it is the only one.
     """
     found, rank = _scanned(first)
     for _ in range(_RESCANS):
-        # /proc is read entry by entry: a rank that starts meanwhile may be missed while its child is seen.
+        # /proc is read entry by entry: a rank that starts meanwhile may be missing while its child is found.
         if rank is None or rank.pid == first or rank.parent in {each.pid for each in found}:
             break
         found, rank = _scanned(first)
@@ -60,7 +60,7 @@ def training_process(first: int) -> int | None:
 
 
 def _scanned(first: int) -> tuple[list[Member], Member | None]:
-    """Return an instance's processes, and the first with a RANK that is not a rank's child, such as its data loader."""
+    """Return an instance's processes, and the first with a RANK whose parent is not a rank (no data loader)."""
     found = members(first)
     ranks = {each.pid for each in found if _has_rank(each.pid)}
     rank = next((each for each in found if each.pid in ranks and each.parent not in ranks), None)
@@ -68,7 +68,7 @@ def _scanned(first: int) -> tuple[list[Member], Member | None]:
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to every process that is still there."""
+    """Send a signal to every process that still exists."""
     for pid in pids:
         try:
             os.kill(pid, number)

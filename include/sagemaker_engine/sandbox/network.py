@@ -1,4 +1,4 @@
-"""The network of one job: a bridge in a namespace of its own and a cable to every instance."""
+"""Network of one job: a bridge in its own namespace, with a virtual cable (veth) to every instance."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def ip_program() -> str | None:
 
 
 def instance_address(index: int, *, own_network: bool) -> str:
-    """Return the address of the instance with this index, counted from 0.
+    """Return the address of the instance with this index, from 0.
 
-    Without a network namespace the instances share the machine's, and each gets a loopback address.
+    Without a network namespace the instances share the machine's network, and each gets a loopback address.
     """
     if own_network:
         high, low = divmod(index + 11, 256)
@@ -30,17 +30,17 @@ def instance_address(index: int, *, own_network: bool) -> str:
 
 
 def build_bridge() -> None:
-    """Make the bridge in this network namespace.
+    """Create the bridge in this network namespace.
 
-    Fails with OSError: `ip` is missing or the kernel refuses.
+    Raises OSError if `ip` is missing or the kernel rejects it.
     """
     _run_batch(f"link add {BRIDGE} type bridge\nlink set {BRIDGE} up\nlink set lo up\n")
 
 
 def connect(pids: list[int]) -> None:
-    """Lay a cable from the bridge to the network namespace of each process.
+    """Create a cable from the bridge to the network namespace of each process.
 
-    Fails with OSError: `ip` is missing or the kernel refuses.
+    Raises OSError if `ip` is missing or the kernel rejects it.
     """
     lines = []
     for index, pid in enumerate(pids):
@@ -53,25 +53,25 @@ def connect(pids: list[int]) -> None:
 
 
 def detach(indices: Sequence[int]) -> None:
-    """Take the cables of these instances off the bridge.
+    """Detach the cables of these instances from the bridge.
 
-    Fails with OSError: `ip` is missing or the kernel refuses.
+    Raises OSError if `ip` is missing or the kernel rejects it.
     """
     _run_batch("".join(f"link set cable{index} nomaster\n" for index in indices))
 
 
 def attach(indices: Sequence[int]) -> None:
-    """Put the cables of these instances on the bridge.
+    """Attach the cables of these instances to the bridge.
 
-    Fails with OSError: `ip` is missing or the kernel refuses.
+    Raises OSError if `ip` is missing or the kernel rejects it.
     """
     _run_batch("".join(f"link set cable{index} master {BRIDGE}\n" for index in indices))
 
 
 def configure(address: str) -> None:
-    """Give this network namespace's end of the cable its address and bring it up.
+    """Set the address of this namespace's end of the cable, and bring it up.
 
-    Fails with OSError: `ip` is missing or the kernel refuses.
+    Raises OSError if `ip` is missing or the kernel rejects it.
     """
     _run_batch(f"link set lo up\naddr add {address}/16 dev eth0\nlink set eth0 up\n")
 

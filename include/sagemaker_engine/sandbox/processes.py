@@ -1,4 +1,4 @@
-"""Liveness of processes and locks, as proc(5) reports it."""
+"""Liveness of processes and file locks, from proc(5)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_alive(pid: int | None, start_ticks: int | None) -> bool:
-    """Return whether this very process runs; a zombie does not, nor another one with its number."""
+    """Return whether the process with this id and start time is running. A zombie is not."""
     if pid is None:
         return False
     try:
@@ -17,16 +17,16 @@ def is_alive(pid: int | None, start_ticks: int | None) -> bool:
 
 
 def start_ticks_of(pid: int) -> int:
-    """Return when the process started, in clock ticks since boot (stat's field 22).
+    """Return the start time of a process, in clock ticks since boot (field 22 of proc_pid_stat(5)).
 
-    Fails with OSError: there is no such process.
+    Raises OSError if the process does not exist.
     """
     text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     return int(text.rpartition(")")[2].split()[19])
 
 
 def is_flock_held(path: Path) -> bool:
-    """Return whether any process holds a lock on the file, without touching the lock."""
+    """Return whether any process holds a lock on the file. The lock itself is not touched."""
     try:
         inode = path.stat().st_ino
         with Path("/proc/locks").open(encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""A way out of an instance's network: its connections to the engine, pumped to the real one."""
+"""Relay from an instance's network to the engine: it forwards connections to the engine's real address."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CHUNK_BYTES = 1 << 18
 
 
 class Relay:
-    """Accepts on listeners that live in other network namespaces and connects from this one."""
+    """Relay for instances: it accepts connections in their networks and connects to the engine from this network."""
 
     def __init__(self, target: Callable[[], tuple[str, int]]) -> None:
-        """`target` returns the address to connect to; asked anew each time, since an engine may restart."""
+        """`target` returns the address to connect to; it is called per connection, since an engine may restart."""
         self._target = target
 
     def serve(self, listener: socket.socket) -> None:
-        """Serve this listener in a thread for as long as it is open."""
+        """Serve this listener in a thread until it is closed."""
         serve_connections(listener, self._connect)
 
     def _connect(self, inside: socket.socket) -> None:
@@ -38,7 +38,7 @@ class Relay:
 
 
 def serve_connections(listener: socket.socket, answer: Callable[[socket.socket], None]) -> None:
-    """Answer each connection in a thread of its own, from a thread that ends with the listener."""
+    """Accept connections in a new thread, which ends when the listener is closed; answer each in its own thread."""
 
     def accept() -> None:
         while True:
@@ -52,7 +52,7 @@ def serve_connections(listener: socket.socket, answer: Callable[[socket.socket],
 
 
 def pump_both_ways(inside: socket.socket, outside: socket.socket) -> None:
-    """Pass bytes between two connections until both sides have said their last."""
+    """Copy bytes between two connections in both directions until both sides have ended."""
     outside.settimeout(None)
     for each in (inside, outside):
         each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -68,7 +68,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
         while size := source.recv_into(buffer):
             target.sendall(buffer[:size])
     except OSError:
-        pass  # One side broke off; the other learns it from the shutdown below.
+        pass  # One side disconnected; the other side notices it by the shutdown below.
     try:
         target.shutdown(socket.SHUT_WR)
     except OSError:

@@ -1,1 +1,1 @@
-"""Services beside SageMaker, S3 and Logs: moto in this process, and what moto lacks."""
+"""Other AWS services: moto in this process, and operations that moto lacks."""

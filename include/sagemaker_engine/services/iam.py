@@ -1,4 +1,4 @@
-"""IAM's SimulatePrincipalPolicy, which moto lacks and the SageMaker SDK calls on every trainer."""
+"""IAM's SimulatePrincipalPolicy, which moto does not have and the SageMaker SDK calls for every trainer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"
 
 @dataclass(frozen=True, slots=True)
 class IamApplication:
-    """Answers SimulatePrincipalPolicy with `allowed` for all; passes the rest on."""
+    """Answers SimulatePrincipalPolicy with `allowed` for all actions, and forwards all other requests."""
 
     behind: WSGIApplication
 

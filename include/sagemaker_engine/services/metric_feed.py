@@ -1,7 +1,7 @@
-"""Jobs' metrics for CloudWatch: read from the jobs' files when somebody asks CloudWatch.
+"""CloudWatch metrics of jobs, read from the jobs' files at each request to CloudWatch.
 
-The files are the truth; moto's CloudWatch, which lives in memory, is filled from them before it
-answers. So metrics survive a restart, and a run that nobody watches pays nothing.
+The files are authoritative. moto's CloudWatch, which keeps its data in memory, is updated from them before it answers.
+Metrics therefore survive a restart, and cost nothing while no client reads them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAMESPACES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFeed:
-    """CloudWatch as a WSGI application that has seen every metric written so far."""
+    """CloudWatch as a WSGI application that is up to date with all metrics of jobs."""
 
     settings: EngineSettings
     store: JobStore
@@ -44,12 +44,12 @@ class MetricFeed:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Bring CloudWatch up to date, then let it answer."""
+        """Update CloudWatch, then pass the request to it."""
         self.feed()
         return self.moto(environ, start_response)
 
     def feed(self) -> int:
-        """Forward what was written since the last time; return the number of values."""
+        """Forward the values written since the last call; return their number."""
         with self._lock:
             return sum(
                 self._feed_job(kind, path) for kind in ResourceKind for path in self._files(kind)
@@ -77,7 +77,7 @@ class MetricFeed:
     def _region(self, kind: ResourceKind, name: str) -> str:
         try:
             return self.store.get(kind, name).arn.split(":")[3]
-        except UnknownJobError:  # Deleted; its metrics stay.
+        except UnknownJobError:  # The job was deleted; its metrics remain.
             return self.settings.region
 
 
@@ -85,13 +85,13 @@ def _records(data: bytes) -> Iterator[dict[str, Any]]:
     for line in data.splitlines():
         try:
             yield json.loads(line)
-        except ValueError:  # The disk was full in the middle of it.
-            log.warning("a line of metrics is no JSON and was left out: %r", line[:200])
+        except ValueError:  # The disk became full within the line.
+            log.warning("a line of metrics is not JSON and was skipped: %r", line[:200])
 
 
 def _datum(record: dict[str, Any], dimension: str, job: str) -> dict[str, Any]:
     host = record.get("host")
-    moment = datetime.fromtimestamp(record["t"] / 1000, tz=UTC)  # moto's own are naive UTC.
+    moment = datetime.fromtimestamp(record["t"] / 1000, tz=UTC)  # moto uses naive UTC times.
     name, value = ("Host", f"{job}/{host}") if host else (dimension, job)
     return {
         "MetricName": record["name"],

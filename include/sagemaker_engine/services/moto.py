@@ -1,7 +1,7 @@
-"""moto in this process, for every service that the engine does not run itself.
+"""moto in this process, for every service that the engine does not implement itself.
 
-Loaded by the first request that needs it: importing it takes over a second. Its state lives in
-memory and ends with the process.
+The first request that needs moto imports it, which takes over a second. Its state is in memory and is lost when the
+process ends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MotoBackend:
         self._used: set[str] = set()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request; what moto cannot do becomes an error in the service's protocol."""
+        """Answer one request; operations that moto lacks are errors in the service's protocol."""
         name = _operation_name(environ)
         if environ["PATH_INFO"].startswith("/moto-api"):
             closed = ServiceError("AccessDenied", "moto's own API is closed here", status=403)
@@ -64,7 +64,7 @@ class MotoBackend:
             return answer_refusal(
                 UnknownOperationError(name, reason="not built"), environ, start_response
             )
-        except Exception as error:  # moto raises anything; the client needs an answer.
+        except Exception as error:  # moto may raise any exception; the client needs a response.
             log.exception("moto failed in %s", name)
             failure = ServiceError("InternalFailure", f"{name} failed: {error!r}", status=500)
             return answer_refusal(failure, environ, start_response)
@@ -75,11 +75,11 @@ class MotoBackend:
         return [body]
 
     def was_used(self, service: str) -> bool:
-        """Return whether a client has called this service (by signing name) since the start."""
+        """Return whether a client has called this service (a signing name) since the start."""
         return service in self._used
 
     def role_trust(self, role_name: str) -> str | None:
-        """Return the trust policy (JSON) of a role, None when there is no such role."""
+        """Return the trust policy of a role as JSON, or None if the role does not exist."""
         if self._settings.default_role_arn.endswith(f"/{role_name}") and self._app is None:
             return json.dumps(_TRUST_SAGEMAKER)
         backend = self._backend("iam", "aws")
@@ -91,11 +91,11 @@ class MotoBackend:
             return None
 
     def put_metrics(self, region: str, namespace: str, metrics: list[dict[str, Any]]) -> None:
-        """Add metric data, as PutMetricData takes it, to CloudWatch."""
+        """Add metric data, in the form of PutMetricData, to CloudWatch."""
         self._backend("cloudwatch", region).put_metric_data(namespace, metrics)
 
     def put_event(self, region: str, event: dict[str, Any]) -> None:
-        """Put one event, as PutEvents takes it, on EventBridge's default bus."""
+        """Put one event, in the form of PutEvents, on EventBridge's default bus."""
         self._backend("events", region).put_events([event])
 
     def _backend(self, service: str, region: str) -> Any:
@@ -112,7 +112,7 @@ class MotoBackend:
             return self._app
 
     def _start(self) -> WSGIApplication:
-        os.environ["MOTO_ACCOUNT_ID"] = self._settings.account  # Read when moto is imported.
+        os.environ["MOTO_ACCOUNT_ID"] = self._settings.account  # moto reads it on import.
         from moto.iam.models import iam_backends  # noqa: PLC0415
         from moto.moto_server.werkzeug_app import (  # noqa: PLC0415  # Slow to import.
             DomainDispatcherApplication,
@@ -134,7 +134,7 @@ class MotoBackend:
 
 
 class _CaughtResponse:
-    """A `start_response` that keeps what it is called with."""
+    """A `start_response` that stores its arguments."""
 
     status = "500 Internal Server Error"
 

@@ -1,4 +1,4 @@
-"""Service Quotas for SageMaker's quotas, and the route by which a user changes them: `/_engine/quotas`."""
+"""Service Quotas API for SageMaker's quotas, and the HTTP route that changes them: `/_engine/quotas`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaControl:
-    """PUT replaces what was changed, GET tells it, DELETE restores all defaults."""
+    """PUT replaces all changed values, GET returns them, DELETE restores all defaults."""
 
     quotas: Quotas
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        """Answer one request with what holds afterwards; a malformed document is a 400."""
+        """Answer one request with the resulting values; a malformed document gets status 400."""
         method = environ["REQUEST_METHOD"]
         try:
             if method == "PUT":
@@ -37,7 +37,7 @@ class QuotaControl:
             elif method == "DELETE":
                 self.quotas.change({})
             elif method != "GET":
-                message = f"{method} is not for {PATH}; there are PUT, GET and DELETE"
+                message = f"{method} is not supported by {PATH}; use PUT, GET or DELETE"
                 return answer_json("405 Method Not Allowed", {"message": message}, start_response)
         except QuotaError as error:
             return answer_json("400 Bad Request", {"message": str(error)}, start_response)
@@ -46,13 +46,13 @@ class QuotaControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceQuotas:
-    """The handlers of Service Quotas; those of other services than SageMaker are left to moto."""
+    """Handlers of Service Quotas for SageMaker; moto serves the quotas of other services."""
 
     quotas: Quotas
     account: str
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler of each operation."""
+        """Return the handler per operation."""
         return {
             "ListServiceQuotas": self.list_values,
             "GetServiceQuota": self.get,
@@ -60,18 +60,18 @@ class ServiceQuotas:
         }
 
     def list_values(self, call: Call) -> dict[str, Any]:
-        """Return one page of the values that hold."""
+        """Return one page of the current values."""
         return self._page(call, [self._told(call, each, each.value) for each in self._all(call)])
 
     def list_defaults(self, call: Call) -> dict[str, Any]:
-        """Return one page of the values that hold until they are changed."""
+        """Return one page of the default values."""
         return self._page(call, [self._told(call, each, each.default) for each in self._all(call)])
 
     def get(self, call: Call) -> dict[str, Any]:
         """Return one quota by its code.
 
         Raises:
-            ServiceError: There is no such quota.
+            ServiceError: NoSuchResourceException: the quota does not exist.
         """
         code = call.request["QuotaCode"]
         for each in self._all(call):

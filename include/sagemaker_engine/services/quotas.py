@@ -1,7 +1,7 @@
-"""Account quotas: instances by type and use, and the longest training run, by region.
+"""Account quotas per region: instances by type and use, and the longest training run.
 
-The defaults are those of an account that trains on CPUs and has asked for few accelerators: AWS sets many of them by
-account. They are changed by PUT /_engine/quotas (docs/faults.md).
+AWS sets many quotas per account. The defaults here suit an account that trains on CPUs and has requested few
+accelerators. PUT /_engine/quotas changes them (docs/faults.md).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SMALL_GPU_INSTANCES = {"training job usage": 2, "processing job usage": 1}
 
 
 class QuotaError(ValueError):
-    """A document of quotas is malformed; the message states where, what was got and what is allowed."""
+    """A malformed document of quotas; the message has the place, the value got and the values allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +60,19 @@ class Quota:
 
     @property
     def code(self) -> str:
-        """Return an identifier like those of AWS (not AWS's own)."""
+        """Return an identifier in the form of AWS's (not AWS's own)."""
         return f"L-{hashlib.sha256(self.name.encode()).hexdigest()[:8].upper()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    """The quotas of an engine's account, kept in a file of its state folder."""
+    """The quotas of an engine's account; changed values are stored in a file of its state folder."""
 
     path: Path
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def changed(self) -> dict[str, dict[str, float]]:
-        """Return region (`*`: all) to name or glob to value, as they were put."""
+        """Return the changed values: region (`*` for all) -> name or glob -> value."""
         try:
             found: dict[str, dict[str, float]] = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -80,10 +80,10 @@ class Quotas:
         return found
 
     def change(self, document: object) -> None:
-        """Replace what was put; an empty mapping restores all defaults.
+        """Replace all changed values; an empty mapping restores all defaults.
 
         Raises:
-            QuotaError: The document is malformed, or a name is that of no quota.
+            QuotaError: The document is malformed, or a name or glob matches no quota.
         """
         changed = _checked(document)
         with self.lock:
@@ -100,7 +100,9 @@ class Quotas:
     def room_for(
         self, store: JobStore, kind: ResourceKind, request: Mapping[str, Any], region: str
     ) -> Iterator[None]:
-        """Check that a job fits beside the running ones; until the block ends no other job is checked.
+        """Check that the quotas allow a job in addition to the running ones; the `with` block must store it.
+
+        No other job is checked until the block ends.
 
         Raises:
             ServiceError: ResourceLimitExceeded, in the service's words.
@@ -128,7 +130,7 @@ class Quotas:
 
 
 def instances(kind: ResourceKind, request: Mapping[str, Any]) -> Counter[str]:
-    """Return the quotas that a job uses, and how many instances of each. Preferences count by the first choice."""
+    """Return the number of instances that a job uses per quota. Of InstancePreferences the first one counts."""
     found: Counter[str] = Counter()
     if kind is ResourceKind.PROCESSING:
         places, use = [request["ProcessingResources"]["ClusterConfig"]], "processing job usage"
@@ -145,7 +147,7 @@ def instances(kind: ResourceKind, request: Mapping[str, Any]) -> Counter[str]:
 
 
 def over(quota: Quota, *, used: float, delta: float) -> tuple[str, str]:
-    """Return code and message of the service's refusal of what goes beyond a quota; both numbers in its unit."""
+    """Return code and message of the service's error for an exceeded quota; `used` and `delta` are in its unit."""
     unit = quota.unit
     message = (
         f"The account-level service limit '{quota.name}' is {quota.value:.0f} {unit}, with current utilization of "
@@ -190,17 +192,19 @@ def _default(name: str) -> float:
 
 def _checked(document: object) -> dict[str, dict[str, float]]:
     if not isinstance(document, dict):
-        raise QuotaError('quotas: got no object; write {"*": {"<name or glob>": <number>}}')
+        raise QuotaError('quotas: must be an object; write {"*": {"<name or glob>": <number>}}')
     known = _names()
     for region, values in document.items():
         if not isinstance(values, dict):
-            raise QuotaError(f"quotas.{region}: got no object; write name or glob to a number")
+            raise QuotaError(
+                f"quotas.{region}: must be an object that maps a name or glob to a number"
+            )
         for glob, value in values.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
                 raise QuotaError(f"quotas.{region}.{glob}: got {value!r}; write a number from 0 on")
             if not any(fnmatchcase(name, glob) for name in known):
                 raise QuotaError(
-                    f"quotas.{region}.{glob}: is no quota; names are like 'ml.p5.48xlarge for spot training job "
+                    f"quotas.{region}.{glob}: matches no quota; names are like 'ml.p5.48xlarge for spot training job "
                     f"usage' and {LONGEST_RUN!r}"
                 )
     return document

@@ -1,4 +1,4 @@
-"""SageMaker's services with operations by path, such as InvokeEndpoint: each operation is rejected by its name."""
+"""SageMaker's services that identify operations by path, such as InvokeEndpoint: all of them are rejected."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeServices:
-    """A WSGI application for requests that are signed as `signing_name` and name no target."""
+    """A WSGI application for requests that are signed as `signing_name` and have no X-Amz-Target."""
 
     signing_name: str
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request with the rejection of its operation."""
+        """Answer one request with the reason for which its operation is rejected."""
         read_body(environ)
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         operation, reason = self._asked(method, path)

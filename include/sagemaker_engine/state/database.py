@@ -1,4 +1,4 @@
-"""One SQLite file shared by the engine's threads and the job runners' processes."""
+"""SQLite files shared by the engine's threads and the job runners' processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BUSY_TIMEOUT_S = 60.0
 class Database:
     """Connections to one SQLite file in WAL mode, safe across threads and processes.
 
-    A commit is in the file when `write` returns: it survives `kill -9` (not a power cut, since
-    `synchronous` is NORMAL).
+    A commit is in the file when `write` returns. It survives `kill -9`, but not a power cut, because
+    `synchronous` is NORMAL.
     """
 
     def __init__(self, path: Path, schema: str) -> None:
-        """Open or create the file and apply `schema` (statements that may be repeated)."""
+        """Open or create the file and apply `schema` (idempotent statements separated by semicolons)."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class Database:
         self.apply(schema)
 
     def apply(self, schema: str) -> None:
-        """Execute statements that may be repeated, such as CREATE TABLE IF NOT EXISTS."""
+        """Execute idempotent statements separated by semicolons, such as CREATE TABLE IF NOT EXISTS."""
         with self.write() as db:
             for statement in schema.split(";"):
                 if statement.strip():
@@ -50,9 +50,9 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection inside one transaction that no other process can interleave with.
+        """Yield a connection inside one transaction, which excludes all other writers.
 
-        Commits at the end; rolls back when the body raises.
+        The transaction commits at the end and rolls back if the body raises.
         """
         with self.read() as db:
             db.execute("BEGIN IMMEDIATE")
@@ -62,7 +62,7 @@ class Database:
             except BaseException:
                 if (
                     db.in_transaction
-                ):  # SQLite itself rolls back after some errors, as for a full disk.
+                ):  # SQLite itself has rolled back after some errors, such as a full disk.
                     db.execute("ROLLBACK")
                 raise
 
@@ -76,7 +76,7 @@ class Database:
     def _take(self) -> sqlite3.Connection:
         with self._lock:
             if self._owner_pid != os.getpid():
-                # A connection must be neither used nor closed on the far side of a fork.
+                # SQLite connections must be neither used nor closed in a forked child.
                 self._of_parent += self._idle
                 self._idle, self._owner_pid = [], os.getpid()
             if self._idle:

@@ -1,4 +1,4 @@
-"""EventBridge events of a job's state changes, as the service words them.
+"""EventBridge events of job state changes, in the service's format.
 
 Source: "Amazon EventBridge events" in the SageMaker developer guide: SageMaker training job state
 change, SageMaker processing job state change. Times in the detail are epoch milliseconds.
@@ -22,7 +22,7 @@ _WIRE_NAMES = {ResourceKind.TRAINING: "TrainingJob", ResourceKind.PROCESSING: "P
 
 
 def state_changes(job: JobRow) -> list[dict[str, Any]]:
-    """Return the states the job went through so far, each as the members that tell it."""
+    """Return one dict per state that the job has reached so far, in order, with the members that state it."""
     if job.kind is ResourceKind.TRAINING:
         transitions = job.state["SecondaryStatusTransitions"]
         return [
@@ -37,7 +37,7 @@ def state_changes(job: JobRow) -> list[dict[str, Any]]:
 
 
 def state_event(job: JobRow, change: dict[str, Any]) -> dict[str, Any]:
-    """Return the event of one change, as PutEvents takes it."""
+    """Return the event of one state change as an entry of PutEvents."""
     noun = _WIRE_NAMES[job.kind]
     detail = {
         **job.request,

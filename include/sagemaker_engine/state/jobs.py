@@ -1,4 +1,4 @@
-"""Jobs as values: what an engine knows of one, and which of them somebody asks for."""
+"""Jobs as stored values, and queries over them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, assert_never
 
 
 class ResourceKind(StrEnum):
-    """The kinds of job that the engine runs itself."""
+    """Kinds of job that the engine runs itself."""
 
     TRAINING = "training"
     PROCESSING = "processing"
 
     @property
     def status_key(self) -> str:
-        """Return the wire name of the status of such a job."""
+        """Return the wire name of the kind's status member."""
         match self:
             case ResourceKind.TRAINING:
                 return "TrainingJobStatus"
@@ -28,11 +28,11 @@ TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 
 
 class JobNameTakenError(Exception):
-    """A job of this kind and name exists."""
+    """A job with this kind and name exists."""
 
 
 class UnknownJobError(Exception):
-    """No job of this kind and name exists."""
+    """No job with this kind and name exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +59,16 @@ class JobRow:
 
     @property
     def is_terminal(self) -> bool:
-        """Return whether the job has ended for good."""
+        """Return whether the job is Completed, Failed or Stopped."""
         return self.status in TERMINAL_STATUSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobQuery:
-    """Filter and order of a job listing; absent filters match every job.
+    """Filter and order of a job listing. A filter that is None or empty matches every job.
 
-    `order_by` is a column: name, created_at or status. `after` is the `(order value, name)` of the
-    last job of the page before.
+    `order_by` is a column: name, created_at or status. `after` is the `(order value, name)` of the last job
+    of the previous page. Times are epoch seconds.
     """
 
     statuses: frozenset[str] = field(default_factory=frozenset)
@@ -86,7 +86,7 @@ class JobQuery:
         """Check the order.
 
         Raises:
-            ValueError: `order_by` is no column to sort by.
+            ValueError: `order_by` is not a sortable column.
         """
         if self.order_by not in {"name", "created_at", "status"}:
             raise ValueError(f"order_by is {self.order_by!r}; it may be name, created_at, status")

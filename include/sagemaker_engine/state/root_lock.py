@@ -1,4 +1,4 @@
-"""The lock that keeps a state folder to one engine."""
+"""Lock of a state folder: at most one engine uses it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ _RETRY_S = 0.05
 
 
 class RootInUseError(Exception):
-    """Another engine holds the state folder."""
+    """Another engine has locked the state folder."""
 
 
 @contextmanager
 def hold_root(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` while the body runs; the kernel lets go of it when we die.
+    """Hold the lock file `path` while the body runs. The kernel releases the lock if the process dies.
 
-    Job runners probe the lock for a moment to see whether an engine lives, so one refusal is not
-    final.
+    A failed attempt is repeated for 2 s, in case the previous engine is about to exit.
 
     Raises:
-        RootInUseError: Another engine holds it.
+        RootInUseError: Another engine holds the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as lock:

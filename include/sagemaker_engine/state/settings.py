@@ -1,4 +1,4 @@
-"""Settings that an engine process shares with the job runners it starts, as one value."""
+"""Settings of one engine, shared by its process and the job runners that it starts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ PATHS = ("root", "images_folder", "image_files")
 class EngineSettings:
     """Location and behaviour of one engine.
 
-    `time_scale` multiplies the waits that only cost patience (the 120 s of grace after a stop, the
-    polling of checkpoints): 1.0 is the service's own pace, 0.01 a hundredth of it. It never scales
-    what a user asked for, such as `MaxRuntimeInSeconds`. `spot_discount` is the share of the price that spot
-    capacity saves, a model: BillableTimeInSeconds of a spot job is (1 - spot_discount) x TrainingTimeInSeconds, so that
-    the service's formula for savings, 1 - billable / training, gives it back. The files `image_files` describe the
-    engine images, which are built into `images_folder`, that several engines may share; a job whose image is not built
-    gets it built if `builds_images`, else fails.
+    - `time_scale`: factor on waits that do no work (the 120 s grace period of a stop, the polling of
+      checkpoints). 1.0 is the pace of AWS, 0.01 a hundredth of it. It never scales values that a user
+      set, such as `MaxRuntimeInSeconds`.
+    - `spot_discount`: share of the price that spot capacity saves, from 0 to below 1. BillableTimeInSeconds
+      of a spot job is (1 - spot_discount) x TrainingTimeInSeconds, so that AWS's formula for savings,
+      1 - billable / training, returns this share.
+    - `images_folder`: folder of the built engine images; several engines may share it.
+    - `image_files`: folder of the files that describe engine images.
+    - `builds_images`: whether a missing image is built when a job needs it. If not, the job fails.
     """
 
     root: Path
@@ -45,7 +47,7 @@ class EngineSettings:
         """Check the values.
 
         Raises:
-            ValueError: A value is outside what it may be.
+            ValueError: A value is out of range, `account` is not 12 digits, or `root` is not absolute.
         """
         if not self.time_scale > 0:
             raise ValueError(f"time_scale is {self.time_scale}; it must be above 0")
@@ -58,7 +60,7 @@ class EngineSettings:
 
     @property
     def database_path(self) -> Path:
-        """Return the SQLite file that holds all jobs."""
+        """Return the path of the SQLite file of all jobs."""
         return self.root / "engine.sqlite"
 
     @property
@@ -68,34 +70,34 @@ class EngineSettings:
 
     @property
     def lock_path(self) -> Path:
-        """Return the file that a live engine holds locked (flock)."""
+        """Return the path of the file that a running engine holds locked (flock)."""
         return self.root / "engine.lock"
 
     @property
     def endpoint_path(self) -> Path:
-        """Return the file that names the URL of the live engine."""
+        """Return the path of the file with the URL of the running engine."""
         return self.root / "endpoint"
 
     @property
     def default_bucket(self) -> str:
-        """Return the bucket that the SageMaker SDK takes when none is given."""
+        """Return the bucket that the SageMaker SDK uses by default."""
         return f"sagemaker-{self.region}-{self.account}"
 
     @property
     def default_role_arn(self) -> str:
-        """Return the execution role that always exists."""
+        """Return the ARN of the execution role that always exists."""
         return f"arn:aws:iam::{self.account}:role/TrainyardExecutionRole"
 
     def job_folder(self, kind: ResourceKind, name: str) -> Path:
-        """Return the folder of one job: logs/, instances/, metrics.jsonl."""
+        """Return the folder of one job, which contains logs/, instances/ and metrics.jsonl."""
         return self.root / "jobs" / kind.value / name
 
     def discount(self, request: Mapping[str, Any]) -> float:
-        """Return the share of the price that a job of this request saves."""
+        """Return the share of the price that a job with this request saves: 0 unless it uses spot."""
         return self.spot_discount if request.get("EnableManagedSpotTraining") else 0.0
 
     def to_json(self) -> str:
-        """Return the settings as JSON, the form in which a runner process gets them."""
+        """Return the settings as JSON, the form in which a job runner receives them."""
         return json.dumps({**asdict(self), **{name: str(getattr(self, name)) for name in PATHS}})
 
     @classmethod
@@ -103,7 +105,7 @@ class EngineSettings:
         """Return the settings that `to_json` wrote.
 
         Raises:
-            ValueError: The text is not JSON or a value is outside what it may be.
+            ValueError: The text is not JSON, or a value is invalid.
         """
         values = json.loads(text)
         return cls(**{**values, **{name: Path(values[name]) for name in PATHS}})

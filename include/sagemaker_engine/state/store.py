@@ -1,4 +1,4 @@
-"""The jobs of an engine on disk: what was asked, what has become of it, who runs it."""
+"""Store of an engine's jobs: their requests, states, tags and runner processes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ JobRows = list[JobRow]
 
 
 class JobStore:
-    """All jobs of one engine; safe to use from many threads and processes at once."""
+    """All jobs of one engine. Safe to use from many threads and processes at once."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         """Open or create the store in the SQLite file `path`."""
@@ -72,10 +72,10 @@ class JobStore:
     ) -> JobRow:
         """Insert a job and return it.
 
-        `runner` is the process that supervises it already: its pid, and when it started in clock ticks since boot.
+        `runner` is the process that already supervises the job: (pid, start time in clock ticks since boot).
 
         Raises:
-            JobNameTakenError: A job of this kind and name exists.
+            JobNameTakenError: A job with this kind and name exists.
         """
         with self.database.write() as db:
             if _find(db, kind, name) is not None:
@@ -97,17 +97,17 @@ class JobStore:
         """Return one job.
 
         Raises:
-            UnknownJobError: There is no such job.
+            UnknownJobError: The job does not exist.
         """
         with self.database.read() as db:
             return _load(db, kind, name)
 
     def list(self, kind: ResourceKind, query: JobQuery | None = None) -> JobRows:
-        """Return the jobs that the query asks for, all of the kind by default."""
+        """Return the jobs that match the query; without a query, all jobs of the kind."""
         where, values = _conditions(kind, query or JobQuery())
         query = query or JobQuery()
         direction = "DESC" if query.descending else "ASC"
-        sql = (  # The names come from this module only, the values are bound.
+        sql = (  # The names come from this module only; the values are bound.
             f"SELECT * FROM jobs WHERE {where} "  # noqa: S608
             f"ORDER BY {query.order_by} {direction}, name {direction} LIMIT ?"
         )
@@ -116,7 +116,7 @@ class JobStore:
             return [_row(db, row) for row in rows]
 
     def changed_since(self, revision: int) -> JobRows:
-        """Return the jobs that were written after `revision`, in the order of their last write."""
+        """Return the jobs written after `revision`, in the order of their last write."""
         with self.database.read() as db:
             rows = db.execute(
                 "SELECT * FROM jobs WHERE revision > ? ORDER BY revision", (revision,)
@@ -131,13 +131,13 @@ class JobStore:
         *,
         when: Callable[[JobRow], bool] | None = None,
     ) -> JobRow:
-        """Let `change` edit the state in place, in one transaction, and return the job.
+        """Edit the state in place with `change`, in one transaction, and return the job.
 
-        Nothing is written when `change` raises, or when `when` does not hold for the job as it
-        stands in this transaction. The modified time is set and never runs back.
+        Nothing is written if `change` raises, or if `when` returns False for the job as it is in this
+        transaction. The modification time is updated and never decreases.
 
         Raises:
-            UnknownJobError: There is no such job.
+            UnknownJobError: The job does not exist.
         """
         with self.database.write() as db:
             row = _load(db, kind, name)
@@ -148,10 +148,10 @@ class JobStore:
     def update_request(
         self, kind: ResourceKind, name: str, change: Callable[[dict[str, Any]], None]
     ) -> JobRow:
-        """Let `change` edit the stored request in place (UpdateTrainingJob) and return the job.
+        """Edit the stored request in place with `change` (UpdateTrainingJob) and return the job.
 
         Raises:
-            UnknownJobError: There is no such job.
+            UnknownJobError: The job does not exist.
         """
         with self.database.write() as db:
             row = _load(db, kind, name)
@@ -170,12 +170,12 @@ class JobStore:
         at: float,
         change: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        """Note that the job shall stop; the first wish counts.
+        """Record a stop request at the time `at` (epoch seconds). Only the first request is recorded.
 
-        `change` edits the state in the same transaction; when it raises, nothing is noted.
+        `change` edits the state in the same transaction. If it raises, nothing is recorded.
 
         Raises:
-            UnknownJobError: There is no such job.
+            UnknownJobError: The job does not exist.
         """
         with self.database.write() as db:
             row = _load(db, kind, name)
@@ -188,12 +188,12 @@ class JobStore:
             )
 
     def set_runner(self, kind: ResourceKind, name: str, *, pid: int, start_ticks: int) -> None:
-        """Note which process supervises the job.
+        """Record the process that supervises the job.
 
-        `start_ticks` (clock ticks since boot) tells it from a later process of the same pid.
+        `start_ticks` (clock ticks since boot) distinguishes it from a later process with the same pid.
 
         Raises:
-            UnknownJobError: There is no such job.
+            UnknownJobError: The job does not exist.
         """
         with self.database.write() as db:
             _load(db, kind, name)
@@ -206,12 +206,13 @@ class JobStore:
     def release_runner(
         self, kind: ResourceKind, name: str, *, pid: int, change: Callable[[dict[str, Any]], None]
     ) -> bool:
-        """Let another process supervise the job of a dead one; return whether it was still this one's.
+        """Release the job from its dead runner `pid`, so that another process can supervise it.
 
-        `change` edits the state in the same transaction.
+        `change` edits the state in the same transaction. Returns False and changes nothing if the job has
+        ended or has another runner.
 
         Raises:
-            UnknownJobError: There is no such job.
+            UnknownJobError: The job does not exist.
         """
         with self.database.write() as db:
             row = _load(db, kind, name)
@@ -229,7 +230,7 @@ class JobStore:
         """Remove the job and its tags.
 
         Raises:
-            UnknownJobError: There is no such job.
+            UnknownJobError: The job does not exist.
         """
         with self.database.write() as db:
             row = _load(db, kind, name)

@@ -17,10 +17,10 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @contextmanager
 def faults(endpoint_url: str, *documents: dict[str, Any]) -> Iterator[None]:
-    """Set these faults, and no others, inside the `with`: each a document of docs/faults.md.
+    """Set these faults, and no others, inside the `with` block; each document is described in docs/faults.md.
 
     Raises:
-        ValueError: the engine rejects one; the message has its reason.
+        ValueError: The engine rejects a document; the message has its reason.
     """
     _send(endpoint_url, "PUT", list(documents))
     try:
@@ -33,16 +33,16 @@ def end_faults(endpoint_url: str) -> None:
     """Remove all faults.
 
     Raises:
-        ValueError: the engine cannot.
+        ValueError: The engine rejects the request.
     """
     _send(endpoint_url, "DELETE", None)
 
 
 def times_fired(endpoint_url: str) -> list[int]:
-    """Return how often each fault came, in the order in which they were set.
+    """Return how often each fault has occurred, in the order in which the faults were set.
 
     Raises:
-        ValueError: the engine does not say.
+        ValueError: The engine rejects the request.
     """
     return [len(each["fired_at"]) for each in _send(endpoint_url, "GET", None)["faults"]]
 

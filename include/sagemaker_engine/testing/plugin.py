@@ -1,4 +1,4 @@
-"""pytest plugin: the fixture `sagemaker_engine`, a running engine that all tests of the session share."""
+"""pytest plugin: the fixture `sagemaker_engine`, a running engine that all tests of a session share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def sagemaker_engine_settings() -> dict[str, Any]:
-    """Settings of the shared engine, as `RunningEngine` has them; override it to set port, region or time_scale."""
+    """Arguments of `RunningEngine` for the shared engine; override the fixture to set port, region or time_scale."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""An engine as a process of its own, for the tests of any SageMaker client."""
+"""An engine as a separate process, for tests of any SageMaker client."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class EngineStartError(RuntimeError):
 
 @dataclass(kw_only=True)
 class RunningEngine:
-    """`python -m sagemaker_engine` as a process, over a state folder that outlives it.
+    """The process `python -m sagemaker_engine`, over a state folder that outlives it.
 
     Attributes:
-        root: the state folder.
-        region: of every ARN and client.
-        account: its 12 digits.
-        time_scale: factor on waits that nothing is computed in, such as the grace of a stop; 1.0 is AWS's time.
-        port: 0 for a free one.
-        warm: `use` a preloaded parent process for the jobs, or `never`.
-        arguments: further ones of the command line.
-        limit_s: seconds until a start or an end counts as a hang.
-        endpoint_url: of the running engine.
+        root: State folder.
+        region: Region of ARNs and clients.
+        account: Account id of 12 digits.
+        time_scale: Factor on waits that do no work, such as the grace period of a stop; 1.0 is the pace of AWS.
+        port: TCP port; 0 for a free one.
+        warm: When the warm parent starts: `start`, `use` (with the first job) or `never`.
+        arguments: Further command line arguments.
+        limit_s: Seconds after which a start or stop counts as a hang.
+        endpoint_url: URL of the running engine.
     """
 
     root: Path
@@ -54,7 +54,7 @@ class RunningEngine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which any AWS client reaches this engine."""
+        """Environment variables by which any AWS client uses this engine."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint_url,
             "AWS_DEFAULT_REGION": self.region,
@@ -71,7 +71,7 @@ class RunningEngine:
         """Start the process, wait until it is ready, and return self.
 
         Raises:
-            EngineStartError: it ended, or was not ready in time; the message has its log.
+            EngineStartError: It ended, or was not ready in time; the message has its log.
         """
         self.root = self.root.resolve()
         self.root.mkdir(parents=True, exist_ok=True)
@@ -92,33 +92,33 @@ class RunningEngine:
         return self
 
     def kill(self) -> None:
-        """End the process as `kill -9` does: it can clean up nothing.
+        """Kill the process by SIGKILL, without any clean-up.
 
         Raises:
-            TimeoutExpired: it is still there.
+            TimeoutExpired: It did not end in time.
         """
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """Ask the process to end and return its exit status.
+        """Stop the process by SIGTERM and return its exit status.
 
         Raises:
-            TimeoutExpired: it did not end in time, and was killed.
+            TimeoutExpired: It did not end in time, and was killed.
         """
         return self._end(signal.SIGTERM)
 
     def restart(self) -> RunningEngine:
-        """Kill the process if it runs, start another over the same state, and return self.
+        """Kill the process if it is running, start a new one over the same state, and return self.
 
         Raises:
-            EngineStartError: the new one did not start.
+            EngineStartError: The new process did not start.
         """
         if self.process is not None:
             self.kill()
         return self.start()
 
     def client(self, service: str, **options: Any) -> Any:
-        """Return a boto3 client of any service of this engine."""
+        """Return a boto3 client for a service of this engine."""
         import boto3
         from botocore.config import Config
 
@@ -127,7 +127,7 @@ class RunningEngine:
             connect_timeout=5,
             read_timeout=60,
         )
-        make_client: Any = boto3.client  # its stubs know literal names only
+        make_client: Any = boto3.client  # its stubs accept only literal names
         return make_client(
             service,
             endpoint_url=self.endpoint_url,
@@ -167,7 +167,7 @@ class RunningEngine:
 
 
 def _import_path() -> dict[str, str]:
-    """Return what lets the engine's process find this package: nothing if it is installed."""
+    """Return the variables with which the engine's process finds this package; empty if it is installed."""
     if IMAGES_FOLDER.is_relative_to(SOURCE_FOLDER):
         return {}
     given = os.environ.get("PYTHONPATH", "")

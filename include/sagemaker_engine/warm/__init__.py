@@ -1,13 +1,14 @@
-"""Warm workers: programs of jobs as forks of a parent that has imported torch already.
+"""Warm workers: programs of jobs that start as forks of a parent process in which torch is already imported.
 
-Importing torch, and what the first DistributedDataParallel() imports, takes seconds in every
-process; a fork of a process that did it once takes milliseconds. Inside an instance `python`,
-`torchrun` and `train` are tiny stand-ins (`stub`) that hand their arguments, environment and file
-descriptors to the parent (`parent`), whose child joins the caller's namespaces and becomes the
-program (`program`). AWS's toolkit and torchrun run on top unmodified.
+Importing torch, and the modules that the first DistributedDataParallel() imports, takes seconds per process. A fork of
+a process that has imported them takes milliseconds.
 
-Promise: a program sees what it would see in a fresh interpreter, and warmth never makes a job fail:
-whatever is unusual (`fitness`) runs in the real interpreter.
+Inside an instance `python`, `torchrun` and `train` are small stubs (`stub`). A stub sends its arguments, environment
+and file descriptors to the parent (`parent`). The parent forks a supervisor (`supervisor`), which joins the caller's
+namespaces and forks the program (`program`). AWS's toolkit and torchrun run on top unmodified.
+
+Promises: a program sees the same state as in a new interpreter. A job never fails because of warm workers: a program
+that does not fit (`fitness`) runs in the real interpreter.
 """
 
 from sagemaker_engine.warm.handle import WarmParent

@@ -1,4 +1,4 @@
-"""Check whether a program can run as a fork of the warm parent, or needs the real interpreter."""
+"""Fitness of a program to run as a fork of the warm parent instead of the real interpreter."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class UnfitError(Exception):
-    """The program needs the real interpreter; the message states why."""
+    """The program needs the real interpreter; the message is the reason."""
 
 
 class ProgramKind(StrEnum):
-    """Form of a command line that names the program of an interpreter."""
+    """Forms in which an interpreter's command line names its program."""
 
     SCRIPT = "script"
     MODULE = "module"
@@ -35,26 +35,26 @@ class Invocation:
 
 
 COLD_MODULES = frozenset({"pip", "venv", "ensurepip", "pdb", "idlelib", "virtualenv"})
-"""Modules that look at the interpreter itself or change the environment."""
+"""Modules that inspect the interpreter itself or change the environment."""
 READ_AT_START = (
     *("PYTHON", "LD_", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "GOMP_"),
     *("MALLOC_", "GLIBC_", "LANG", "LC_", "NUMPY_", "GEVENT_"),
 )
-"""Variables that the interpreter or a preloaded library reads once: as in the parent, or cold."""
+"""Prefixes of variables that the interpreter or a preloaded library reads only once: they must equal the parent's."""
 READ_LATER = frozenset(
     {
         *("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING"),
         *("OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_HOME"),
     }
 )
-"""Exceptions: handled here, or read when they are used."""
+"""Exceptions to `READ_AT_START`: variables that `Program` applies, or that are read at each use."""
 
 
 def parse_command_line(arguments: Sequence[str]) -> Invocation:
-    """Return what `python *arguments` runs.
+    """Return the program that `python *arguments` runs.
 
     Raises:
-        UnfitError: It uses an option that a running interpreter cannot take on, or is interactive.
+        UnfitError: The command line is interactive, or has an option that a running interpreter cannot apply.
     """
     is_unbuffered = False
     for index, argument in enumerate(arguments):
@@ -85,10 +85,10 @@ def _script(path: str, arguments: list[str], *, is_unbuffered: bool) -> Invocati
 
 
 def check_environment(wanted: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Check that no variable that was read at the start differs.
+    """Check that all variables that were read at the parent's start have the same values.
 
     Raises:
-        UnfitError: One differs.
+        UnfitError: A value differs.
     """
     for name in sorted(wanted.keys() | own.keys()):
         if name in READ_LATER or name.startswith("TORCHELASTIC_"):
@@ -98,12 +98,12 @@ def check_environment(wanted: Mapping[str, str], own: Mapping[str, str]) -> None
 
 
 def check_shadows(folders: Iterable[str], loaded: Collection[str]) -> None:
-    """Check that no module of the program hides one that the parent has loaded from elsewhere.
+    """Check that no module in the program's folders hides one that the parent has already loaded.
 
-    `loaded` are top-level names. A folder counts only with an `__init__.py`.
+    `loaded` are top-level names. A folder counts as a package only with an `__init__.py`.
 
     Raises:
-        UnfitError: One does.
+        UnfitError: A module or package hides a loaded one.
     """
     for folder in folders:
         try:
@@ -121,7 +121,7 @@ def check_shadows(folders: Iterable[str], loaded: Collection[str]) -> None:
 
 
 def folder_stamps(folders: Iterable[str]) -> dict[str, int]:
-    """Return when each folder was last changed; installing or removing a package changes it."""
+    """Return each folder's modification time in ns; installing or removing a package changes it."""
     stamps = {}
     for folder in folders:
         try:

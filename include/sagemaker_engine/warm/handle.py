@@ -1,4 +1,4 @@
-"""The engine's handle on the warm parent."""
+"""The engine's handle on the warm parent process: start, discovery and stop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STOP_LIMIT_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentProcess:
-    """Identity of the warm parent: its process and its origin."""
+    """Identity of a warm parent: its process, and a digest of the files and packages that it runs."""
 
     pid: int
     start_ticks: int
@@ -44,24 +44,24 @@ class ParentProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether it runs."""
+        """Return whether the process is running."""
         return is_alive(self.pid, self.start_ticks)
 
 
 class WarmParent:
-    """The warm parent of one engine: started once, found again by the engine that comes next."""
+    """The warm parent of one engine. It outlives an engine for some seconds, and the next engine adopts it."""
 
     def __init__(self, root: Path) -> None:
-        """Prepare; `root` is the engine's state folder. Nothing runs before `start`."""
+        """Prepare; `root` is the engine's state folder. No process runs before `start`."""
         self._folder = root / "warm"
         self._child: subprocess.Popen[bytes] | None = None
         self._process: ParentProcess | None = None
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the process in the background, unless it runs already, for us or an engine before.
+        """Start the process in the background unless it is running; adopt the process of an earlier engine.
 
-        Fails with OSError: no process could be started.
+        Raises OSError if the process cannot be started.
         """
         with self._lock:
             if self._process is not None and self._process.is_alive:
@@ -73,12 +73,12 @@ class WarmParent:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether programs start warm already."""
+        """Return whether programs can start warm now."""
         process = self._process
         return process is not None and process.is_alive and (self._folder / "ready").exists()
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until programs start warm; return whether they do."""
+        """Wait up to `timeout_s` seconds until programs can start warm; return whether they can."""
         deadline = time.monotonic() + timeout_s
         while not self.is_ready and time.monotonic() < deadline:
             if self._process is None or not self._process.is_alive:
@@ -87,13 +87,13 @@ class WarmParent:
         return self.is_ready
 
     def stop(self) -> None:
-        """End the parent; programs that run go on."""
+        """End the parent; running programs continue."""
         with self._lock:
             process, self._process = self._process, None
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)  # It has nothing to clean up.
+            os.kill(process.pid, signal.SIGKILL)  # It has no state to clean up.
         deadline = time.monotonic() + STOP_LIMIT_S
         while process.is_alive and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -104,7 +104,7 @@ class WarmParent:
 
 
 def _find(folder: Path) -> ParentProcess | None:
-    """Return the parent that an engine before us left, if it runs and is of the same source."""
+    """Return the parent of an earlier engine if it is running and has the same `_source`, else None."""
     try:
         found = ParentProcess(**json.loads((folder / "parent.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -127,7 +127,7 @@ def _remember(folder: Path, pid: int) -> ParentProcess:
 
 
 def _source() -> str:
-    """Return what a parent must be made of to serve us: our files, interpreter and packages."""
+    """Return a digest of this package's files, the interpreter and the installed packages."""
     stamps = {str(path): path.stat().st_mtime_ns for path in Path(__file__).parent.glob("*.py")}
     stamps |= fitness.folder_stamps(path for path in sys.path if path.endswith("-packages"))
     return hashlib.sha256(repr((sys.executable, sorted(stamps.items()))).encode()).hexdigest()
@@ -140,7 +140,7 @@ def _spawn(folder: Path) -> subprocess.Popen[bytes]:
     real = environment_prefix() / "bin" / Path(sys.executable).name
     install_stubs(folder, real_python=real, base_python=base)
     with (folder / "parent.log").open("ab") as output:
-        process = subprocess.Popen(  # noqa: S603  (our own interpreter)
+        process = subprocess.Popen(  # noqa: S603  (the engine's own interpreter)
             [sys.executable, "-c", BOOTSTRAP, str(SOURCE_FOLDER), str(folder), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -154,7 +154,7 @@ def _spawn(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def parent_environment() -> dict[str, str]:
-    """Return the environment in which the parent loads libraries: that of a job's programs."""
+    """Return the environment in which the parent loads libraries: the same as for a job's programs."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return {
         **kept,

@@ -1,7 +1,7 @@
-"""The warm parent's process: preload, then fork a supervisor for every program that is asked for.
+"""The warm parent's process: imports the modules of jobs, then forks a supervisor per requested program.
 
-It ends some seconds after the engine, so that the engine that is started next finds it warm.
-Supervisors and programs go on as long as the instance that asked for them.
+It ends `ABSENCE_S` seconds after the engine, so that the next engine can adopt it. Supervisors and programs continue
+for as long as the instance that requested them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 256
 ABSENCE_S = 10.0
-"""How long the parent waits for the next engine."""
+"""Seconds that the parent waits for the next engine."""
 
 
 def main(folder: str, owner: int) -> None:
-    """Serve programs on `folder/socket` while the owner or any engine of the state folder lives."""
+    """Serve programs on `folder/socket` while the owner, or any engine of the state folder, is running."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s warm: %(message)s")
     base_path = [path for path in sys.path if path]
     own_environment = dict(os.environ)
@@ -43,7 +43,7 @@ def main(folder: str, owner: int) -> None:
         stamps=stamps,
         loaded=frozenset(name.partition(".")[0] for name in sys.modules) - {"sagemaker_engine"},
     )
-    for handler in list(logging.root.handlers):  # Programs configure logging themselves.
+    for handler in list(logging.root.handlers):  # Programs configure their own logging.
         logging.root.removeHandler(handler)
     logging.root.setLevel(logging.WARNING)
     Path(folder, "ready").touch()
@@ -54,7 +54,7 @@ def main(folder: str, owner: int) -> None:
 
 
 def listen(folder: Path) -> socket.socket:
-    """Return the listening socket; the path is short whatever the folder's is."""
+    """Return the listening socket. It binds a short path, because the path of a Unix socket is limited to 108 bytes."""
     here = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     path = f"/proc/self/fd/{here}/socket"
     Path(folder, "socket").unlink(missing_ok=True)
@@ -67,16 +67,16 @@ def listen(folder: Path) -> socket.socket:
 
 
 class Keeper:
-    """Lifetime check of the parent: True while somebody needs it."""
+    """Check whether an engine still needs the parent."""
 
     def __init__(self, lock: Path, owner: int) -> None:
-        """`lock` is held by any engine; `owner` is the process that started the parent."""
+        """Prepare; any engine holds the file lock `lock`, and `owner` is the process that started the parent."""
         self._lock = lock
         self._owner = (owner, start_ticks_of(owner))
         self._seen_at = time.monotonic()
 
     def is_needed(self) -> bool:
-        """Return whether the owner or an engine lives, or did a moment ago."""
+        """Return whether the owner or an engine is running, or was within the last `ABSENCE_S` seconds."""
         now = time.monotonic()
         if is_alive(*self._owner) or is_flock_held(self._lock):
             self._seen_at = now
@@ -84,9 +84,10 @@ class Keeper:
 
 
 def serve(listener: socket.socket, warmth: Warmth, keeper: Keeper) -> Program | None:
-    """Fork a supervisor for every caller; return the program in the process that becomes it.
+    """Fork a supervisor per caller.
 
-    None: nobody needs the parent any more.
+    Returns:
+        In the parent: None, when no engine needs it any more. In a forked program process: the program to run.
     """
     while keeper.is_needed():
         readable, _, _ = select.select([listener], [], [], 1.0)
@@ -102,7 +103,7 @@ def serve(listener: socket.socket, warmth: Warmth, keeper: Keeper) -> Program | 
 
 
 def collect() -> None:
-    """Collect supervisors that ended."""
+    """Reap supervisors that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,4 +1,4 @@
-"""Import what jobs import, once, without starting a thread or touching a GPU."""
+"""Imports of the warm parent: the modules that jobs import, without starting a thread or using a GPU."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ TOOLKIT_PACKAGES = ("sagemaker_training", "sagemaker_pytorch_container")
 
 
 def preload() -> None:
-    """Import everything; a module that cannot be imported is left to the programs.
+    """Import all modules. A module that cannot be imported is skipped; programs then import it themselves.
 
     Raises:
-        RuntimeError: An import started a thread, so that forks would be unsafe.
+        RuntimeError: An import started a thread, which would make forks unsafe.
     """
-    with _variable("OPENBLAS_NUM_THREADS", "1"):  # It starts its threads when it is loaded.
+    with _variable("OPENBLAS_NUM_THREADS", "1"):  # OpenBLAS starts its threads when it is loaded.
         for name in MODULES:
             _import(name)
         _preload_toolkits()
     _keep_service_models()
     _keep_stores()
     gc.collect()
-    gc.freeze()  # A collection in a child must not touch, and so copy, the shared pages.
+    gc.freeze()  # A garbage collection in a child must not write to, and thereby copy, the shared pages.
     num_threads = len(list(Path("/proc/self/task").iterdir()))
     if num_threads != 1:
         raise RuntimeError(f"{num_threads} threads run after the imports; a fork would be unsafe")
@@ -62,10 +62,10 @@ def _import(name: str) -> None:
 
 
 def _preload_toolkits() -> None:
-    """Import the toolkits for what they import, then forget them.
+    """Import AWS's toolkits for the sake of the modules that they import, then unload the toolkits.
 
-    They read SAGEMAKER_BASE_DIR and make folders when they are imported, so every program has to
-    import them itself; what is slow about it (boto3, numpy, ...) stays.
+    They read SAGEMAKER_BASE_DIR and create folders on import, so every program must import them itself. The slow
+    part of that (boto3, numpy, ...) stays loaded.
     """
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -77,31 +77,31 @@ def _preload_toolkits() -> None:
 
 
 def _keep_service_models() -> None:
-    """Have botocore parse each of its JSON files once for all programs, not once in each.
+    """Make botocore parse each of its JSON files once for all programs, instead of once per program.
 
-    Every botocore session reads its service models anew; that is most of what the toolkit's
-    download of the source archive costs.
+    Every botocore session loads its service models again. That is most of the time of the toolkit's download of the
+    source archive.
     """
-    import boto3  # noqa: PLC0415  (heavy)
-    import botocore.loaders  # noqa: PLC0415  (heavy)
+    import boto3  # noqa: PLC0415  (slow import)
+    import botocore.loaders  # noqa: PLC0415  (slow import)
 
     loader = botocore.loaders.JSONFileLoader
     load_once = functools.lru_cache(maxsize=64)(loader().load_file)
-    setattr(loader, "load_file", staticmethod(load_once))  # noqa: B010  (mypy forbids assigning)
+    setattr(loader, "load_file", staticmethod(load_once))  # noqa: B010  (mypy rejects an assignment)
     session = boto3.session.Session(
         aws_access_key_id="none",
-        aws_secret_access_key="none",  # noqa: S106  (no secret)
+        aws_secret_access_key="none",  # noqa: S106  (not a secret)
         region_name="us-east-1",
     )
     session.resource("s3", endpoint_url="http://127.0.0.1:1")
 
 
 def _keep_stores() -> None:
-    """Keep the store of a static rendezvous until its torchrun ends.
+    """Keep a reference to the store of a static rendezvous until its torchrun ends.
 
-    The torchrun that serves the store lets go of it as soon as its own last barrier is passed, and
-    one that still waits there logs an error (torch 2.13, elastic/agent/server/api.py,
-    `_exit_barrier`). Can go when torch keeps the store until all agents have left.
+    The torchrun that serves the store drops it as soon as its own last barrier is passed; a torchrun that is still
+    in that barrier then logs an error (torch 2.13, elastic/agent/server/api.py, `_exit_barrier`). Remove this function
+    when torch keeps the store until all agents have left.
     """
     from torch.distributed.elastic.rendezvous import static_tcp_rendezvous  # noqa: PLC0415
 
@@ -114,7 +114,7 @@ def _keep_stores() -> None:
         kept.append(self._store)
         return found
 
-    setattr(handler, "next_rendezvous", next_rendezvous)  # noqa: B010  (mypy forbids assigning)
+    setattr(handler, "next_rendezvous", next_rendezvous)  # noqa: B010  (mypy rejects an assignment)
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ def _variable(name: str, value: str) -> Iterator[None]:
 
 
 def forget(packages: tuple[str, ...]) -> None:
-    """Remove packages from the loaded modules."""
+    """Remove packages from `sys.modules`."""
     for name in list(sys.modules):
         if name.partition(".")[0] in packages:
             del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Become a program: give this forked process everything a fresh interpreter would have."""
+"""Program of a job in a forked process, with the state that a new interpreter would give it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,24 @@ if TYPE_CHECKING:
 
 
 LINGER_S = 0.1
-"""How long a torchrun stays after its work. The one that holds the store must not be gone before
-the others saw the last barrier; tearing down a cold interpreter takes longer than that."""
+"""Seconds for which a torchrun waits before it exits.
+
+The torchrun that serves the store must not exit before the others have left the last barrier. The shutdown of a normal
+interpreter takes longer than this.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program to become, and where the caller's things are.
+    """A program to run in this process, with the state of the caller to apply.
 
-    `descriptors` maps the caller's descriptor numbers to ours. `base_path` is sys.path without
-    script folder and PYTHONPATH. `executable` is what sys.executable shall say.
+    - `invocation`, `command_line`: the parsed command line, and its arguments as given.
+    - `environment`, `folder`, `umask`: environment variables, working directory and umask.
+    - `ignored`: numbers of the signals that the caller ignores.
+    - `limits`: (soft, hard) limit per resource number; `cores`: CPU affinity.
+    - `descriptors`: the caller's file descriptor number -> number in this process.
+    - `base_path`: sys.path without the script's folder and PYTHONPATH.
+    - `executable`: value of sys.executable.
     """
 
     invocation: Invocation
@@ -52,7 +60,7 @@ class Program:
     executable: str
 
     def become(self) -> NoReturn:
-        """Run the program in this process and end it with the program's exit code."""
+        """Run the program in this process and exit with the program's exit code."""
         self._take_descriptors()
         self._take_process_state()
         self._take_interpreter_state()
@@ -118,7 +126,7 @@ class Program:
 
 
 def first_path(invocation: Invocation) -> str:
-    """Return sys.path[0]: the script's folder with links resolved, the current one, or ''."""
+    """Return sys.path[0]: the script's folder with links resolved, the current folder for -m, or '' for -c."""
     match invocation.kind:
         case ProgramKind.SCRIPT:
             return str(Path(invocation.target).resolve().parent)
@@ -129,15 +137,15 @@ def first_path(invocation: Invocation) -> str:
 
 
 def search_path(*, first: str, extra: str, base: Sequence[str]) -> list[str]:
-    """Return sys.path as the interpreter makes it: PYTHONPATH, then its own, without doubles."""
-    paths = [os.path.abspath(each) for each in extra.split(os.pathsep)] if extra else []  # noqa: PTH100  (links stay)
+    """Return sys.path as the interpreter builds it: `first`, PYTHONPATH (`extra`), then `base`, without duplicates."""
+    paths = [os.path.abspath(each) for each in extra.split(os.pathsep)] if extra else []  # noqa: PTH100  (keeps links)
     return [first, *dict.fromkeys([*paths, *base])]
 
 
 def open_standard_streams(*, unbuffered: bool, encoding: str) -> None:
-    """Make sys.stdin, stdout and stderr anew on descriptors 0 to 2, as the interpreter does.
+    """Recreate sys.stdin, stdout and stderr on descriptors 0 to 2, as the interpreter does.
 
-    `encoding` is PYTHONIOENCODING, `encoding:errors`; both parts may be missing.
+    `encoding` has the format of PYTHONIOENCODING, `encoding:errors`; both parts are optional.
     """
     name, _, errors = encoding.partition(":")
     for stream, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
@@ -178,7 +186,7 @@ def _open_stream(
 
 
 def _reseed() -> None:
-    """Give this process random numbers of its own; forks share the parent's state."""
+    """Reseed the random generators of this process; forks share the parent's state."""
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -186,7 +194,7 @@ def _reseed() -> None:
 
 
 def _set_num_threads(wanted: str | None) -> None:
-    """Apply OMP_NUM_THREADS, which the OpenMP library read when the parent loaded it."""
+    """Apply OMP_NUM_THREADS, which the OpenMP library read only when the parent loaded it."""
     torch = sys.modules.get("torch")
     if torch is not None and wanted is not None and wanted.isdigit() and int(wanted) > 0:
         torch.set_num_threads(int(wanted))
@@ -205,7 +213,7 @@ def run_to_exit_code(invocation: Invocation) -> int:
     except KeyboardInterrupt:
         _report()
         return -signal.SIGINT
-    except BaseException:  # noqa: BLE001  (whatever the program raises)
+    except BaseException:  # noqa: BLE001  (any exception of the program)
         _report()
         return 1
     return 0
@@ -224,7 +232,7 @@ def _execute(invocation: Invocation, module: types.ModuleType) -> None:
         module.__dict__["__loader__"] = importlib.machinery.SourceFileLoader("__main__", name)
         module.__dict__["__file__"] = name
         module.__dict__["__cached__"] = None
-    exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)  # noqa: S102  (the program)
+    exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)  # noqa: S102  (the job's program)
 
 
 def _exit_code(stop: SystemExit) -> int:
@@ -232,12 +240,12 @@ def _exit_code(stop: SystemExit) -> int:
         return 0
     if isinstance(stop.code, int):
         return stop.code & 0xFF
-    print(stop.code, file=sys.stderr)  # noqa: T201  (what the interpreter does)
+    print(stop.code, file=sys.stderr)  # noqa: T201  (as the interpreter does)
     return 1
 
 
 def _report() -> None:
-    """Print the exception without the frames that brought us here."""
+    """Print the current exception without the stack frames of this file."""
     kind, value, trace = sys.exc_info()
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
@@ -247,16 +255,16 @@ def _report() -> None:
 
 
 def leave(code: int, *, linger_s: float = 0.0) -> NoReturn:
-    """End as the interpreter does, except that no module is torn down.
+    """Exit as the interpreter does, except that modules are not torn down.
 
-    Tearing down can hang: torch's process groups join threads that wait for the interpreter lock
-    (seen with gloo, torch 2.13).
+    The teardown can hang: torch's process groups join threads that wait for the interpreter lock (seen with gloo,
+    torch 2.13).
     """
     time.sleep(linger_s)
     for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]  # noqa: SLF001
         try:
             step()
-        except BaseException:  # noqa: BLE001  (the next step has to follow)
+        except BaseException:  # noqa: BLE001  (the next step must run in any case)
             _report()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""The stand-ins in the stubs' folder, one for each program that jobs start."""
+"""Stubs of the programs that jobs start."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ STUB_SOURCE = Path(__file__).with_name("stub.py")
 
 
 def install_stubs(folder: Path, *, real_python: Path, base_python: Path) -> None:
-    """Write the stand-ins into `folder/bin`.
+    """Write the stubs into `folder/bin`.
 
-    `real_python` is the environment's interpreter, to which a stand-in falls back; `base_python`
-    runs the stand-in itself.
+    `real_python` is the environment's interpreter, which a stub runs if a warm start is not possible. `base_python`
+    runs the stub itself.
     """
     target = folder / "bin"
     target.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,13 @@
 # ruff: noqa: PTH100, PTH109, PTH119, PTH120, PTH123, PTH208
-"""Stand-in for a program of an instance: the warm parent's child does the work, this one waits.
+"""Stub of a program inside an instance: a fork of the warm parent does the work, and the stub waits for it.
 
-Copied into the stubs' folder under each program's name, with REAL_* filled in (see `programs`).
-Only built-in modules, and no pathlib: this file's start is most of what a warm program costs.
+`programs` copies this file into the stubs' folder under each program's name and replaces REAL_*.
+It imports only built-in modules and no pathlib: its start is most of the cost of a warm program.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # No stubs for what `signal` is made of.
+import _signal  # type: ignore[import-not-found]  # `_signal`, the built-in part of `signal`, has no stubs.
 import _socket
 import array
 import marshal
@@ -26,7 +26,7 @@ FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SI
 
 
 def main() -> None:
-    """Run the program this file stands in for."""
+    """Run the program whose stub this is, warm if possible."""
     path = os.path.abspath(sys.argv[0])
     name = os.path.basename(path)
     link = None
@@ -38,13 +38,13 @@ def main() -> None:
 
 
 def run_cold(name: str) -> NoReturn:
-    """Become the real program."""
+    """Replace this process by the real program."""
     script = [] if name.startswith("python") else [f"{REAL_BIN}/{name}"]
     os.execv(REAL_PYTHON, [REAL_PYTHON, *script, *sys.argv[1:]])  # noqa: S606  (no shell wanted)
 
 
 def ask(path: str, name: str) -> _socket.socket | None:
-    """Ask the supervisor for a warm start; return the socket to it, or None if the program must start cold."""
+    """Request a warm start; return the socket to the supervisor, or None if the program must start cold."""
     descriptors = open_descriptors()
     if len(descriptors) > MAX_DESCRIPTORS:
         return None
@@ -63,7 +63,7 @@ def ask(path: str, name: str) -> _socket.socket | None:
 
 
 def send_request(link: _socket.socket, path: str, name: str, descriptors: list[int]) -> None:
-    """Send what the program needs, with our file descriptors."""
+    """Send the request for a warm start, with this process's file descriptors."""
     pid = os.getpid()
     umask = os.umask(0o022)
     os.umask(umask)
@@ -88,19 +88,19 @@ def send_request(link: _socket.socket, path: str, name: str, descriptors: list[i
 
 
 def open_descriptors() -> list[int]:
-    """Return the numbers of all descriptors that we inherited."""
+    """Return the numbers of all inherited file descriptors."""
     found = []
     for text in os.listdir("/proc/self/fd"):
         try:
             os.fstat(int(text))
         except OSError:
-            continue  # The listing itself.
+            continue  # The descriptor of the listing itself.
         found.append(int(text))
     return sorted(found)
 
 
 def ignored_signals() -> list[int]:
-    """Return the signals that our caller had ignored."""
+    """Return the numbers of the signals that the caller ignores, without SIGPIPE and SIGXFSZ."""
     mask = 0
     with open("/proc/self/status", "rb") as file:
         for line in file:
@@ -111,7 +111,7 @@ def ignored_signals() -> list[int]:
 
 
 def receive(link: _socket.socket) -> tuple[bytes, int]:
-    """Return the kind and the number of the next message; an empty kind at the end."""
+    """Return the kind and the number of the next message; the kind is empty at the end of the stream."""
     data = b""
     while len(data) < 5:
         more = link.recv(5 - len(data))
@@ -122,20 +122,20 @@ def receive(link: _socket.socket) -> tuple[bytes, int]:
 
 
 def wait(link: _socket.socket) -> NoReturn:
-    """Pass signals on and end as the program ends."""
+    """Forward signals, and exit as the program exits."""
 
     def forward(number: int, _: object) -> None:
         try:
             link.send(bytes([number]))
         except OSError:
-            return  # The program ended just now.
+            return  # The program has just ended.
 
     def reap(_: int, __: object) -> None:
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except OSError:
-            return  # No child is left.
+            return  # There is no child left.
 
     for name in FORWARDED:
         number = getattr(_signal, name)
@@ -151,7 +151,7 @@ def wait(link: _socket.socket) -> NoReturn:
 
 
 def end(code: int) -> NoReturn:
-    """End with the program's exit code, or by the signal that ended it (a negative code)."""
+    """Exit with the program's exit code, or by the signal that ended it (a negative code)."""
     if code < 0 and os.getpid() != 1:
         if -code != _signal.SIGKILL:
             _signal.signal(-code, _signal.SIG_DFL)

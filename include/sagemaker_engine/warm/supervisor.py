@@ -1,4 +1,4 @@
-"""The supervisor of one warm program: it joins the caller's namespaces, forks, and reports back."""
+"""Supervisor of one warm program: it joins the caller's namespaces, forks the program and reports its end."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_HIGH = 700
-"""Where the caller's descriptors wait until the program takes them under their own numbers."""
+"""Lowest number of the caller's descriptors until the program moves them to their own numbers."""
 MAX_DESCRIPTORS = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmth:
-    """State of the parent at its preload; programs that need something else run cold."""
+    """State of the parent after its imports; programs that need another state run cold."""
 
     base_path: list[str]
     environment: dict[str, str]
@@ -42,21 +42,21 @@ class Warmth:
 
 
 def package_stamps(base_path: Iterable[str]) -> dict[str, int]:
-    """Return the stamps of the folders that packages are installed to."""
+    """Return the modification times of the folders in which packages are installed."""
     return fitness.folder_stamps(each for each in base_path if each.endswith("-packages"))
 
 
 class WarmSupervisor:
-    """One caller's supervisor. It ends with the program, or ends the program with the caller."""
+    """Supervisor for one caller. It ends with the program, and kills the program if the caller ends."""
 
     def __init__(self, link: socket.socket, warmth: Warmth) -> None:
-        """Take the caller's connection."""
+        """Prepare; `link` is the connection to the caller."""
         self._link = link
         self._warmth = warmth
         self._host_proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
 
     def run(self) -> Program:
-        """Return the program, in the process that is to become it; the supervisor never returns."""
+        """Return the program in the process that must run it. In the supervisor this never returns."""
         try:
             request, descriptors = self._receive()
             caller = self._caller_pid()
@@ -67,7 +67,7 @@ class WarmSupervisor:
             self._refuse(str(reason))
         self._send(b"K")
         if self._link.recv(1) != b"\0":
-            os._exit(0)  # The caller did not wait and runs the program itself.
+            os._exit(0)  # The caller did not wait, and runs the program itself.
         os.setsid()
         child = os.fork()
         if child == 0:
@@ -86,7 +86,7 @@ class WarmSupervisor:
             if not more:
                 raise EOFError("the caller went away")
             data += more
-        return marshal.loads(bytes(data)), descriptors  # noqa: S302  (from our own stub)
+        return marshal.loads(bytes(data)), descriptors  # noqa: S302  (from the engine's own stub)
 
     def _caller_pid(self) -> int:
         credentials = self._link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -136,7 +136,7 @@ class WarmSupervisor:
         if invocation.kind is ProgramKind.SCRIPT and not (
             Path(invocation.target).is_file() and not invocation.target.endswith(".pyc")
         ):
-            raise UnfitError(f"{invocation.target} is no script file")
+            raise UnfitError(f"{invocation.target} is not a script file")
         extra = environment.get("PYTHONPATH", "")
         folders = [first_path(invocation), *(extra.split(os.pathsep) if extra else [])]
         fitness.check_shadows(set(folders) - set(self._warmth.base_path), self._warmth.loaded)
@@ -161,7 +161,7 @@ class WarmSupervisor:
                 numbers = self._link.recv(64)
             except OSError:
                 numbers = b""
-            if not numbers:  # The caller was killed; so is the program, with its group.
+            if not numbers:  # The caller was killed, so the program and its group are killed, too.
                 _kill(child, signal.SIGKILL, group=leads)
                 os.waitpid(child, 0)
                 os._exit(0)
@@ -170,7 +170,7 @@ class WarmSupervisor:
                     _kill(child, number, group=False)
 
     def _catches(self, pid: int, number: int) -> bool:
-        """Return whether the program has a handler: without, process 1 does not get a signal."""
+        """Return whether the program has a handler: without one process 1 does not receive the signal."""
         descriptor = os.open(f"{pid}/status", os.O_RDONLY, dir_fd=self._host_proc)
         with os.fdopen(descriptor, "rb") as file:
             for line in file:
@@ -187,13 +187,13 @@ class WarmSupervisor:
         try:
             self._link.sendall(kind + code.to_bytes(4, "little", signed=True))
         except OSError:
-            return  # The caller is gone; `_watch` notices.
+            return  # The caller is gone; `_watch` detects that.
 
 
 def enter_namespaces(pid: int) -> None:
-    """Join the namespaces of a process; its PID namespace takes effect for the next child.
+    """Join the namespaces of a process. Its PID namespace applies to the next child.
 
-    Fails with OSError: the machine does not allow it.
+    Raises OSError if the machine does not allow it.
     """
     kinds = linux.Namespace(0)
     for kind, name in linux.NAMESPACE_FILES.items():
@@ -219,7 +219,7 @@ def caller_limits(pid: int) -> dict[int, tuple[int, int]]:
 
 
 def _move_up(descriptors: list[int]) -> list[int]:
-    """Return copies of the descriptors beyond any number that a caller's could have."""
+    """Return copies of the descriptors with numbers above those that a caller can have; close the originals."""
     moved = []
     for descriptor in descriptors:
         moved.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_HIGH))

@@ -1,10 +1,10 @@
-"""Errors as the service answers them."""
+"""Errors in the form in which a service returns them."""
 
 from __future__ import annotations
 
 
 class ServiceError(Exception):
-    """An answer other than success: a code, a message in the service's wording, an HTTP status."""
+    """An error response: a code, a message in the service's wording and an HTTP status."""
 
     def __init__(self, code: str, message: str, *, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")
@@ -14,35 +14,35 @@ class ServiceError(Exception):
 
 
 class ValidationError(ServiceError):
-    """The request is refused because of what it says."""
+    """A member of the request has an invalid value (ValidationException, status 400)."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ValidationException", message)
 
 
 class SerializationError(ServiceError):
-    """The body is not JSON or a member has the wrong JSON type."""
+    """The body is not JSON, or a member has the wrong JSON type."""
 
     def __init__(self, message: str) -> None:
         super().__init__("SerializationException", message)
 
 
 class ResourceInUseError(ServiceError):
-    """The name is taken or the resource is busy."""
+    """The name is taken, or the resource is busy."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ResourceInUse", message)
 
 
 class ResourceNotFoundError(ServiceError):
-    """The operation models a missing resource as its own error."""
+    """The resource does not exist, and the operation declares ResourceNotFound for that."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ResourceNotFound", message)
 
 
 class UnknownOperationError(ServiceError):
-    """The operation is not there. 501, so that no client retries it."""
+    """The engine does not support the operation. Status 501, so that no client retries it."""
 
     def __init__(self, operation: str, *, reason: str) -> None:
         super().__init__(

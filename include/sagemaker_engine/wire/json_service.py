@@ -30,18 +30,18 @@ MAX_BODY_BYTES = 32 << 20
 
 
 class NotOursError(Exception):
-    """The handler leaves this call to the service behind this one."""
+    """Raised by a handler that leaves the call to the application behind the service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call that passed the front end: its operation, request members and region."""
+    """One validated call: its operation, request members and region."""
 
     operation: str
     request: dict[str, Any]
     region: str
     forward: Callable[[], dict[str, Any]]
-    """Answers the same call by the service behind this one, for handlers that add to its answer."""
+    """Sends the call to the application behind the service and returns its response, to be extended."""
 
 
 Handler = Callable[[Call], dict[str, Any]]
@@ -49,10 +49,10 @@ Handler = Callable[[Call], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonService:
-    """Answers the operations that have a handler; others go to the application behind it.
+    """Calls the operation's handler; operations without one go to the application `behind`.
 
-    `rejected` has the reason of each operation that nobody answers. None behind: every operation has a handler or is
-    rejected.
+    `rejected` maps each unsupported operation to the reason. If `behind` is None, every operation must have
+    a handler or be rejected.
     """
 
     model: ServiceModel
@@ -73,7 +73,9 @@ class JsonService:
         self, operation: str, body: bytes, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
         if operation not in self.model.operations:
-            raise UnknownOperationError(operation, reason=f"{self.model.name} has none such")
+            raise UnknownOperationError(
+                operation, reason=f"{self.model.name} has no such operation"
+            )
         if operation in self.rejected:
             raise UnknownOperationError(operation, reason=self.rejected[operation])
         handler = self.handlers.get(operation)
@@ -100,7 +102,7 @@ class JsonService:
         return answer_json("200 OK", shaped if has_output else None, start_response)
 
     def _passed_on(self, environ: WSGIEnvironment, body: bytes) -> WSGIEnvironment:
-        """Return the request for the service behind, which finds its way by the signature only."""
+        """Return the request for the application behind, which routes by the signature's scope only."""
         passed_on = {
             **environ,
             "wsgi.input": io.BytesIO(body),
@@ -119,7 +121,7 @@ def answer_json(
     *,
     headers: Iterable[tuple[str, str]] = (),
 ) -> list[bytes]:
-    """Start a JSON response (an empty one for None) and return its body."""
+    """Start a JSON response (an empty one if `document` is None) and return its body."""
     body = b"" if document is None else json.dumps(document).encode()
     start_response(
         status,
@@ -134,7 +136,7 @@ def answer_json(
 
 
 def answer_error(error: ServiceError, start_response: StartResponse) -> list[bytes]:
-    """Start the response of an error and return its body."""
+    """Start an error response and return its body."""
     reason = {
         400: "Bad Request",
         403: "Forbidden",
@@ -148,10 +150,10 @@ def answer_error(error: ServiceError, start_response: StartResponse) -> list[byt
 
 
 def read_body(environ: WSGIEnvironment) -> bytes:
-    """Return the whole body of a small request.
+    """Return the whole request body, of at most 32 MiB.
 
     Raises:
-        ServiceError: The body is larger than any such request may be.
+        ServiceError: The body is larger (status 413).
     """
     length = environ.get("CONTENT_LENGTH")
     if length and int(length) > MAX_BODY_BYTES:
@@ -167,7 +169,7 @@ def _parse(body: bytes) -> dict[str, Any]:
         request = json.loads(body or b"{}", parse_constant=_no_constant)
         json.dumps(
             request, ensure_ascii=False
-        ).encode()  # Fails at half a surrogate pair, which no text can hold.
+        ).encode()  # Fails at an unpaired surrogate, which UTF-8 cannot represent.
     except ValueError as error:
         raise SerializationError(f"The body is not JSON: {error}") from error
     if not isinstance(request, dict):
@@ -176,12 +178,12 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _nobody(environ: WSGIEnvironment, _: StartResponse) -> list[bytes]:
     operation = environ["HTTP_X_AMZ_TARGET"].partition(".")[2]
-    raise UnknownOperationError(operation, reason="nothing is behind it")
+    raise UnknownOperationError(operation, reason="no service handles it")
 
 
 def _call_behind(app: WSGIApplication, environ: WSGIEnvironment) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A service's model as botocore ships it."""
+"""Service models: operations and shapes as botocore ships them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class ServiceModel:
 
     name: str
     target_prefix: str
-    """Empty for a service whose operations are told apart by method and path."""
+    """Prefix of X-Amz-Target; empty for a service that identifies operations by method and path."""
     signing_name: str
     operations: dict[str, Shape]
     shapes: dict[str, Shape]
 
     def input_shape(self, operation: str) -> str:
-        """Return the name of the shape that the operation takes."""
+        """Return the name of the operation's input shape."""
         return str(self.operations[operation]["input"]["shape"])
 
     def output_shape(self, operation: str) -> str | None:
-        """Return the name of the shape that the operation answers with, if it answers anything."""
+        """Return the name of the operation's output shape, or None if it has none."""
         output = self.operations[operation].get("output")
         return None if output is None else str(output["shape"])
 
 
 def models_signed_as(signing_name: str) -> list[ServiceModel]:
-    """Return the models of the service and its siblings (`sagemaker`, `sagemaker-runtime`, ...) that sign alike.
+    """Return the models of all services that sign as `signing_name`, such as `sagemaker`, `sagemaker-runtime`.
 
-    Fails with FileNotFoundError: botocore has no such service.
+    Raises FileNotFoundError if botocore is not installed.
     """
     names = sorted(path.name for path in _data_folder().glob(f"{signing_name}*"))
     return [model for model in map(load_model, names) if model.signing_name == signing_name]
@@ -45,10 +45,10 @@ def models_signed_as(signing_name: str) -> list[ServiceModel]:
 
 @cache
 def load_model(service: str) -> ServiceModel:
-    """Return the newest model of a service such as `sagemaker` (0.03 s the first time).
+    """Return the newest model of a service such as `sagemaker` (0.03 s at the first call, then cached).
 
     Raises:
-        FileNotFoundError: botocore has no model of that service.
+        FileNotFoundError: botocore is not installed or has no model of that service.
     """
     folder = _data_folder() / service
     versions = sorted(path for path in folder.glob("*/service-2.json*"))

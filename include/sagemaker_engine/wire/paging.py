@@ -1,4 +1,4 @@
-"""NextToken: opaque to the client, good only for the query that produced it."""
+"""NextToken of paginated lists: opaque to the client and valid only for the query that produced it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _NOT_THE_QUERY = frozenset({"NextToken", "MaxResults"})
 
 
 def make_token(request: dict[str, Any], position: Any) -> str:
-    """Return the token that continues the query of `request` after `position` (JSON)."""
+    """Return the token with which the query of `request` continues after `position` (a JSON value)."""
     text = json.dumps([_fingerprint(request), position])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def read_token(request: dict[str, Any]) -> Any:
-    """Return the position in the request's NextToken, None when it has none.
+    """Return the position in the request's NextToken, or None if the request has no token.
 
     Raises:
-        ValidationError: The token was not made here or belongs to another query.
+        ValidationError: The token is malformed or belongs to another query.
     """
     token = request.get("NextToken")
     if token is None:

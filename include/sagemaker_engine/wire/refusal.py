@@ -1,4 +1,4 @@
-"""An error in the form that the client of a request reads: JSON, the query protocol's XML, or S3's."""
+"""Error responses in the protocol of the request: JSON, or XML for the query protocol."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def answer_refusal(
     error: ServiceError, environ: WSGIEnvironment, start_response: StartResponse
 ) -> list[bytes]:
-    """Start the response of an error of a JSON or query service and return its body."""
+    """Start the error response of a JSON or query service and return its body."""
     if not is_form(environ):
         return answer_error(error, start_response)
     inner = (
         f"<Error><Type>Sender</Type><Code>{escape(error.code)}</Code>"
         f"<Message>{escape(error.message)}</Message></Error>"
     )
-    # EC2 looks for the error one element deeper than the other services of this protocol.
+    # EC2 clients read the error one element deeper than those of other query services.
     errors = f"{inner}<Errors>{inner}</Errors><RequestId>{uuid.uuid4()}</RequestId>"
     body = f"<ErrorResponse>{errors}</ErrorResponse>".encode()
     headers = [("Content-Type", "text/xml"), ("Content-Length", str(len(body)))]

@@ -13,19 +13,19 @@ _QUERY = re.compile(r"X-Amz-Credential=[^&]+?(?:/|%2F)\d{8}(?:/|%2F)([^/%&]*)(?:
 
 
 def region_of(environ: WSGIEnvironment) -> str | None:
-    """Return the region that the request was signed for, None when it is not signed."""
+    """Return the region in the request's signature, or None if the request is not signed."""
     scope = _scope(environ)
     return scope[0] if scope else None
 
 
 def service_of(environ: WSGIEnvironment) -> str | None:
-    """Return the service's signing name in lower case, None when the request is not signed."""
+    """Return the service's signing name in lower case, or None if the request is not signed."""
     scope = _scope(environ)
     return scope[1].lower() if scope else None
 
 
 def is_form(environ: WSGIEnvironment) -> bool:
-    """Return whether the request is of the query protocol, whose answers are XML."""
+    """Return whether the request uses the query protocol, whose responses are XML."""
     content_type: str = environ.get("CONTENT_TYPE", "")
     return content_type.startswith("application/x-www-form-urlencoded")
 

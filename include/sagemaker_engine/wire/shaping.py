@@ -1,4 +1,4 @@
-"""Answers in the service's shape: only members of the model, nothing absent as null."""
+"""Reduction of responses to the service's shape: only members of the model, and no null values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def shape_answer(model: ServiceModel, operation: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Return what of `answer` the operation's output shape has, ready for `json.dumps`.
+    """Return the members of `answer` that are in the operation's output shape, ready for `json.dumps`.
 
-    Timestamps are epoch seconds already; they are rounded to milliseconds as the service does.
+    Timestamps are already epoch seconds; they are rounded to milliseconds, as the service does.
     """
     output = model.output_shape(operation)
     if output is None:

@@ -1,4 +1,4 @@
-"""Validation by the service's front end before any of its logic runs, in its wording."""
+"""Request validation of the service's front end, which runs before any other check, in its wording."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from sagemaker_engine.wire.model import ServiceModel, Shape
 
 _INTEGER_TYPES = {"integer": "Integer", "long": "Long"}
-_LATEST_TIMESTAMP_S = 253_402_300_800  # The end of 9999-12-31, UTC: the last that clients can show.
+_LATEST_TIMESTAMP_S = 253_402_300_800  # The end of 9999-12-31, UTC: the latest for clients.
 _LARGEST_LONG = 1 << 63
 _FRACTION_TYPES = {"float": "Float", "double": "Double"}
 
 
 def validate(model: ServiceModel, operation: str, request: Any) -> None:
-    """Check a request as parsed from JSON.
+    """Check a request that was parsed from JSON against the operation's input shape.
 
     Raises:
         SerializationError: A member has the wrong JSON type.
-        ValidationError: Members break constraints of the model; all are named in one message.
+        ValidationError: Members violate constraints of the model; the message lists all of them.
     """
     shape_name = model.input_shape(operation)
     problems = list(_Checker(model).check(shape_name, request, ""))
@@ -33,7 +33,7 @@ def validate(model: ServiceModel, operation: str, request: Any) -> None:
 
 
 class _Checker:
-    """Walks a value along its shape and yields one sentence per broken constraint."""
+    """Walks a value along its shape and yields one sentence per violated constraint."""
 
     def __init__(self, model: ServiceModel) -> None:
         self._shapes = model.shapes
@@ -135,7 +135,7 @@ class _Checker:
             raise SerializationError(_mismatch(value, "a Timestamp", path))
         if abs(value) > _LATEST_TIMESTAMP_S:
             raise SerializationError(
-                f"{value} at '{path}' is no time between the years -4060 and 9999"
+                f"{value} at '{path}' is not a time between the years -4060 and 9999"
             )
         return iter(())
 

@@ -1,6 +1,10 @@
 """Programs inside the jobs of an AutoML job: the image `sagemaker-sklearn-automl`.
 
-`analyze` looks at the data, `train` fits one candidate, `ensemble` weighs candidates, `explain` says what the best one
-looks at. `serving` goes into every model.tar.gz as `code/inference.py`, so it imports nothing of ours. These modules
-know the container's files only, may import scikit-learn and pandas, and are imported by nothing outside.
+- `analyze` determines the column types, the problem type and the validation rows.
+- `train` fits one candidate.
+- `ensemble` averages the best candidates.
+- `explain` reports the importance of columns and the errors of the best candidate.
+- `serving` is copied into every model.tar.gz as `code/inference.py`, so it imports no other module of this package.
+
+The modules use only the container's files. They may import scikit-learn and pandas. No code outside imports them.
 """

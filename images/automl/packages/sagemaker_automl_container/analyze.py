@@ -1,4 +1,4 @@
-"""Look at the data: what is asked, which columns are what, which rows are held out. `python -m` of this runs it."""
+"""Program that analyzes the data: problem type, column types and validation rows. Run it with `python -m`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 NUM_FOLDS = 5
 MAX_ROWS_FOR_FOLDS = 50_000
-"""Up to so many rows candidates are cross-validated, as the service does; beyond, a fifth of them is held out."""
+"""Up to this number of rows candidates are cross-validated, as in the service; above it a fifth is held out."""
 DEFAULT_FRACTION = 0.2
 
 
 def main() -> None:
-    """Read the channels, write schema and tables, and tell the engine what was found."""
+    """Read the channels, write the schema and the tables, and report a summary to the engine."""
     given = places.arguments()
     wishes = columns.Wishes(
         target=given["target"],
@@ -41,7 +41,7 @@ def main() -> None:
         if rows is not None:
             target_of(
                 rows, schema
-            )  # A target that cannot be read shall end this job, not each candidate.
+            )  # A target that cannot be parsed must end this job, not each candidate.
     tables.write(places.PROCESSING / "prepared")
     _report(tables)
 
@@ -52,7 +52,7 @@ def _rows(channel: str, given: dict[str, str]) -> pd.DataFrame:
 
 
 def _usable(rows: pd.DataFrame, wishes: columns.Wishes) -> pd.DataFrame:
-    """Return the rows that have a target and, where weights are given, a valid one."""
+    """Return the rows with a target and, if there is a weight column, a weight of at least 0."""
     if wishes.target in rows:
         rows = rows[rows[wishes.target].notna()]
     if wishes.weight in rows:
@@ -61,10 +61,10 @@ def _usable(rows: pd.DataFrame, wishes: columns.Wishes) -> pd.DataFrame:
 
 
 def _specification() -> dict[str, Any]:
-    """Return what the feature specification says, if the request names one.
+    """Return the settings of the feature specification; empty if the request has none.
 
     Raises:
-        TableError: It is no JSON object.
+        TableError: It is not a JSON object, or has unknown data types.
     """
     for path in (places.PROCESSING / "features").glob("*"):
         try:
@@ -87,7 +87,7 @@ def _specification() -> dict[str, Any]:
 def _split(
     train: pd.DataFrame, schema: dict[str, Any], given: dict[str, str], wishes: columns.Wishes
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Return training and validation rows; without the latter, the schema gets a number of folds.
+    """Return (training rows, validation rows). Without the latter the schema gets a number of folds.
 
     Raises:
         TableError: The validation channel lacks columns.

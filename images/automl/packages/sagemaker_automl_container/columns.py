@@ -1,4 +1,4 @@
-"""Column types of a table (number, category, date, text, unused) and the problem that the target poses."""
+"""Column types of a table (number, category, date, text, unused) and the problem type of its target."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MIN_ROWS = 50
-"""Below so many rows there is nothing to validate on. The service wants 500; the engine takes less, to be tried out."""
+"""Least number of rows, below which validation makes no sense. AWS requires 500; the engine accepts less for trials."""
 MOST_PARSED = 0.95
-"""A column of which so large a share reads as numbers, or as dates, is one of those."""
+"""A column is numeric (or a date) if at least this share of its values can be parsed as numbers (or dates)."""
 MAX_CLASSES = 100
-"""A numeric target with more values than this, or than a twentieth of the rows, is a quantity."""
+"""A numeric target with more values than this, or than a twentieth of the rows, means regression."""
 TEXT_WORDS = 4.0
 MIN_ROWS_OF_A_CLASS = 2
 BINARY, MULTICLASS, REGRESSION = (
@@ -29,12 +29,12 @@ KINDS = frozenset({"numeric", "categorical", "text", "datetime"})
 
 
 class TableError(Exception):
-    """The data cannot be learned from; the message states why, in words for its owner."""
+    """The data cannot be used for training; the message is the reason, for its owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """Column settings of the request; None and empty: no setting."""
+    """Column settings of the request; None and empty mean no setting."""
 
     target: str
     problem_type: str | None = None
@@ -44,10 +44,10 @@ class Wishes:
 
 
 def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
-    """Return the schema that candidates work by; rows without a target must have been left out.
+    """Return the schema that all candidates use. `table` must not have rows without a target.
 
     Raises:
-        TableError: Columns are missing, or the target does not fit the problem.
+        TableError: Columns are missing, there are too few rows, or the target does not fit the problem type.
     """
     for name in (wishes.target, wishes.weight, *wishes.only, *(wishes.types or {})):
         if name is not None and name not in table:
@@ -84,7 +84,7 @@ def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
 
 
 def problem_of(target: pd.Series[Any]) -> str:
-    """Return the problem type that the target's values ask for."""
+    """Return the problem type that fits the target's values."""
     num_values = target.nunique()
     if num_values <= 2:
         return BINARY
@@ -96,12 +96,12 @@ def problem_of(target: pd.Series[Any]) -> str:
 
 
 def classes_of(target: pd.Series[Any], problem: str) -> list[str]:
-    """Return the classes in order; of two, the last is the positive one.
+    """Return the classes in order. Of two classes the last one is the positive class.
 
-    Numbers are ordered as numbers, all else as text.
+    The order is numeric if all classes are numbers, otherwise alphabetic.
 
     Raises:
-        TableError: There are too few, too many, or one has a single row.
+        TableError: The number of classes does not fit the problem type, or a class has only one row.
     """
     counts = target.astype(str).value_counts()
     labels = [str(each) for each in counts.index]
@@ -123,7 +123,7 @@ def classes_of(target: pd.Series[Any], problem: str) -> list[str]:
 
 
 def _column(name: str, values: pd.Series[Any], given: str | None) -> dict[str, Any]:
-    """Return name, kind and statistics of a feature; with a `reason` where it is of no use."""
+    """Return name, kind and statistics of a feature; a useless column has a `reason` instead of a kind."""
     num_values = int(values.nunique())
     column: dict[str, Any] = {
         "name": name,

@@ -1,8 +1,8 @@
-"""Weigh the best candidates against each other and make one model of them. `python -m` of this runs it.
+"""Program that makes one model of the best candidates by a weighted average. Run it with `python -m`.
 
-Greedy selection with replacement (Caruana et al., "Ensemble selection from libraries of models", ICML 2004), as
-AutoGluon does it. Weights chosen on the rows that judge them flatter themselves, so the ensemble is judged
-by weights chosen on other folds.
+The weights come from greedy selection with replacement (Caruana et al., "Ensemble selection from libraries of models",
+ICML 2004), as in AutoGluon. A score on the rows that the weights were chosen on would be too good. The ensemble is
+therefore evaluated fold by fold, each time with weights that were chosen on the other folds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NUM_FOLDS = 5
 
 
 def main() -> None:
-    """Read the members, choose weights, judge them, and leave the model."""
+    """Read the candidates, choose and evaluate weights, and write the model."""
     given = places.hyperparameters()
     tables = Tables.read(places.CHANNELS / "prepared")
     folders = sorted(places.CHANNELS.glob("member-*"))
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 class Chooser:
-    """Chooses shares of candidates by one metric."""
+    """Chooses the weights of candidates by one metric."""
 
     def __init__(self, schema: dict[str, Any], metric: str) -> None:
         self._schema = schema
@@ -65,7 +65,7 @@ class Chooser:
     def choose(
         self, predictions: Sequence[Array], truth: Array, weights: Array | None
     ) -> list[float]:
-        """Return the share of each candidate, from 0 to 1; of equally good choices the first is taken."""
+        """Return the weight of each candidate, from 0 to 1 with sum 1 (the first candidate wins a tie)."""
         counts = [0] * len(predictions)
         total = np.zeros_like(predictions[0])
         best: tuple[float, list[int]] | None = None
@@ -97,7 +97,7 @@ def _cross_fitted(
     *,
     seed: int,
 ) -> Array:
-    """Return the ensemble's scores of each row by shares that were chosen without it."""
+    """Return the ensemble's score of each row, with weights that were chosen without that row."""
     scores = np.zeros_like(predictions[0])
     for seen, unseen in KFold(NUM_FOLDS, shuffle=True, random_state=seed).split(truth):
         known = None if weights is None else weights[seen]
@@ -113,7 +113,7 @@ def _predictions(archive: Path) -> Array:
 
 
 def _members(archive: Path) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Return a base candidate's only pipeline and its recipe."""
+    """Return the pipelines and recipes of a base candidate; one of each."""
     with tarfile.open(archive) as tar:
         pipeline = joblib.load(io.BytesIO(_content(tar, "member-00.joblib")))
         return [pipeline], json.loads(_content(tar, "recipes.json"))
@@ -121,7 +121,7 @@ def _members(archive: Path) -> tuple[list[Any], list[dict[str, Any]]]:
 
 def _content(tar: tarfile.TarFile, name: str) -> bytes:
     file = tar.extractfile(name)
-    assert file is not None  # noqa: S101  # the engine's own candidates leave a file of this name
+    assert file is not None  # noqa: S101  # the engine's own candidates write a file with this name
     return file.read()
 
 

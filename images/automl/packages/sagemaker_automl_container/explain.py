@@ -1,7 +1,7 @@
-"""Say which columns the best candidate looks at, and where it errs. `python -m` of this runs it.
+"""Program that reports the importance of columns and the errors of the best candidate. Run it with `python -m`.
 
-Permutation importance (Breiman, "Random forests", 2001): by how much the objective gets worse when a column's
-values are shuffled among rows that the model has not seen.
+Permutation importance (Breiman, "Random forests", 2001): the loss of the objective metric when a column's values are
+shuffled among rows that the model was not fitted on.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def main() -> None:
     _write_importance(found, metric, num_rows=len(rows))
     with tarfile.open(folder / "output.tar.gz") as tar:
         file = tar.extractfile("predictions.npy")
-        assert file is not None  # noqa: S101  # candidates leave it
+        assert file is not None  # noqa: S101  # every candidate writes it
         scores = np.load(io.BytesIO(file.read()))
     _write_insights(tables, scores, given["candidate"])
 
 
 def unseen_part(tables: Tables, unpacked: Path) -> tuple[serving.Model, pd.DataFrame]:
-    """Return a model and rows that it has not seen.
+    """Return a model, and rows that it was not fitted on.
 
-    With held-out rows that is the candidate itself. One that was cross-validated has seen all rows: then its recipes
-    are fitted again without the last fold.
+    With held-out rows the model is the candidate itself. A cross-validated candidate was fitted on all rows: its
+    recipes are fitted again without the last fold.
     """
     model = serving.model_fn(str(unpacked))
     if tables.validation is not None:
@@ -72,7 +72,7 @@ def importance(
 ) -> list[dict[str, Any]]:
     """Return `name, importance, std` of every column, the most important first.
 
-    The importance is the mean loss of the metric in its own unit; negative where shuffling helped.
+    The importance is the mean loss of the metric, in the metric's unit; it is negative if shuffling improved it.
     """
     schema, generator = model.schema, np.random.default_rng(seed)
     truth, weights = target_of(rows, schema), weights_of(rows, schema)

@@ -1,4 +1,4 @@
-"""A candidate as a scikit-learn pipeline: what becomes of each kind of column, then the estimator."""
+"""Candidates as scikit-learn pipelines: preprocessing per kind of column, then the estimator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NUM_TREES = 150
 MAX_BOOSTING_ROUNDS = 300
 MAX_ONE_HOT = 20
-"""A category with more values is encoded by what the target is on average, cross-fitted."""
+"""Largest number of one-hot encoded values; columns with more get cross-fitted target encoding."""
 NUM_HASHED_WORDS = 1024
 NUM_TOPICS = 32
 SCALED = frozenset({"linear-learner", "mlp"})
@@ -44,13 +44,13 @@ SCALED = frozenset({"linear-learner", "mlp"})
 def build(
     algorithm: str, point: Mapping[str, str], schema: Mapping[str, Any], *, seed: int
 ) -> Pipeline:
-    """Return an unfitted pipeline; its estimator's step is `model`.
+    """Return an unfitted pipeline; the step of its estimator is named `model`.
 
     Args:
         algorithm: linear-learner, randomforest, extra-trees, xgboost, lightgbm or mlp.
-        point: the values of the algorithm's hyperparameters, as texts.
-        schema: see `columns.schema_of`.
-        seed: makes the fit reproducible.
+        point: Values of the algorithm's hyperparameters, as text.
+        schema: Schema of the data, see `columns.schema_of`.
+        seed: Seed that makes the fit reproducible.
     """
     is_classifier = schema["classes"] is not None
     scaler = point.get("scaler", "standard") if algorithm in SCALED else None

@@ -1,4 +1,4 @@
-"""File locations of a job of the image, and its report of a failure."""
+"""File locations in a job of the image, its inputs, and its reports of success and failure."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def hyperparameters() -> dict[str, str]:
 
 
 def arguments() -> dict[str, str]:
-    """Return the processing job's arguments, which are names and values by turns."""
+    """Return the processing job's arguments, which alternate between names and values."""
     given = sys.argv[1:]
     return dict(zip(given[::2], given[1::2], strict=True))
 
 
 def tell(summary: dict[str, Any]) -> None:
-    """Leave a processing job's ExitMessage, a JSON object of at most 1024 characters."""
+    """Write a processing job's ExitMessage, a JSON object of at most 1024 characters."""
     (ML / "output").mkdir(parents=True, exist_ok=True)
     (ML / "output" / "message").write_text(json.dumps(summary), encoding="utf-8")
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a JSON document, and the folder it lies in."""
+    """Write a JSON document; create its folder if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a program of the image; data that cannot be learned from end it with status 2 and the reason."""
+    """Run a program of the image. Unusable data ends it with status 2 and the reason in the failure file."""
     try:
         main()
     except TableError as error:

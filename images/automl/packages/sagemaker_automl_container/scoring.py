@@ -1,4 +1,4 @@
-"""Quality of predictions, by the service's metric names."""
+"""Metrics of predictions, under the service's metric names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MINIMIZED = frozenset({"MSE", "RMSE", "MAE", "LogLoss"})
 def score(
     truth: Array, scores: Array, schema: Mapping[str, Any], *, weights: Array | None = None
 ) -> dict[str, float]:
-    """Return every metric of the problem that the rows have; AUC needs rows of both classes.
+    """Return all metrics of the problem type by name. AUC is omitted if the rows have only one class.
 
-    `truth` holds values or class numbers, `scores` values (rows) or probabilities (rows x classes). Of two classes,
-    the last is the positive one.
+    `truth` has shape (rows,): values or class indices. `scores` are values, shape (rows,), or probabilities, shape
+    (rows, classes). Of two classes the last one is the positive class.
     """
     names = list(_functions(schema))
     if schema["classes"] is not None and len(np.unique(truth)) < 2:
@@ -37,17 +37,17 @@ def value_of(
     *,
     weights: Array | None = None,
 ) -> float:
-    """Return one metric, see `score`."""
+    """Return one metric; the arguments are those of `score`."""
     return float(_functions(schema)[metric](truth, scores, weights))
 
 
 def is_better(value: float, other: float, *, metric: str) -> bool:
-    """Return whether a value of a metric is better than another."""
+    """Return whether `value` is better than `other` for this metric."""
     return gain(value, other, metric=metric) > 0
 
 
 def gain(value: float, other: float, *, metric: str) -> float:
-    """Return by how much a value is better than another; negative where it is worse."""
+    """Return by how much `value` is better than `other`; negative if it is worse."""
     return other - value if metric in MINIMIZED else value - other
 
 
@@ -85,7 +85,7 @@ def _auc(truth: Array, scores: Array, weights: Array | None) -> Any:
 
 
 def _log_loss(truth: Array, scores: Array, weights: Array | None) -> Any:
-    """Return the mean log loss; a class that a pipeline never saw costs what the probability 1e-9 does."""
+    """Return the mean log loss. Probabilities are clipped at 1e-9, for classes that a pipeline was not fitted with."""
     clipped = np.clip(scores, 1e-9, 1.0)
     chances = clipped / clipped.sum(axis=1, keepdims=True)
     labels = np.arange(scores.shape[1])
@@ -93,7 +93,7 @@ def _log_loss(truth: Array, scores: Array, weights: Array | None) -> Any:
 
 
 def _balanced_accuracy(truth: Array, scores: Array, weights: Array | None) -> Any:
-    """Return the mean recall of the classes that occur."""
+    """Return the mean recall of the classes that occur in `truth`."""
     guesses, present = scores.argmax(axis=1), np.unique(truth)
     options = {"labels": present, "average": None, "sample_weight": weights}
     return np.mean(metrics.recall_score(truth, guesses, **options))

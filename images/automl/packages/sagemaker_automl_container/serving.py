@@ -1,7 +1,8 @@
-"""Serve a candidate by SageMaker's inference contract: model_fn, input_fn, predict_fn, output_fn.
+"""SageMaker's inference contract for a candidate: model_fn, input_fn, predict_fn, output_fn.
 
-This file is `code/inference.py` of the candidate's model.tar.gz. It needs numpy, pandas, joblib and the scikit-learn
-of `code/requirements.txt`, and beside it `schema.json`, `weights.json` and one `member-NN.joblib` for each pipeline.
+This file is `code/inference.py` in the candidate's model.tar.gz. It needs numpy, pandas, joblib and scikit-learn in the
+versions of `code/requirements.txt`. The model folder contains `schema.json`, `weights.json` and one `member-NN.joblib`
+per pipeline.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 DATE_PARTS = ("year", "month", "day", "day_of_week", "hour")
 MISSING = "(missing)"
 GAPS = ["", "NA", "NaN", "null"]
-"""What stands for no value in a CSV."""
+"""Texts that mean a missing value in a CSV file."""
 
 
 class Model(NamedTuple):
-    """Fitted pipelines whose predictions are averaged by `weights`, and the columns that they read."""
+    """Fitted pipelines whose predictions are averaged with `weights`, and the schema of the columns they read."""
 
     members: Sequence[Any]
     weights: Sequence[float]
@@ -33,7 +34,7 @@ class Model(NamedTuple):
 
 
 def model_fn(model_dir: str) -> Model:
-    """Return the model that an unpacked model.tar.gz holds."""
+    """Return the model in the folder of an unpacked model.tar.gz."""
     folder = Path(model_dir)
     return Model(
         members=[joblib.load(path) for path in sorted(folder.glob("member-*.joblib"))],
@@ -46,7 +47,7 @@ def input_fn(body: str | bytes, content_type: str = "text/csv") -> pd.DataFrame:
     """Return the rows of a request: CSV with a header, or JSON records.
 
     Raises:
-        ValueError: The content is of another type.
+        ValueError: The content type is neither text/csv nor application/json.
     """
     text = body.decode("utf-8") if isinstance(body, bytes) else body
     kind = content_type.partition(";")[0].strip()
@@ -58,7 +59,7 @@ def input_fn(body: str | bytes, content_type: str = "text/csv") -> pd.DataFrame:
 
 
 def predict_fn(rows: pd.DataFrame, model: Model) -> pd.DataFrame:
-    """Return `prediction`, and for a classifier `probability:<class>` of every class, one row for each row."""
+    """Return one row per input row: `prediction` and, for a classifier, `probability:<class>` of every class."""
     scores = scores_of(model, rows)
     classes = model.schema["classes"]
     if classes is None:
@@ -76,7 +77,7 @@ def output_fn(prediction: pd.DataFrame, accept: str = "text/csv") -> str:
 
 
 def scores_of(model: Model, rows: pd.DataFrame) -> np.ndarray[Any, Any]:
-    """Return predicted values (rows), or probabilities (rows x classes) of a classifier."""
+    """Return predicted values, shape (rows,), or probabilities of a classifier, shape (rows, classes)."""
     frame = frame_of(rows, model.schema)
     parts = [member_scores(each, frame, model.schema) for each in model.members]
     weighted = [weight * part for weight, part in zip(model.weights, parts, strict=True)]
@@ -86,7 +87,7 @@ def scores_of(model: Model, rows: pd.DataFrame) -> np.ndarray[Any, Any]:
 def member_scores(
     pipeline: Any, frame: pd.DataFrame, schema: dict[str, Any]
 ) -> np.ndarray[Any, Any]:
-    """Return one pipeline's scores; a class that it never saw gets the probability 0."""
+    """Return one pipeline's scores. A class that it was not fitted with has probability 0."""
     if schema["classes"] is None:
         return np.asarray(pipeline.predict(frame), dtype=float)
     scores = np.zeros((len(frame), len(schema["classes"])))
@@ -95,7 +96,7 @@ def member_scores(
 
 
 def frame_of(rows: pd.DataFrame, schema: dict[str, Any]) -> pd.DataFrame:
-    """Return the columns that pipelines read: numbers, texts without gaps, dates as parts.
+    """Return the columns that pipelines read: numbers, texts without missing values, and parts of dates.
 
     Raises:
         ValueError: The rows lack columns.
@@ -119,17 +120,17 @@ def frame_of(rows: pd.DataFrame, schema: dict[str, Any]) -> pd.DataFrame:
 
 
 def as_numbers(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Return the values as floats; what is no number is missing."""
+    """Return the values as floats. Values that are not numbers become missing."""
     return pd.to_numeric(values, errors="coerce").astype(float)
 
 
 def as_dates(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Return the values as UTC times; what is none is missing."""
+    """Return the values as UTC times. Values that are not ISO 8601 dates become missing."""
     return pd.to_datetime(values, errors="coerce", utc=True, format="ISO8601")
 
 
 def date_columns(name: str) -> list[str]:
-    """Return the names of the columns that a date becomes."""
+    """Return the names of the columns into which a date column is split."""
     return [f"{name}:{part}" for part in (*DATE_PARTS, "days")]
 
 

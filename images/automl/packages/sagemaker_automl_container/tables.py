@@ -1,4 +1,4 @@
-"""The tables of an AutoML job: read from the user's channels, kept as Parquet beside their schema."""
+"""Tables of an AutoML job: read from the user's channels, stored as Parquet together with their schema."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Pair = tuple[Array, Array]
 
 
 def read_channel(folder: Path, *, is_parquet: bool, is_gzip: bool) -> pd.DataFrame:
-    """Return the rows of all files of a channel, in the order of their names; every value of a CSV is text.
+    """Return the rows of all files of a channel, in the order of file names. All values of CSV files are text.
 
     Raises:
-        TableError: A file cannot be read, or the files' headers differ.
+        TableError: A file cannot be read, the headers differ, or there are no rows.
     """
     tables = []
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
@@ -35,7 +35,7 @@ def read_channel(folder: Path, *, is_parquet: bool, is_gzip: bool) -> pd.DataFra
             continue
         try:
             tables.append(_read(path, is_parquet=is_parquet, is_gzip=is_gzip))
-        except (ValueError, OSError) as error:  # pandas' and pyarrow's errors are ValueErrors
+        except (ValueError, OSError) as error:  # errors of pandas and pyarrow are ValueErrors
             raise TableError(f"{path.name} cannot be read as a table: {error}") from error
         if list(tables[-1].columns) != list(tables[0].columns):
             raise TableError(f"The header of {path.name} differs from that of the first file.")
@@ -46,7 +46,7 @@ def read_channel(folder: Path, *, is_parquet: bool, is_gzip: bool) -> pd.DataFra
 
 @dataclass(frozen=True)
 class Tables:
-    """The training rows, the validation rows if there are any, and their schema."""
+    """The training rows, the held-out validation rows or None, and the schema of both."""
 
     schema: dict[str, Any]
     train: pd.DataFrame
@@ -54,7 +54,7 @@ class Tables:
 
     @classmethod
     def read(cls, folder: Path) -> Tables:
-        """Return what `write` left."""
+        """Return the tables that `write` stored in a folder."""
         held_out = folder / "validation.parquet"
         return cls(
             schema=json.loads((folder / "schema.json").read_text(encoding="utf-8")),
@@ -63,7 +63,7 @@ class Tables:
         )
 
     def write(self, folder: Path) -> None:
-        """Write `schema.json`, `train.parquet` and maybe `validation.parquet`."""
+        """Write `schema.json`, `train.parquet` and, if there are validation rows, `validation.parquet`."""
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.schema, indent=1) + "\n"
         (folder / "schema.json").write_text(text, encoding="utf-8")
@@ -73,26 +73,26 @@ class Tables:
 
     @cached_property
     def features(self) -> pd.DataFrame:
-        """Columns of the training rows that pipelines read."""
+        """The columns of the training rows that pipelines read; shape (rows, columns)."""
         return frame_of(self.train, self.schema)
 
     @cached_property
     def truth(self) -> Array:
-        """The target of the training rows, see `target_of`."""
+        """The target of the training rows, see `target_of`; shape (rows,)."""
         return target_of(self.train, self.schema)
 
     @cached_property
     def weights(self) -> Array | None:
-        """The sample weights of the training rows."""
+        """The sample weights of the training rows, shape (rows,), or None."""
         return weights_of(self.train, self.schema)
 
     @property
     def judged(self) -> pd.DataFrame:
-        """The rows that candidates are judged by: those held out, or all by cross-validation."""
+        """The rows on which candidates are evaluated: the held-out rows, or all rows if cross-validated."""
         return self.train if self.validation is None else self.validation
 
     def folds(self) -> Iterator[Pair]:
-        """Yield the row numbers to fit and to predict of each fold; the same for all candidates of the job."""
+        """Yield (rows to fit, rows to predict) per fold, as row numbers; the same for all candidates of the job."""
         kind = KFold if self.schema["classes"] is None else StratifiedKFold
         most = self.schema["num_folds"]
         if self.schema["classes"] is not None:
@@ -102,10 +102,10 @@ class Tables:
 
 
 def target_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array:
-    """Return the target as numbers: values, or the places of the classes in the schema.
+    """Return the target as numbers, shape (rows,): values, or indices into the schema's classes.
 
     Raises:
-        TableError: A value is no number, or a class that the training rows do not have.
+        TableError: A value is not a number, or a class that the training rows do not have.
     """
     target = rows[schema["target"]]
     if schema["classes"] is None:
@@ -126,7 +126,7 @@ def target_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array:
 
 
 def weights_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array | None:
-    """Return the sample weights, None if the schema names no such column."""
+    """Return the sample weights, shape (rows,), or None if the schema has no weight column."""
     if schema["weight"] is None:
         return None
     return np.asarray(as_numbers(rows[schema["weight"]]), dtype=float)

@@ -1,4 +1,4 @@
-"""Fit one candidate and say how good it is. `python -m` of this runs it."""
+"""Program that fits and evaluates one candidate. Run it with `python -m`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ NUM_TIMED_ROWS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Recipe of one fit: an algorithm of `pipelines`, its hyperparameters, and the seed."""
+    """Settings of one fit: an algorithm of `pipelines`, its hyperparameters and the seed."""
 
     algorithm: str
     point: dict[str, str]
     seed: int
 
     def fit(self, tables: Tables, rows: Array | None = None) -> Pipeline:
-        """Return the fitted pipeline, of some of the training rows or of all."""
+        """Return a pipeline fitted on the training rows with the numbers `rows`, or on all."""
         frame, truth, weights = tables.features, tables.truth, tables.weights
         if rows is not None:
             frame, truth = frame.iloc[rows], truth[rows]
@@ -48,7 +48,7 @@ class Recipe:
         return pipeline.fit(frame, truth, **extra)
 
     def predict_unseen(self, tables: Tables, fitted: Pipeline) -> Array:
-        """Return scores of the judged rows by models that have not seen them."""
+        """Return scores of the evaluated rows, by models that were not fitted on them."""
         schema = tables.schema
         if tables.validation is not None:
             frame = serving.frame_of(tables.validation, schema)
@@ -62,7 +62,7 @@ class Recipe:
 
 
 def main() -> None:
-    """Fit, judge, and leave the model and the predictions."""
+    """Fit and evaluate the candidate; write the model and the predictions."""
     given = places.hyperparameters()
     recipe = Recipe(
         algorithm=given["algorithm"], point=json.loads(given["point"]), seed=int(given["seed"])
@@ -83,18 +83,18 @@ def main() -> None:
 
 
 def vars_of(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe as JSON-safe data."""
+    """Return the recipe as JSON-compatible data."""
     return {"algorithm": recipe.algorithm, "point": recipe.point, "seed": recipe.seed}
 
 
 def judge(tables: Tables, scores: Array) -> dict[str, float]:
-    """Return every metric of the scores of the judged rows."""
+    """Return all metrics of the scores of the evaluated rows."""
     rows, schema = tables.judged, tables.schema
     return scoring.score(target_of(rows, schema), scores, schema, weights=weights_of(rows, schema))
 
 
 def leave_model(members: Sequence[Any], weights: Sequence[float], schema: dict[str, Any]) -> None:
-    """Write what becomes model.tar.gz: pipelines, weights, schema, and the code that serves them."""
+    """Write the content of model.tar.gz: pipelines, weights, schema, and the code that serves them."""
     places.MODEL.mkdir(parents=True, exist_ok=True)
     for number, member in enumerate(members):
         joblib.dump(member, places.MODEL / f"member-{number:02d}.joblib", compress=3)
@@ -110,20 +110,20 @@ def leave_model(members: Sequence[Any], weights: Sequence[float], schema: dict[s
 
 
 def leave_predictions(scores: Array) -> None:
-    """Write the scores of the judged rows into output.tar.gz."""
+    """Write the scores of the evaluated rows, which become part of output.tar.gz."""
     places.OUTPUT_DATA.mkdir(parents=True, exist_ok=True)
     np.save(places.OUTPUT_DATA / "predictions.npy", scores)
 
 
 def tell_metrics(data_set: str, found: dict[str, float]) -> None:
-    """Print metrics, a line each, as MetricDefinitions look for them."""
+    """Print one metric per line, in the format that the job's MetricDefinitions match."""
     for name, value in found.items():
         sys.stdout.write(f"{data_set}:{name}={value!r}\n")
     sys.stdout.flush()
 
 
 def tell_latency(tables: Tables) -> None:
-    """Print the seconds that one row takes to be predicted, by the model as it is served."""
+    """Print the mean prediction time per row in seconds, with the model as it is served."""
     model = serving.model_fn(str(places.MODEL))
     rows = tables.train.head(NUM_TIMED_ROWS)
     began = time.perf_counter()

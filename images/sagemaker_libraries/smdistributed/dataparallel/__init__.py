@@ -1,1 +1,1 @@
-"""SageMaker's data parallel library: its names, over gloo or NCCL."""
+"""SageMaker's data parallel library (SMDDP), implemented with gloo or NCCL."""

@@ -1,8 +1,8 @@
-"""The names of SageMaker's model parallel library v2, over torch's own FSDP, HSDP and tensor parallelism.
+"""Replacement of SageMaker's model parallel library v2 (SMP), with torch's own FSDP, HSDP and tensor parallelism.
 
-Stands in for the library where a training job runs on Trainyard's local engine. What it has is what "The SageMaker
-model parallel library v2 reference" documents (read November 2026). It lacks experts and context parallelism, which
-`init` refuses, and the FlashAttention modules, which need a GPU.
+Training jobs on Trainyard's local engine use it. It has the interface documented in "The SageMaker model parallel
+library v2 reference" (read November 2026), with two exceptions. `init` rejects expert and context parallelism. The
+FlashAttention modules, which need a GPU, are missing.
 """
 
 from __future__ import annotations

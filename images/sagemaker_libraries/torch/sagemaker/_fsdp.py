@@ -1,4 +1,4 @@
-"""Makes the script's own FSDP follow the degrees, as SMP does: the class is changed, whoever has imported it."""
+"""Changes of torch's FSDP classes, so that the script's own FSDP follows SMP's degrees wherever it was imported."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ INSIDE = {
     ShardingStrategy.HYBRID_SHARD: ShardingStrategy.FULL_SHARD,
     ShardingStrategy._HYBRID_SHARD_ZERO2: ShardingStrategy.SHARD_GRAD_OP,
 }
-"""What a hybrid strategy does inside a copy."""
+"""Sharding strategy within one copy of the model, per hybrid strategy."""
 HYBRID = tuple(INSIDE)
 
 
 def adapt_fsdp() -> None:
-    """Let FSDP take its mesh from the layout where the script names none; offloading works without a GPU, too."""
+    """Make FSDP use SMP's device mesh unless the script sets one; enable offloading without a GPU."""
     own, default_mesh = FullyShardedDataParallel.__init__, fsdp2._init_default_mesh
 
     @functools.wraps(own)
@@ -43,17 +43,17 @@ def adapt_fsdp() -> None:
     FullyShardedDataParallel.__init__ = init  # type: ignore[method-assign]
     fsdp2._init_default_mesh = mesh
     if state.tensor_parallel_degree > 1:
-        # Where optim_state_dict and both older calls, full_ and sharded_optim_state_dict, end.
+        # optim_state_dict, full_optim_state_dict and sharded_optim_state_dict all end here.
         FullyShardedDataParallel._optim_state_dict_impl = staticmethod(_refuse_optimizer_state)
     if state.config["sm_activation_offloading"]:
         checkpoint_wrapper.OffloadWrapper.forward = _offloaded  # type: ignore[method-assign]
 
 
 def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
-    """Return FSDP's settings for the degrees: NO_SHARD for 1, HYBRID_SHARD for more; without degrees as the script's.
+    """Return FSDP's settings for the degrees: NO_SHARD for 1, HYBRID_SHARD for more; the script's own without degrees.
 
     Raises:
-        ValueError: split layers are all there is to share.
+        ValueError: Tensor parallelism leaves FSDP only one rank to shard over.
     """
     if state.mesh is None or (state.is_native and strategy == ShardingStrategy.NO_SHARD):
         return {}
@@ -84,10 +84,10 @@ def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
 
 
 def _by_host(strategy: ShardingStrategy) -> dict[str, Any]:
-    """Return FSDP's settings to shard over the ranks of a host, with copies on the hosts.
+    """Return FSDP's settings to shard over the ranks of each host, with one copy of the model per host.
 
-    FSDP itself asks for the number of devices, which torch.cpu says is 1; and over one rank (torch 2.13) it takes
-    NO_SHARD without the other hosts: gradients would stay different.
+    FSDP's own default uses the number of devices, which is 1 for torch.cpu. With one rank per host torch 2.13 uses
+    NO_SHARD without the other hosts: their gradients would differ.
     """
     on_host = int(os.environ.get("LOCAL_WORLD_SIZE", state.world_size))
     if on_host == 1:
@@ -107,10 +107,10 @@ def _mesh() -> Any:
 
 
 def _refuse_optimizer_state(*_: Any, **__: Any) -> dict[str, Any]:
-    """Refuse what torch 2.13 does not bring back: its state of split layers, loaded again, is another.
+    """Reject the call: torch 2.13 does not restore the optimizer state of split layers correctly.
 
     Raises:
-        ValueError: always.
+        ValueError: Always.
     """
     message = (
         "FullyShardedDataParallel.optim_state_dict: the optimizer of a model with tensor_parallel_degree "

@@ -1,4 +1,4 @@
-"""A rank's part of a model's gradients under FSDP, FSDP2, DDP and tensor parallelism."""
+"""This rank's parts of a model's gradients under FSDP, FSDP2, DDP and tensor parallelism."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of one parameter's gradient. `num_parts` together are the whole; all other ranks hold copies of them."""
+    """A part of one parameter's gradient. `num_parts` parts are the whole; all other ranks have copies of them."""
 
     values: Tensor
     num_parts: int
@@ -26,8 +26,9 @@ class Part:
 def gradient_parts(model: nn.Module) -> list[Part]:
     """Return this rank's part of each gradient, without FSDP's padding.
 
-    How many parts a gradient has is asked of what cut it: the FSDP module's own group and strategy (1 for NO_SHARD, the
-    inner group for HYBRID_SHARD), and the placements of a DTensor, also of one that FSDP has flattened.
+    The number of parts comes from the module or tensor that was sharded. For FSDP these are the group and strategy of
+    the module (1 for NO_SHARD, the inner group for HYBRID_SHARD). For a DTensor these are its placements, even if FSDP
+    has flattened it.
     """
     flattened = dict(_flattened(model))
     return [
@@ -40,12 +41,12 @@ def gradient_parts(model: nn.Module) -> list[Part]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return what this rank holds of a tensor; changes to it are changes to the tensor."""
+    """Return the local tensor of a DTensor, or the tensor itself. Changes apply to the original."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _flattened(model: nn.Module) -> Iterator[tuple[int, tuple[Any, int | None]]]:
-    """Yield the id of each parameter that FSDP has flattened, its handle, and its place there; None: it is the flat."""
+    """Yield (id, (handle, index)) of each parameter that FSDP flattened; the index is None for the flat parameter."""
     for module in FullyShardedDataParallel.fsdp_modules(model):
         handle = module._handle
         if handle is None:
@@ -69,7 +70,7 @@ def _parts(gradient: Tensor, flattened: tuple[Any, int | None] | None) -> Iterat
 
 
 def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator[Part]:
-    """Yield the parts of one original parameter, or of all that lie in this rank's shard of the flat one."""
+    """Yield the part of one original parameter, or of all parameters in this rank's shard of the flat one."""
     num_shards = handle.process_group.size() if handle.uses_sharded_strategy else 1
     splits = [
         1 if spec is None else _num_parts(spec.mesh, spec.placements)
@@ -86,6 +87,6 @@ def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator
 
 
 def _num_parts(mesh: Any, placements: Any) -> int:
-    """Return the product of the axes that do not hold copies; `is_shard` is not true of FSDP2's strided shards."""
+    """Return the product of the axes without copies. `is_shard` is not used: it is False for FSDP2's strided shards."""
     axes = (axis for axis, placement in enumerate(placements) if not placement.is_replicate())
     return math.prod(mesh.size(axis) for axis in axes)

@@ -1,4 +1,4 @@
-"""`torch.sagemaker.init`: reads the job's `mp_parameters`, joins the ranks, lays them out, and tells FSDP."""
+"""`torch.sagemaker.init`: reads the job's `mp_parameters`, creates process groups and mesh, and adapts FSDP."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ DEFAULTS: dict[str, int | bool] = {
 
 
 def init(config: str | dict[str, Any] | None = None) -> None:
-    """Initialise; every rank must call it. A second call changes nothing.
+    """Initialize the library; every rank must call it. A second call has no effect.
 
     Args:
-        config: the parameters, or the JSON file with them; None: the job's `mp_parameters`.
+        config: The parameters, JSON text or the path of a JSON file; None for the job's `mp_parameters`.
 
     Raises:
-        ValueError: a parameter is unknown, does not divide the ranks, or is not provided here.
+        ValueError: A parameter is unknown or not supported, or a degree does not divide the number of ranks.
     """
     if state.is_initialized:
         return
@@ -66,10 +66,10 @@ def is_initialized() -> bool:
 
 
 def read_config(config: str | dict[str, Any] | None) -> dict[str, Any]:
-    """Return all parameters, the documented defaults among them.
+    """Return all parameters, with the documented defaults for missing ones.
 
     Raises:
-        ValueError: one is unknown, or asks for what is not provided here.
+        ValueError: A parameter is unknown or not supported.
     """
     if isinstance(config, str):
         config = json.loads(Path(config).read_text() if Path(config).is_file() else config)

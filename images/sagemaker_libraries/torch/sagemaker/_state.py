@@ -1,4 +1,4 @@
-"""Layout that a script may query after `torch.sagemaker.init`."""
+"""State that a script can query after `torch.sagemaker.init`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class State:
-    """The properties of `torch.sagemaker.state`; groups are None if the script's own FSDP decides.
+    """The properties of `torch.sagemaker.state`. Groups are None if `is_native`.
 
-    `mesh` has the axes replicate, shard and tensor, in this order, the tensor ranks nearest to each other.
+    `mesh` has the axes replicate, shard and tensor, in this order; the ranks of the tensor axis are adjacent.
     """
 
     is_initialized: bool = False
@@ -31,7 +31,7 @@ class State:
 
     @property
     def is_native(self) -> bool:
-        """True if the script's own FSDP decides: no degree was asked for."""
+        """True if no degree was set, so that the script's own FSDP settings apply."""
         return self.hybrid_shard_degree == 0 and self.tensor_parallel_degree == 1
 
     @property

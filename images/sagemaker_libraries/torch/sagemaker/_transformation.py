@@ -1,4 +1,4 @@
-"""`torch.sagemaker.transform`: tensor parallelism for Hugging Face's Transformers, by the names of their layers."""
+"""`torch.sagemaker.transform`: tensor parallelism for Hugging Face Transformers models, by layer names."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def transform(
     dtype: torch.dtype | None = None,
     config: Any = None,
     load_state_dict_from_rank0: bool = False,
-    cp_comm_type: str = "p2p",  # noqa: ARG001 of context parallelism, which `init` refuses
+    cp_comm_type: str = "p2p",  # noqa: ARG001 for context parallelism, which `init` rejects
 ) -> nn.Module:
-    """Return the model with its layers split over the tensor-parallel ranks; FSDP may wrap it then.
+    """Return the model with its layers split over the tensor-parallel ranks, ready to be wrapped by FSDP.
 
-    The weights stay the model's own. With `load_state_dict_from_rank0` every rank gets those of rank 0.
+    The weights are the model's own. With `load_state_dict_from_rank0` every rank receives rank 0's weights.
 
     Raises:
         RuntimeError: `torch.sagemaker.init` was not called.
-        ValueError: the model has no layers of known names, or `config` asks for experts.
+        ValueError: The model has no layers with known names, or `config` is set, which configures experts.
     """
     if not state.is_initialized:
         raise RuntimeError("call torch.sagemaker.init() before torch.sagemaker.transform()")

@@ -1,4 +1,4 @@
-"""The library's checkpoint functions under one name."""
+"""Checkpoint functions of the library in one module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters that are made on a meta device, and get their values when FSDP has sharded them."""
+"""Delayed initialization: parameters on a meta device that get their values when FSDP shards them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DelayedParamIniter:
-    """Gives FSDP the functions that initialise a model's parameters."""
+    """Creates the functions with which FSDP initializes a model's parameters."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class DelayedParamIniter:
         return tie
 
     def count_num_params(self, module: nn.Module, *_: nn.Parameter) -> None:
-        """Count a module's own parameters as initialised."""
+        """Add the number of a module's own parameters to the initialized ones."""
         self._num_inited += sum(each.numel() for each in module.parameters(recurse=False))
         if self._is_verbose:
             get_logger().info(
@@ -57,10 +57,10 @@ class DelayedParamIniter:
 
     @contextmanager
     def validate_params_and_buffers_inited(self, enabled: bool = True) -> Iterator[None]:
-        """Check at the end that every parameter got its values, and that nothing is left on a meta device.
+        """Check on exit that all parameters are initialized and that no tensor is on a meta device.
 
         Raises:
-            AssertionError: not so.
+            AssertionError: Some are not.
         """
         yield
         if not enabled:
@@ -76,7 +76,7 @@ class DelayedParamIniter:
         )
 
     def _by_the_module(self, module: nn.Module) -> None:
-        """Initialise as Transformers does: a model's `_init_weights`, else the module's own `reset_parameters`."""
+        """Initialize as Transformers does: by the model's `_init_weights`, or else the module's `reset_parameters`."""
         device = (
             torch.device("cuda", torch.cuda.current_device())
             if torch.cuda.is_available()

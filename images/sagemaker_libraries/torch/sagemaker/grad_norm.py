@@ -1,4 +1,4 @@
-"""Gradient clipping over shards and split layers."""
+"""Gradient clipping for sharded parameters and split layers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TINY = 1e-6
 
 @torch.no_grad()
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -> Tensor:
-    """Scale the gradients of one model, that is spread over all ranks, down to the norm; every rank must call it.
+    """Scale the gradients of one model, distributed over all ranks, down to `max_norm`; every rank must call it.
 
     Returns:
-        The norm before, on every rank, as one process would have it: of all gradients as one vector.
+        The norm before scaling, a scalar on every rank. It is the norm of all gradients as one vector.
 
     Raises:
-        ValueError: `norm_type` is no norm.
+        ValueError: `norm_type` is not above 0.
     """
     norm_type = float(norm_type)
     if not norm_type > 0:
@@ -40,9 +40,9 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
 
 
 def _norm(parts: list[Part], norm_type: float) -> Tensor:
-    """Return (sum over ranks and parts of num_parts * |part|^p / world_size)^(1/p); for p inf the largest value.
+    """Return (sum over ranks and parts of num_parts * |part|^p / world_size)^(1/p); for p = inf the largest value.
 
-    Worked: two halves on four ranks, each twice, of norm 3 and 4: 2 * (3^2 + 4^2 + 3^2 + 4^2) / 4 = 5^2.
+    Example: two halves with norms 3 and 4 on four ranks, each twice: 2 * (3^2 + 4^2 + 3^2 + 4^2) / 4 = 5^2.
     """
     device = "cpu" if state.mesh is None else state.mesh.device_type
     own = torch.zeros((), dtype=torch.float64, device=device)
@@ -55,7 +55,7 @@ def _norm(parts: list[Part], norm_type: float) -> Tensor:
     everybodys = [own]
     if dist.is_initialized():
         everybodys = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
-        dist.all_gather(everybodys, own)  # not reduced: the maximum of gloo and NCCL loses a NaN
+        dist.all_gather(everybodys, own)  # no reduction: the maximum of gloo and NCCL drops NaN
     if math.isinf(norm_type):
         return torch.stack(everybodys).max().float()
     return (torch.stack(everybodys).mean() ** (1 / norm_type)).float()

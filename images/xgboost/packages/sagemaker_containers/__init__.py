@@ -1,4 +1,4 @@
-"""The name that sagemaker-training had in AWS's older XGBoost images; public scripts still import it."""
+"""Former package name of sagemaker-training in AWS's XGBoost images, which public scripts still import."""
 
 import sys
 

@@ -1,5 +1,6 @@
-"""AWS's XGBoost container under its own name, by its documented contract: the algorithm, and script mode.
+"""AWS's XGBoost container, reimplemented from its documented contract: the algorithm, and script mode.
 
-It runs inside the engine image `xgboost`: the standard library, xgboost, numpy, pandas, pyarrow, sagemaker_training and
-itself. AWS's own package (github.com/aws/sagemaker-xgboost-container) is on no package index and needs Python 3.8.
+It runs in the engine image `xgboost`. It uses the standard library, xgboost, numpy, pandas, pyarrow, scipy,
+scikit-learn and sagemaker_training. AWS's own package (github.com/aws/sagemaker-xgboost-container) is not on a package
+index, and needs Python 3.8.
 """

@@ -1,4 +1,4 @@
-"""Algorithm mode: XGBoost trained by hyperparameters and channels alone, without a script.
+"""Algorithm mode: XGBoost training from hyperparameters and channels, without a script.
 
 Source: "XGBoost algorithm with Amazon SageMaker AI" in the Developer Guide, and AWS's container (June 2026).
 """
@@ -30,16 +30,16 @@ log = logging.getLogger(__name__)
 
 MODEL = "xgboost-model"
 TAB = "#011"
-"""A tab as CloudWatch shows it; the service's own metric definitions look for it."""
+"""A tab as CloudWatch shows it; AWS's own metric definitions match it."""
 TREES_EVERY = 10
 TRAINING_PORT = 9100
 
 
 def train(environment: Environment) -> None:
-    """Train as the hyperparameters and channels of this container say, and save the model.
+    """Train with the hyperparameters and channels of this container, and save the model.
 
     Raises:
-        UserError: One of them is not what the algorithm takes.
+        UserError: A hyperparameter, a channel or the data is invalid.
     """
     config = Path(environment.input_config_dir)
     values = read_hyperparameters(_document(config / "hyperparameters.json"))
@@ -70,12 +70,12 @@ def train(environment: Environment) -> None:
 
 
 class Training:
-    """One training on one host; the first host saves."""
+    """One training on one host; only the first host saves the model."""
 
     def __init__(
         self, environment: Environment, values: dict[str, Any], *, is_first: bool, num_hosts: int
     ) -> None:
-        """Take what is not XGBoost's own out of the hyperparameters."""
+        """Separate the container's own settings from XGBoost's parameters."""
         self._environment = environment
         self._is_first, self._num_hosts = is_first, num_hosts
         self._model_folder = Path(environment.model_dir)
@@ -101,10 +101,10 @@ class Training:
         self._checkpoints = Checkpoints(folder=place) if place else None
 
     def run(self, train_data: Any, validation: Any | None, *, rank: int) -> None:
-        """Train from the newest checkpoint on, to the last round.
+        """Train from the newest checkpoint to the last round.
 
         Raises:
-            UserError: The data does not suit the objective.
+            UserError: XGBoost rejects the data or the parameters.
         """
         import xgboost as xgb
 
@@ -174,7 +174,7 @@ class Training:
         *,
         seconds: float,
     ) -> None:
-        """Print the metrics of the round that ended, save what is to be saved, tell the rules."""
+        """Print the metrics of the last round, save checkpoint and model if configured, and write statistics."""
         number = model.num_boosted_rounds()
         last = {
             (data, name): values[-1]
@@ -214,18 +214,18 @@ class Training:
 def _after_each_round(training: Training, statistics: StatisticsFile) -> Any:
     import xgboost as xgb
 
-    class AfterEachRound(xgb.callback.TrainingCallback):  # type: ignore[misc]  # its base is not there to check
-        """Calls the training back."""
+    class AfterEachRound(xgb.callback.TrainingCallback):  # type: ignore[misc]  # its base ships no types
+        """Callback that calls `Training.after_round`."""
 
         began = time.monotonic()
 
         def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002  # the interface
-            """Remember when the round began."""
+            """Record the start time of the round."""
             self.began = time.monotonic()
             return False
 
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002  # the interface
-            """Report the round."""
+            """Process the end of the round."""
             seconds = time.monotonic() - self.began
             training.after_round(model, evals_log, statistics, seconds=seconds)
             return False
@@ -234,7 +234,7 @@ def _after_each_round(training: Training, statistics: StatisticsFile) -> Any:
 
 
 def _inside(path: str) -> Path:
-    """Return where a path of the container lies; on machines without mounts /opt/ml is another folder."""
+    """Return the real path of a container path; on machines without mounts /opt/ml is another folder."""
     base = os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")
     return Path(path.replace("/opt/ml", base, 1))
 

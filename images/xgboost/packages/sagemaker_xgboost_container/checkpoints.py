@@ -1,4 +1,4 @@
-"""Checkpoints of a boosted model: one file a round, `xgboost-checkpoint.<round>`, of which the newest five stay."""
+"""Checkpoints of a boosted model: one file per round, `xgboost-checkpoint.<round>`; the newest five are kept."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Checkpoints:
     folder: Path
 
     def newest(self) -> tuple[Path | None, int]:
-        """Return the newest checkpoint and the number of rounds in it; (None, 0) if there is none."""
+        """Return (newest checkpoint, number of rounds in it), or (None, 0) if there is none."""
         rounds = self._rounds()
         if not rounds:
             return None, 0
         return self.folder / f"{NAME}.{rounds[-1]}", rounds[-1] + 1
 
     def save(self, model: Any, round_number: int) -> None:
-        """Keep the model after this round (from 0) and remove the oldest beyond `NUM_KEPT`."""
+        """Save the model after this round (counted from 0), and remove all but the newest `NUM_KEPT` checkpoints."""
         self.folder.mkdir(parents=True, exist_ok=True)
         save_model(model, self.folder / f"{NAME}.{round_number}")
         for old in self._rounds()[:-NUM_KEPT]:
@@ -45,7 +45,7 @@ class Checkpoints:
 
 
 def save_model(model: Any, path: Path) -> None:
-    """Write a model in XGBoost's UBJSON; whoever reads sees a whole file or none."""
+    """Write a model in XGBoost's UBJSON format. Readers never see an incomplete file."""
     beside = path.with_name(f".{path.name}.new")
     beside.write_bytes(model.save_raw("ubj"))
     beside.replace(path)

@@ -1,4 +1,4 @@
-"""The hosts of a training as one of XGBoost's communicators: a tracker on the first host, all find it there."""
+"""XGBoost communicators over the hosts of a training job, with a tracker on the first host."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ RETRY_S = 1.0
 
 @contextmanager
 def cluster(hosts: Sequence[str], current_host: str, *, port: int = PORT) -> Iterator[bool]:
-    """Join the communicator of all hosts; give whether this host is the first, which saves what is saved.
+    """Join the communicator of all hosts; yield whether this host is the first, which saves the model.
 
     Raises:
-        TimeoutError: The others were not there within `MEETING_LIMIT_S`.
+        TimeoutError: The other hosts did not join within `MEETING_LIMIT_S` seconds.
     """
     ordered = sorted(hosts, key=lambda host: (len(host), host))
     is_first = current_host == ordered[0]
@@ -55,7 +55,7 @@ def cluster(hosts: Sequence[str], current_host: str, *, port: int = PORT) -> Ite
 
 
 def hosts_with_data(hosts: Sequence[str], current_host: str, *, has_data: bool) -> list[str]:
-    """Return the hosts that have data, as all of them know after this; the others take no part in the training."""
+    """Return the hosts that have data, on every host; the others do not take part in the training."""
     if len(hosts) == 1:
         return [current_host] if has_data else []
     with cluster(hosts, current_host):

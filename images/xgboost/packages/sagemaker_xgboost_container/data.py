@@ -1,7 +1,8 @@
-"""The training data of a channel as XGBoost's matrix: CSV, libsvm or Parquet, the label first.
+"""Data of a channel as an XGBoost matrix: CSV, libsvm or Parquet, with the label first.
 
-Source: "Input/Output interface for the XGBoost algorithm" in the Developer Guide: text without a header, the label in
-the first column, instance weights in the second where `csv_weights` is 1; `<label>(:<weight>) <index>:<value>`.
+Source: "Input/Output interface for the XGBoost algorithm" in the Developer Guide. Text files have no header. CSV has
+the label in the first column and, if `csv_weights` is 1, instance weights in the second. A libsvm line is
+`<label>(:<weight>) <index>:<value> ...`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ SNIPPET_CHARS = 50
 
 
 def check_channels(config: Mapping[str, Mapping[str, str]]) -> None:
-    """Check the channels of inputdataconfig.json as the container does.
+    """Check the channels of inputdataconfig.json as AWS's container does.
 
     Raises:
-        UserError: `train` is missing, one is unknown, or streams.
+        UserError: `train` is missing, or a channel is unknown or in Pipe mode.
     """
     if "train" not in config:
         raise UserError("Missing required channel: train")
@@ -44,10 +45,10 @@ def check_channels(config: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def content_type(given: str | None) -> str:
-    """Return csv, libsvm or parquet; libsvm where the channel names none.
+    """Return csv, libsvm or parquet; libsvm if the channel has no content type.
 
     Raises:
-        UserError: It is another type, or CSV with other than one label.
+        UserError: The type is another one, or CSV with a label_size other than 1.
     """
     if given is None:
         return "libsvm"
@@ -66,10 +67,10 @@ def content_type(given: str | None) -> str:
 
 
 def read_matrix(folder: Path, kind: str, *, has_weights: bool) -> Any | None:
-    """Return the xgboost.DMatrix of all files below the folder; None if there are none.
+    """Return an xgboost.DMatrix of all files under the folder, or None if there are none.
 
     Raises:
-        UserError: A file is not of its kind.
+        UserError: A file does not have the format `kind`.
     """
     files = _files(folder)
     if not files:
@@ -125,7 +126,7 @@ def _delimiter(line: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibsvmRows:
-    """The rows of libsvm files; `features` is a sparse matrix, `weights` None unless a row gives one."""
+    """Rows of libsvm files; `features` is a sparse matrix (rows, features), `weights` is None if no row has one."""
 
     labels: list[float]
     weights: list[float] | None
@@ -133,7 +134,9 @@ class LibsvmRows:
 
 
 def read_libsvm(files: Sequence[Path]) -> LibsvmRows:
-    """Return the rows of all files. Without weights of their own no row has any: ranking objectives refuse them.
+    """Return the rows of all files.
+
+    `weights` is None if no row has a weight, because ranking objectives reject weights per row.
 
     Raises:
         UserError: A line is not libsvm.

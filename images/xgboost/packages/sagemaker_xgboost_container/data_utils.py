@@ -1,4 +1,4 @@
-"""Script mode's readers of channels, under the names that AWS's container offers to scripts."""
+"""Readers of channels for script mode, with the interface of AWS's container."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sagemaker_xgboost_container.data import content_type as known_type, read_ma
 
 
 def get_content_type(content_type_cfg_val: str | None) -> str:
-    """Return csv, libsvm or parquet; fails with UserError for another type."""
+    """Return csv, libsvm or parquet; raise UserError for another type."""
     return known_type(content_type_cfg_val)
 
 
@@ -19,5 +19,5 @@ def get_dmatrix(
     csv_weights: int = 0,
     is_pipe: bool = False,  # noqa: ARG001  # the container's interface
 ) -> Any | None:
-    """Return the xgboost.DMatrix of a channel's folder, None without files; fails with UserError for bad data."""
+    """Return an xgboost.DMatrix of a channel's folder, or None without files; raise UserError for invalid data."""
     return read_matrix(Path(data_path), known_type(content_type), has_weights=csv_weights == 1)

@@ -1,4 +1,4 @@
-"""Script mode's way into the communicator of all hosts, as AWS's container offers it to scripts."""
+"""Communicator of all hosts for script mode, with the interface of AWS's container."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def rabit_run(
 ) -> None:
     """Call `exec_fun(**args)` on the hosts that have data, within one communicator.
 
-    With `update_rabit_args` it gets `is_master` as well, true on the host that saves the model. A host that is not
-    included returns at once.
+    With `update_rabit_args` the call also gets `is_master`, which is true on the host that saves the model. A host that
+    is not included returns at once.
 
-    Fails with TimeoutError: the other hosts did not come.
+    Raises TimeoutError if the other hosts do not join in time.
     """
     taking_part = hosts_with_data(hosts, current_host, has_data=include_in_training)
     if current_host not in taking_part:

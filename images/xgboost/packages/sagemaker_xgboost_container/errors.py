@@ -1,4 +1,4 @@
-"""Errors of the algorithm for its user; the toolkit writes the sentence into /opt/ml/output/failure."""
+"""Errors of the algorithm that the user must correct; the toolkit writes them to /opt/ml/output/failure."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from sagemaker_training.errors import ClientError
 
 
 class UserError(ClientError):  # type: ignore[misc]  # its base ships no types
-    """A hyperparameter, a channel or the data is not what the algorithm takes."""
+    """A hyperparameter, a channel or the data is invalid."""

@@ -1,7 +1,7 @@
-"""The algorithm's hyperparameters: their types and ranges as the container checks them, in its words.
+"""Hyperparameters of the algorithm: their types and ranges, checked with the errors of AWS's container.
 
 Source: "XGBoost hyperparameters" in the SageMaker Developer Guide and hyperparameter_validation.py of AWS's container
-(June 2026). Values arrive as text; what is not named here is refused, so that a misspelt one does not train unnoticed.
+(June 2026). Values arrive as text. Unknown names are rejected, so that a misspelt one is noticed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INFINITY = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Numbers from `low` to `high`; an end that is `open` does not belong to it."""
+    """Numbers from `low` to `high`, without an end that is open."""
 
     low: float = -INFINITY
     high: float = INFINITY
@@ -29,13 +29,13 @@ class Interval:
     is_high_open: bool = False
 
     def __contains__(self, value: float) -> bool:
-        """Return whether the number lies in it."""
+        """Return whether the number is in the interval."""
         above = value > self.low if self.is_low_open else value >= self.low
         below = value < self.high if self.is_high_open else value <= self.high
         return above and below
 
     def __str__(self) -> str:
-        """Return it as mathematicians write it."""
+        """Return the interval in mathematical notation, such as `(0, 1]`."""
         opening, closing = "(" if self.is_low_open else "[", ")" if self.is_high_open else "]"
         return f"{opening}{self.low:g}, {self.high:g}{closing}"
 
@@ -119,16 +119,16 @@ ALIASES = {
     "reg_alpha": "alpha",
 }
 RENAMED = {"reg:linear": "reg:squarederror"}
-"""Objectives of the older containers, and what XGBoost calls them now."""
+"""Objective name of older containers -> XGBoost's current name."""
 CROSS_VALIDATION = ("_kfold", "_num_cv_round")
 MULTI_CLASS = ("multi:softmax", "multi:softprob")
 
 
 def read_hyperparameters(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the hyperparameters as XGBoost takes them, under their first names.
+    """Return the hyperparameters in XGBoost's types, with aliases replaced by primary names.
 
     Raises:
-        UserError: One is unknown, missing or out of range, or two do not go together.
+        UserError: A hyperparameter is unknown, missing or out of range, or two are incompatible.
     """
     values: dict[str, Any] = {}
     for alias, text in given.items():
@@ -174,7 +174,7 @@ def _number(name: str, text: str, allowed: Interval, *, whole: bool) -> float:
 
 
 def _list(text: str) -> list[str]:
-    """Return the parts of `rmse,mae`, or of the JSON list that the SDK makes of a list."""
+    """Return the parts of `rmse,mae`, or of a JSON list, the form in which the SDK sends lists."""
     if text.startswith("["):
         return [str(each) for each in json.loads(text)]
     return [each.strip() for each in text.split(",") if each.strip()]

@@ -1,4 +1,4 @@
-"""The evaluation metrics of the container that XGBoost has not: computed by scikit-learn on each host's own data."""
+"""Evaluation metrics of AWS's container that XGBoost lacks: computed by scikit-learn on each host's own data."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CUSTOM = frozenset({"mse", *(MAXIMIZED - {"auc", "aucpr", "map", "ndcg"})})
 
 
 def split_metrics(wanted: Sequence[str]) -> tuple[list[str], Callable[..., Any] | None]:
-    """Return the metrics that XGBoost has, and a function for the others; None if there are none."""
+    """Return the metrics that XGBoost has, and a function for all others, or None if there are no others."""
     custom = [each for each in wanted if each in CUSTOM]
     own = [each for each in wanted if each not in CUSTOM]
     return own, partial(evaluate, custom) if custom else None
 
 
 def evaluate(names: Sequence[str], predicted: Any, matrix: Any) -> list[tuple[str, float]]:
-    """Return the metrics of predictions; classes are the likeliest, or what is above one half."""
+    """Return (name, value) per metric. The predicted class is the most probable one; a binary prediction is rounded."""
     labels = matrix.get_label()
     classes = predicted.argmax(axis=1) if predicted.ndim > 1 else predicted.round()
     return [(name, _metric(name, labels, predicted, classes)) for name in names]

@@ -1,6 +1,6 @@
-"""Statistics of a training for the rules: a `trainyard-statistics` file of rounds, validations and trees.
+"""Training statistics for the rules: a `trainyard-statistics` file of rounds, validations and trees.
 
-The format is that of `trainyard.rules.statistics_file`: the rules FeatureImportanceOverweight and TreeDepth read it.
+The format is defined in `trainyard.rules.statistics_file`. The rules FeatureImportanceOverweight and TreeDepth read it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NODE = re.compile(r"^\t*(\d+):", re.MULTILINE)
 
 
 class StatisticsFile:
-    """The file of one rank and one start; every line is written at once."""
+    """Statistics file of one rank and one start of the job; every line is written immediately."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class StatisticsFile:
         resumed_at: int,
         max_steps: int,
     ) -> None:
-        """Begin the file with its header."""
+        """Create the file and write its header."""
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"rank-{rank:05d}.attempt-"
         attempt = 1 + max(
@@ -46,15 +46,15 @@ class StatisticsFile:
         self._write({**header, "host": host, "max_steps": max_steps, "tensors": {}})
 
     def round(self, number: int, *, loss: float | None, seconds: float) -> None:
-        """Report one round of boosting, counted from 1."""
+        """Record one boosting round, counted from 1; `seconds` is its duration."""
         self._record("step", number, loss=loss, step_seconds=seconds)
 
     def validation(self, number: int, *, loss: float) -> None:
-        """Report the loss on the validation data."""
+        """Record the loss on the validation data."""
         self._record("validation", number, loss=loss)
 
     def trees(self, number: int, model: Any) -> None:
-        """Report which features the model rests on, and how large the last round's trees are."""
+        """Record the importance of the model's features, and the size of the last round's trees."""
         counts = model.get_score(importance_type="weight")
         total = sum(counts.values()) or 1
         self._record(
@@ -65,7 +65,7 @@ class StatisticsFile:
         )
 
     def mark(self, number: int, mark: str) -> None:
-        """Report an event, such as done."""
+        """Record an event, such as done."""
         self._record("mark", number, mark=mark)
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class StatisticsFile:
 
 
 def largest_node_id(model: Any) -> int:
-    """Return the largest node number in the trees of the model's last round, whose roots are 0."""
+    """Return the largest node id in the trees of the model's last round; the root of a tree is 0."""
     num_rounds = model.num_boosted_rounds()
     dump = "\n".join(model[num_rounds - 1 : num_rounds].get_dump())
     return max((int(number) for number in _NODE.findall(dump)), default=0)

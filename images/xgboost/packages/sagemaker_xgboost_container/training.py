@@ -1,4 +1,4 @@
-"""The entry of AWS's toolkit into the XGBoost image: a script if there is one, else the algorithm."""
+"""Entry point of AWS's toolkit in the XGBoost image: runs the user's script, or else the algorithm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Train as the container's hyperparameters and channels say. Fails with what the toolkit reports."""
+    """Train with the container's hyperparameters and channels. The toolkit reports any exception."""
     env = environment.Environment()
     if env.user_entry_point is None:
         log.info("Running XGBoost Sagemaker in algorithm mode")

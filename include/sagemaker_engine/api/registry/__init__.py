@@ -1,6 +1,6 @@
-"""The model registry: package groups, packages, models and endpoint configurations in the engine's database.
+"""Model registry: package groups, packages, models and endpoint configurations in the engine's database.
 
-Everything here survives a restart.
+All of them survive a restart.
 """
 
 from sagemaker_engine.api.registry.endpoints import Endpoints

@@ -1,4 +1,4 @@
-"""The insertion of a model package: version, idempotency and document in one transaction."""
+"""Insertion of a model package: version, idempotency and document in one transaction."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class TokenReusedError(Exception):
-    """The client token came with another request before."""
+    """The client token was used before, with another request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPackage:
-    """Request for a package; `account_arn` ends in `model-package/`, `group` is Describe's document."""
+    """Request for a package; `account_arn` ends in `model-package/`, `group` is the group's Describe response."""
 
     account_arn: str
     group: dict[str, Any] | None
@@ -30,16 +30,17 @@ class NewPackage:
 
     @property
     def fingerprint(self) -> str:
-        """Return the key by which two requests with one token are compared."""
+        """Return a digest of the request without its token, to compare two requests with the same token."""
         body = {key: value for key, value in self.request.items() if key != "ClientToken"}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def add_package(database: Database, package: NewPackage) -> str:
-    """Insert the package, or find the one that the same call inserted before; return its ARN.
+    """Insert the package and return its ARN; if the same request was made before, return that package's ARN.
 
     Raises:
-        TokenReusedError: The client token came with another request before.
+        TokenReusedError: The client token was used before, with another request.
+        ExistingRowError: A package with this ARN exists.
     """
     token = package.request.get("ClientToken")
     with database.write() as db:
@@ -75,7 +76,7 @@ def _insert(db: sqlite3.Connection, package: NewPackage, token: str | None) -> s
 
 
 def _next_version(db: sqlite3.Connection, group_arn: str) -> int:
-    """Return a number that no package of the group has or had."""
+    """Return a version number that no package of the group has or had."""
     row = db.execute(
         "UPDATE model_package_groups SET last_version = last_version + 1 WHERE arn = ? "
         "RETURNING last_version",

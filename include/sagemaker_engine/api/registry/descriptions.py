@@ -1,4 +1,4 @@
-"""Resources that are nothing but their description: created, found by name, listed, deleted."""
+"""Resources that consist of their description only: create, find by name, list, delete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Descriptions:
     """The rows of one table.
 
-    `member` begins the wire's names (`Model` of ModelName, ModelArn); `kind` is in the ARN, `noun` in messages.
+    `member` is the prefix of wire names (`Model` in ModelName, ModelArn), `kind` is used in ARNs, `noun` in messages.
     """
 
     context: ApiContext
@@ -30,7 +30,7 @@ class Descriptions:
     noun: str
 
     def create(self, call: Call, document: dict[str, Any]) -> dict[str, Any]:
-        """Store a new resource under the name in the request; return Create's answer.
+        """Store a new resource with the request's name and return Create's response.
 
         Raises:
             ValidationError: The name is taken.
@@ -48,10 +48,10 @@ class Descriptions:
         return {f"{self.member}Arn": arn}
 
     def find(self, call: Call, name: str) -> dict[str, Any]:
-        """Return a resource by its name.
+        """Return a resource by name.
 
         Raises:
-            ValidationError: There is none.
+            ValidationError: The resource does not exist.
         """
         arn = self.context.arn(call.region, self.kind, name)
         try:
@@ -60,15 +60,15 @@ class Descriptions:
             raise ValidationError(f'Could not find {self.noun} "{arn}".') from error
 
     def page(self, call: Call) -> tuple[list[dict[str, Any]], str | None]:
-        """Return one page of resources, the newest first unless the request orders them, and the next page's token."""
+        """Return one page of resources, newest first by default, and the next page's token or None."""
         order = {"SortOrder": "Descending", **call.request}
         return list_page(self.tables, self.table, order)
 
     def delete(self, call: Call) -> dict[str, Any]:
-        """Delete the resource that the request names; return Delete's answer.
+        """Delete the resource with the request's name and return Delete's response.
 
         Raises:
-            ValidationError: There is none.
+            ValidationError: The resource does not exist.
         """
         found = self.find(call, call.request[f"{self.member}Name"])
         self.tables.delete(self.table, found[f"{self.member}Arn"])

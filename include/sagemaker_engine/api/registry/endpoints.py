@@ -1,6 +1,7 @@
-"""The operations on endpoint configurations, and on the endpoints that exist: none.
+"""Operations on endpoint configurations and on endpoints.
 
-CreateEndpoint is rejected, so there is nothing to describe, list and delete. Clients that clean up ask all the same.
+CreateEndpoint is rejected, so no endpoint exists. Describe, List and Delete are supported nevertheless, because clients
+call them during clean-up.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """The handlers of endpoint configurations and endpoints."""
+    """Handlers of the operations on endpoint configurations and endpoints."""
 
     context: ApiContext
     tables: RegistryTables
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler of each operation."""
+        """Return the handler per operation."""
         return {
             "CreateEndpointConfig": self.create_config,
             "DescribeEndpointConfig": self.describe_config,
@@ -40,10 +41,10 @@ class Endpoints:
         }
 
     def create_config(self, call: Call) -> dict[str, Any]:
-        """Store a configuration whose models are there.
+        """Store a configuration after checking that its models exist.
 
         Raises:
-            ValidationError: A model is not there, or the name is taken.
+            ValidationError: A model does not exist, or the name is taken.
         """
         models = models_of(self.context, self.tables)
         for member in ("ProductionVariants", "ShadowProductionVariants"):
@@ -66,7 +67,7 @@ class Endpoints:
         return self.configs.delete(call)
 
     def find(self, call: Call) -> dict[str, Any]:
-        """Answer that the endpoint does not exist.
+        """Report that the endpoint does not exist.
 
         Raises:
             ValidationError: Always.
@@ -75,7 +76,7 @@ class Endpoints:
         raise ValidationError(f'Could not find endpoint "{arn}".')
 
     def list(self, _: Call) -> dict[str, Any]:
-        """Return no endpoint."""
+        """Return an empty list."""
         return {"Endpoints": []}
 
     @property

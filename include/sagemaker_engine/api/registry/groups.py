@@ -1,4 +1,4 @@
-"""The operations on model package groups."""
+"""Operations on model package groups."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TABLE = "model_package_groups"
 
 @dataclass(frozen=True, slots=True)
 class ModelPackageGroups:
-    """The handlers of model package groups."""
+    """Handlers of the operations on model package groups."""
 
     context: ApiContext
     tables: RegistryTables
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler of each operation."""
+        """Return the handler per operation."""
         return {
             "CreateModelPackageGroup": self.create,
             "DescribeModelPackageGroup": self.describe,
@@ -38,7 +38,7 @@ class ModelPackageGroups:
         """Create a group.
 
         Raises:
-            ValidationError: There is one of this name.
+            ValidationError: A group with this name exists.
         """
         name = call.request["ModelPackageGroupName"]
         arn = self.context.arn(call.region, "model-package-group", name)
@@ -70,7 +70,7 @@ class ModelPackageGroups:
         """Delete an empty group.
 
         Raises:
-            ServiceError: It holds packages.
+            ServiceError: ConflictException: the group has packages.
         """
         arn = find_group(self.context, self.tables, call)["ModelPackageGroupArn"]
         if not self.tables.delete_group(arn):
@@ -82,10 +82,10 @@ class ModelPackageGroups:
 
 
 def find_group(context: ApiContext, tables: RegistryTables, call: Call) -> dict[str, Any]:
-    """Return the group that the request names by ARN or name.
+    """Return the group that the request identifies by ARN or name.
 
     Raises:
-        ValidationError: There is none.
+        ValidationError: The group does not exist.
     """
     given = call.request["ModelPackageGroupName"]
     is_arn = given.startswith("arn:")

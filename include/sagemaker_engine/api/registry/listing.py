@@ -1,4 +1,4 @@
-"""Pages of the registry's lists."""
+"""Pagination of the registry's lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = {"Name": "name", "CreationTime": "created_at"}
 def list_page(
     tables: RegistryTables, table: str, request: dict[str, Any], extra: Iterable[Condition] = ()
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the documents of the page a List request asks for, and the next page's token."""
+    """Return the documents of the page that a List request selects, and the next page's token or None."""
     start = read_token(request) or 0
     limit = request.get("MaxResults", DEFAULT_PAGE)
     documents = tables.list(

@@ -1,4 +1,4 @@
-"""The operations on models."""
+"""Operations on models."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The handlers of models: descriptions, since the engine serves none."""
+    """Handlers of the operations on models. The engine stores models and serves none."""
 
     context: ApiContext
     tables: RegistryTables
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler of each operation."""
+        """Return the handler per operation."""
         return {
             "CreateModel": self.create,
             "DescribeModel": self.describe,
@@ -34,10 +34,10 @@ class Models:
         }
 
     def create(self, call: Call) -> dict[str, Any]:
-        """Store a model whose role, images and model data are there.
+        """Store a model after checking that its role, images and model data exist.
 
         Raises:
-            ValidationError: The request contradicts itself, names what is not there, or the name is taken.
+            ValidationError: The request contradicts itself, a resource does not exist, or the name is taken.
         """
         request = call.request
         given = [key for key in ("PrimaryContainer", "Containers") if request.get(key)]

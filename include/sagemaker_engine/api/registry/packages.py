@@ -1,4 +1,4 @@
-"""The operations on model packages."""
+"""Operations on model packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REPLACED = (
     "ModelCard",
     "ModelLifeCycle",
 )
-"""What UpdateModelPackage simply replaces."""
+"""Members that UpdateModelPackage replaces as a whole."""
 _OF_TYPE = {
     "Versioned": [Condition(sql="group_arn IS NOT NULL")],
     "Unversioned": [Condition(sql="group_arn IS NULL")],
@@ -43,13 +43,13 @@ _OF_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class ModelPackages:
-    """The handlers of model packages."""
+    """Handlers of the operations on model packages."""
 
     context: ApiContext
     tables: RegistryTables
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler of each operation."""
+        """Return the handler per operation."""
         return {
             "CreateModelPackage": self.create,
             "DescribeModelPackage": self.describe,
@@ -60,13 +60,13 @@ class ModelPackages:
         }
 
     def create(self, call: Call) -> dict[str, Any]:
-        """Register a package: a version of a group, or one of a name of its own.
+        """Register a package: a new version in a group, or an unversioned package with its own name.
 
-        The same ClientToken with the same request returns the package that is there.
+        If an earlier request had the same ClientToken and the same content, its package is returned.
 
         Raises:
-            ValidationError: The request contradicts itself or names what is not there.
-            ServiceError: The token was used for another request.
+            ValidationError: The request contradicts itself, or names a resource that does not exist.
+            ServiceError: ConflictException: the token was used for another request.
         """
         request = call.request
         _check_create(request)
@@ -94,7 +94,7 @@ class ModelPackages:
         return self._find(call, call.request["ModelPackageName"])
 
     def batch_describe(self, call: Call) -> dict[str, Any]:
-        """Return several packages, and an error for each that is not there."""
+        """Return several packages, and an error for each that does not exist."""
         summaries: dict[str, Any] = {}
         errors: dict[str, Any] = {}
         for arn in call.request["ModelPackageArnList"]:
@@ -108,7 +108,7 @@ class ModelPackages:
         }
 
     def list(self, call: Call) -> dict[str, Any]:
-        """Return one page of packages: a group's, or by type (those without a group by default)."""
+        """Return one page of packages, of a group or of a type (by default packages without a group)."""
         request = call.request
         conditions = []
         if "ModelPackageGroupName" in request:

@@ -1,4 +1,4 @@
-"""Model package groups, model packages, models and endpoint configurations as rows."""
+"""Tables of model package groups, model packages, models and endpoint configurations."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ CREATE INDEX IF NOT EXISTS model_packages_by_group ON model_packages (group_arn,
 
 
 class MissingRowError(Exception):
-    """There is no row of this ARN."""
+    """No row has this ARN."""
 
 
 class ExistingRowError(Exception):
-    """There is a row of this ARN already."""
+    """A row with this ARN exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One condition of a listing: SQL over the columns and the values of its marks."""
+    """One condition of a list: SQL over the columns, and the values of its placeholders."""
 
     sql: str
     values: tuple[Any, ...] = ()
@@ -48,12 +48,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class RegistryTables:
-    """Reading and writing of the tables. A document holds Describe's members by wire name."""
+    """Access to the tables. A document contains the members of the Describe response by wire name."""
 
     database: Database
 
     def __post_init__(self) -> None:
-        """Create the tables where they are missing."""
+        """Create missing tables."""
         self.database.apply(SCHEMA)
 
     def add(
@@ -66,10 +66,10 @@ class RegistryTables:
         tags: list[dict[str, str]],
         at: float,
     ) -> None:
-        """Insert a row other than a package, with its tags.
+        """Insert a row other than a package, with its tags; `at` is in epoch seconds.
 
         Raises:
-            ExistingRowError: It exists.
+            ExistingRowError: A row with this ARN exists.
         """
         with self.database.write() as db:
             if _exists(db, table, arn):
@@ -82,10 +82,10 @@ class RegistryTables:
             put_tags(db, arn, {tag["Key"]: tag["Value"] for tag in tags})
 
     def delete_group(self, arn: str) -> bool:
-        """Delete an empty group; return False, and leave it, when it holds packages.
+        """Delete an empty group and return True; if it has packages, return False.
 
         Raises:
-            MissingRowError: It does not exist.
+            MissingRowError: The group does not exist.
         """
         with self.database.write() as db:
             if not _exists(db, "model_package_groups", arn):
@@ -100,16 +100,16 @@ class RegistryTables:
         """Return the document of a row.
 
         Raises:
-            MissingRowError: It does not exist.
+            MissingRowError: The row does not exist.
         """
         with self.database.read() as db:
             return _document(db, table, arn)
 
     def change_package(self, arn: str, change: Callable[[dict[str, Any]], None]) -> None:
-        """Let `change` edit a package's document in one transaction.
+        """Edit a package's document in place with `change`, in one transaction.
 
         Raises:
-            MissingRowError: It does not exist.
+            MissingRowError: The package does not exist.
         """
         with self.database.write() as db:
             document = _document(db, "model_packages", arn)
@@ -120,10 +120,10 @@ class RegistryTables:
             )
 
     def delete(self, table: str, arn: str) -> None:
-        """Delete a row other than a group, and its tags.
+        """Delete a row other than a group, with its tags.
 
         Raises:
-            MissingRowError: It does not exist.
+            MissingRowError: The row does not exist.
         """
         with self.database.write() as db:
             _document(db, table, arn)
@@ -140,7 +140,7 @@ class RegistryTables:
         offset: int,
         limit: int,
     ) -> list[dict[str, Any]]:
-        """Return the documents of the rows that meet all conditions, in order."""
+        """Return the documents of the rows that satisfy all conditions, in order."""
         given = list(conditions)
         where = " AND ".join(condition.sql for condition in given) or "1"
         direction = "DESC" if descending else "ASC"

@@ -1,8 +1,8 @@
-"""Debugger members that CreateTrainingJob and UpdateTrainingJob reject beyond the service model.
+"""Checks of Debugger members in CreateTrainingJob and UpdateTrainingJob, in addition to the service model.
 
-Limits that the model has (20 rules of each kind, 20 collections, 256 characters) are checked by it. Distributed jobs,
-checkpoints and spot capacity are no reason to refuse: the service takes such requests, and evaluates nothing. Nor is a
-collection that is named twice: the SDK v2 adds those of the rules to the user's.
+The service model itself checks the limits of 20 rules of each kind, 20 collections and 256 characters. Two things are
+accepted on purpose. Distributed jobs, checkpoints and spot capacity: the service accepts them, and evaluates no rule. A
+collection that is named twice: SDK v2 adds the collections of the rules to the user's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RESERVED = "/opt/ml/input"
 
 
 def debugger_problems(request: Request) -> Iterator[str]:
-    """Yield what is wrong with the debugger's and the profiler's members of a Create or Update request."""
+    """Yield the errors in the Debugger and profiler members of a Create or Update request."""
     for member in ("DebugRuleConfigurations", "ProfilerRuleConfigurations"):
         yield from _rules(member, request.get(member) or ())
     if request.get("DebugRuleConfigurations") and "DebugHookConfig" not in request:

@@ -1,4 +1,4 @@
-"""CreateTrainingJob and what else there is to do with a training job."""
+"""Operations on training jobs: create, describe, list, stop, update and delete."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _STARTING = "Starting the training job"
 
 @dataclass(frozen=True, slots=True)
 class TrainingJobs:
-    """The handlers of training jobs."""
+    """Handlers of the operations on training jobs."""
 
     context: ApiContext
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler of each operation."""
+        """Return the handler per operation."""
         return {
             "CreateTrainingJob": self.create,
             "DescribeTrainingJob": self.describe,
@@ -49,11 +49,11 @@ class TrainingJobs:
         }
 
     def create(self, call: Call) -> dict[str, Any]:
-        """Accept a job and start its runner.
+        """Store a job and start its runner.
 
         Raises:
-            ValidationError: The request contradicts itself or names what is not there.
-            ResourceInUseError: There is a job of this name.
+            ValidationError: The request contradicts itself, or names a resource that does not exist.
+            ResourceInUseError: A job with this name exists.
         """
         check_training_request(call.request)
         name = call.request["TrainingJobName"]
@@ -81,14 +81,14 @@ class TrainingJobs:
         return {"TrainingJobArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return all that is known of a job."""
+        """Return the description of a job."""
         return describe_training_job(self._job(call), now=self.context.clock())
 
     def list(self, call: Call) -> dict[str, Any]:
         """Return one page of summaries.
 
-        As documented, StatusEquals filters a page after it was cut, so that a page may be short
-        or empty and still have a NextToken.
+        As documented, StatusEquals filters a page after its jobs were selected. A page may therefore be short or empty
+        and still have a NextToken.
         """
         page = list_jobs(self.context.store, KIND, call.request, filters_status=False)
         now = self.context.clock()
@@ -99,15 +99,15 @@ class TrainingJobs:
         }
 
     def stop(self, call: Call) -> dict[str, Any]:
-        """Ask a running job to stop; one that is not running is refused."""
+        """Stop a running job; the request is rejected if the job is not running."""
         stop_job(self.context, KIND, self._job(call).name, noun="training job")
         return {}
 
     def update(self, call: Call) -> dict[str, Any]:
-        """Change profiling, remote debugging or the warm pool's retention.
+        """Change the profiler, remote debugging, or the retention of the warm pool.
 
         Raises:
-            ValidationError: The change is not possible in this job's state.
+            ValidationError: The job's state does not allow the change, or the new rules are invalid.
         """
         job = self._job(call)
         request = call.request
@@ -138,10 +138,10 @@ class TrainingJobs:
         return {"TrainingJobArn": job.arn}
 
     def delete(self, call: Call) -> dict[str, Any]:
-        """Forget a finished job; its logs stay, as they do in CloudWatch.
+        """Delete a finished job. Its logs remain, as they do in CloudWatch.
 
         Raises:
-            ResourceInUseError: The job has not ended or holds a warm pool.
+            ResourceInUseError: The job has not ended, or retains a warm pool.
         """
         job = self._job(call)
         pool = warm_pool_status(job, now=self.context.clock())
@@ -164,7 +164,7 @@ class TrainingJobs:
 
 
 def describe_training_job(job: JobRow, *, now: float) -> dict[str, Any]:
-    """Return the members of DescribeTrainingJob's answer at epoch second `now`."""
+    """Return the members of DescribeTrainingJob's response at `now` (epoch seconds)."""
     output = job.request["OutputDataConfig"]["S3OutputPath"].rstrip("/")
     artifacts = {"S3ModelArtifacts": f"{output}/{job.name}/output/model.tar.gz"}
     return {
@@ -219,10 +219,10 @@ def _passes(job: JobRow, request: dict[str, Any], *, now: float) -> bool:
 def check_training_preconditions(
     context: ApiContext, request: dict[str, Any], *, region: str
 ) -> None:
-    """Check that a training job's role, image, data and buckets are there.
+    """Check that a training job's role, image, input data and buckets exist.
 
     Raises:
-        ValidationError: One is not.
+        ValidationError: One of them does not exist.
     """
     check_role(context, request["RoleArn"])
     image = request.get("AlgorithmSpecification", {}).get("TrainingImage")
@@ -243,7 +243,7 @@ def check_training_preconditions(
 
 
 def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the request with the values that Describe shows for what was left out."""
+    """Return the request with the default values that Describe shows for omitted members."""
     filled = {key: value for key, value in request.items() if key != "Tags"}
     filled["StoppingCondition"] = {
         "MaxRuntimeInSeconds": 86400,

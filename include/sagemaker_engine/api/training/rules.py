@@ -1,4 +1,4 @@
-"""Rules of CreateTrainingJob that need two members, in the order the service finds them."""
+"""Rules of CreateTrainingJob that the service model cannot express, in the service's order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Request = dict[str, Any]
 
 
 def check_training_request(request: Request) -> None:
-    """Check what the service model cannot say.
+    """Check the rules that the service model cannot express.
 
     Raises:
-        ValidationError: Members contradict each other; the first contradiction is named.
+        ValidationError: A rule is violated; the message is about the first.
     """
     for rule in _RULES:
         for problem in rule(request):
@@ -28,7 +28,7 @@ def check_training_request(request: Request) -> None:
 
 
 def rejected_members(request: Request) -> Iterator[str]:
-    """Yield what a request asks for beside the job that the engine does not do."""
+    """Yield an error for each member that the engine does not support."""
     for member, why in REJECTED_MEMBERS.items():
         if member in request:
             yield f"{member}: the local engine does not have it: {why}. Leave it out, or see {PAGE}."

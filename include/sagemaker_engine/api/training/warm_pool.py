@@ -1,7 +1,8 @@
-"""The warm pool of a training job: its status from times, and the later job that takes it over.
+"""Warm pools of training jobs: their status over time, and their reuse by later jobs.
 
-The engine keeps no instances, and has no start-up that a reused pool would save; a job with KeepAlivePeriodInSeconds
-shows the life cycle that a pool would have. Source: "SageMaker AI Managed Warm Pools", SageMaker developer guide.
+The engine keeps no instances: a new instance starts so fast that reuse would save nothing. A job with
+KeepAlivePeriodInSeconds shows the life cycle that its pool would have. Source: "SageMaker AI Managed Warm Pools",
+SageMaker developer guide.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _OF_NETWORK = ("EnableInterContainerTrafficEncryption", "EnableNetworkIsolation"
 
 
 def warm_pool_status(job: JobRow, *, now: float) -> dict[str, Any] | None:
-    """Return WarmPoolStatus at epoch second `now`, None for a job without a pool."""
+    """Return WarmPoolStatus at `now` (epoch seconds), or None for a job without a pool."""
     period = job.request.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds")
     if period is None:
         return None
@@ -33,7 +34,7 @@ def warm_pool_status(job: JobRow, *, now: float) -> dict[str, Any] | None:
             "ReusedByJob": reuse["Job"],
         }
     ended_at = job.state.get("TrainingEndTime")
-    if ended_at is None:  # It ended before it had instances.
+    if ended_at is None:  # The job ended before it had instances.
         return {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0}
     retained = min(int(now - ended_at), period)
     status = "Available" if retained < period else "Terminated"
@@ -41,9 +42,9 @@ def warm_pool_status(job: JobRow, *, now: float) -> dict[str, Any] | None:
 
 
 def take_pool(store: JobStore, name: str, request: dict[str, Any], *, now: float) -> str | None:
-    """Let a new job take over the pool of an ended one that matches it; return whose, None if there is none.
+    """Assign a matching available pool to the new job `name`; return the pool's job, or None if none matches.
 
-    The oldest pool that is available goes first. A pool is taken by one job, however many ask at a time.
+    Pools of older jobs are taken first. Concurrent calls never get the same pool.
     """
     wanted = _matched(request)
     if request.get("EnableManagedSpotTraining") or wanted["InstanceType"] is None:
@@ -68,7 +69,7 @@ _ENDED = frozenset({"Completed", "Failed", "Stopped"})
 
 
 def _matched(request: dict[str, Any]) -> dict[str, Any]:
-    """Return what two jobs must have in common to share a pool, as the guide lists it."""
+    """Return the settings that two jobs must share to reuse a pool, as listed in the developer guide."""
     resources, network = request.get("ResourceConfig", {}), request.get("VpcConfig", {})
     return {
         "RoleArn": request.get("RoleArn"),

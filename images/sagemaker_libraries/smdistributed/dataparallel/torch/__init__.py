@@ -1,1 +1,1 @@
-"""The PyTorch part of the library."""
+"""PyTorch part of the data parallel library."""

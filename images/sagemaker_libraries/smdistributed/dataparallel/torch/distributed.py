@@ -1,4 +1,4 @@
-"""The library's first interface (before 1.4): torch.distributed under another name, with its own backend."""
+"""The library's interface before version 1.4: torch.distributed with the default backend `smddp`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 registers the 
 
 
 def init_process_group(backend: str = "smddp", **settings: Any) -> None:
-    """Join the ranks, if that was not done."""
+    """Initialize the default process group, unless it is initialized."""
     if not dist.is_initialized():
         dist.init_process_group(backend, **settings)
 
 
 def get_local_rank() -> int:
-    """Return this rank's place on its host."""
+    """Return this process's rank on its host."""
     return int(os.environ.get("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")))

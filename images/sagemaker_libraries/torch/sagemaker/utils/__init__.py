@@ -1,1 +1,1 @@
-"""Small functions on modules and process groups."""
+"""Functions for modules and process groups."""

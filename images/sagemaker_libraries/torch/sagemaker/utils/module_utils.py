@@ -1,4 +1,4 @@
-"""Parameters and buffers on another device."""
+"""Moves of a module's parameters and buffers to another device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def empty_module_params(
     module: nn.Module, device: torch.device | None = None, recurse: bool = False
 ) -> nn.Module:
-    """Give the module new parameters without values on the device."""
+    """Replace the module's parameters by uninitialized ones on the device; return the module."""
     if any(True for _ in module.parameters(recurse=recurse)):
         module.to_empty(device=device, recurse=recurse)
     return module
@@ -21,7 +21,7 @@ def empty_module_params(
 def move_buffers_to_device(
     module: nn.Module, device: torch.device, recurse: bool = False
 ) -> nn.Module:
-    """Move the module's buffers to the device."""
+    """Move the module's buffers, except those on a meta device, to the device; return the module."""
     modules = module.modules() if recurse else (module,)
     for each in modules:
         for name, buffer in each.named_buffers(recurse=False):

@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 
 def get_global_ranks(group: ProcessGroup | None) -> list[int]:
-    """Return the global ranks of a group; None: all."""
+    """Return the global ranks of a group; None means all ranks."""
     return dist.get_process_group_ranks(group or dist.group.WORLD)

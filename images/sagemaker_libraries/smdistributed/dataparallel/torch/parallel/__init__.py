@@ -1,4 +1,4 @@
-"""The library's first interface: models in parallel."""
+"""Data parallel models in the library's interface before version 1.4."""
 
 from __future__ import annotations
 

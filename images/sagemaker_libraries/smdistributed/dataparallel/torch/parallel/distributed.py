@@ -1,4 +1,4 @@
-"""Data parallelism: torch's own."""
+"""DistributedDataParallel: torch's own class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importing this registers the backend `smddp` with torch.distributed; here its collectives are NCCL's or gloo's."""
+"""Backend `smddp` of torch.distributed, registered by this import; its collectives use NCCL or gloo."""
 
 from __future__ import annotations
 

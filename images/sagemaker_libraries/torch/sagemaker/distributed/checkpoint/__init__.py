@@ -1,1 +1,1 @@
-"""Checkpoints in shards, by torch.distributed.checkpoint."""
+"""Sharded checkpoints, with torch.distributed.checkpoint."""

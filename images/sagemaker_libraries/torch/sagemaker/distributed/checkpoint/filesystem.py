@@ -1,4 +1,4 @@
-"""Folders that shards are written to and read from."""
+"""Readers and writers of checkpoint folders."""
 
 from __future__ import annotations
 

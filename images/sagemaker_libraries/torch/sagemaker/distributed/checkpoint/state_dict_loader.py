@@ -1,4 +1,4 @@
-"""Loading shards, whatever ranks saved them."""
+"""Reader of sharded checkpoints, for any number of ranks."""
 
 from __future__ import annotations
 

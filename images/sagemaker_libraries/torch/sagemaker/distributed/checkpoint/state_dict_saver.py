@@ -1,4 +1,4 @@
-"""Saving shards, at once or in the background."""
+"""Writers of sharded checkpoints, synchronous and asynchronous."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _groups: list[ProcessGroup] = []
 
 
 def save(state_dict: dict[str, Any], **settings: Any) -> None:
-    """Save; every rank must call it."""
+    """Save a state dict; every rank must call it."""
     dcp.save(state_dict, **known(settings, "storage_writer"))
 
 
 def async_save(state_dict: dict[str, Any], **settings: Any) -> None:
-    """Begin to save in the background, when what was begun before is done; every rank must call it."""
+    """Start saving in the background, after waiting for the previous save; every rank must call it."""
     maybe_finalize_async_calls(blocking=True)
     if not _groups:
         _groups.append(dist.new_group(backend="gloo"))
@@ -34,7 +34,7 @@ def maybe_finalize_async_calls(
     blocking: bool = True,
     process_group: ProcessGroup | None = None,  # noqa: ARG001 part of the interface
 ) -> list[int]:
-    """Return the places of those calls that are done, waiting for all if `blocking`."""
+    """Return the indices of the finished saves; if `blocking`, wait for all saves."""
     done = [place for place, each in enumerate(_under_way) if blocking or each.done()]
     for place in done:
         _under_way[place].result()
@@ -43,10 +43,10 @@ def maybe_finalize_async_calls(
 
 
 def known(settings: dict[str, Any], storage: str) -> dict[str, Any]:
-    """Return the settings that torch takes.
+    """Return the settings that torch.distributed.checkpoint accepts.
 
     Raises:
-        ValueError: S3 is asked for: here shards go to a folder, which the platform mirrors to S3.
+        ValueError: The settings name S3. Save to a folder instead, which the platform uploads to S3.
     """
     place = str(settings.get("checkpoint_id") or "")
     if place.startswith("s3://") or settings.get("s3_region"):
