@@ -184,20 +184,14 @@ class CsvTable(TextSchema):
         return header, delimiter
 
     def _check_header(self, file: SourceFile, header: list[str]) -> None:
+        if not header:
+            raise _empty_header(file)
+        twice = sorted({name for name in header if header.count(name) > 1})
+        if twice:
+            raise _repeated_columns(file, header, twice)
         expected = getattr(self, "_header", header)
-        has_twice = len(set(header)) != len(header)
-        if not header or has_twice or sorted(header) != sorted(expected):
-            raise DataError(
-                "a csv file names a column twice"
-                if has_twice
-                else "a csv file's header is not that of the first file",
-                job_name="sharding",
-                where=file.name,
-                got=", ".join(header) or "an empty line",
-                allowed=None if has_twice else ", ".join(expected),
-                next_step="bring the files to the same columns, or narrow the source with a glob; "
-                "for files without a header give csv_options header and names",
-            )
+        if sorted(header) != sorted(expected):
+            raise _other_columns(file, header, expected)
 
     def _sample(self, file: SourceFile) -> pa.Table:
         header, delimiter = self._read_header(file)
@@ -227,6 +221,41 @@ def _carriage_returns(file: SourceFile) -> DataError:
         where=file.name,
         allowed="line feeds, or carriage returns and line feeds",
         next_step="convert it, for example with: tr '\\r' '\\n'",
+    )
+
+
+def _empty_header(file: SourceFile) -> DataError:
+    return DataError(
+        "the first line of a csv file is empty",
+        job_name="sharding",
+        where=file.name,
+        got="an empty line",
+        allowed="a header with the names of the columns",
+        next_step="add a header line, or name the columns by csv_options: "
+        '{"header": null, "names": ["a", "b"]}',
+    )
+
+
+def _repeated_columns(file: SourceFile, header: list[str], twice: list[str]) -> DataError:
+    return DataError(
+        f"a csv file names a column twice: {', '.join(map(repr, twice))}",
+        job_name="sharding",
+        where=file.name,
+        got=", ".join(header),
+        allowed="a different name for each column",
+        next_step="rename one of them in the header line",
+    )
+
+
+def _other_columns(file: SourceFile, header: list[str], expected: list[str]) -> DataError:
+    return DataError(
+        "the columns of a csv file differ from those of the first file",
+        job_name="sharding",
+        where=file.name,
+        got=", ".join(header),
+        allowed=", ".join(expected),
+        next_step="give all files the same columns, or narrow the source with a glob; "
+        'if the files have no header, set csv_options: {"header": null, "names": ["a", "b"]}',
     )
 
 

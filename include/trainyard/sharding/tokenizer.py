@@ -120,7 +120,8 @@ def _content(address: str, objects: Objects) -> bytes:
 def _not_a_tokenizer(address: str, error: Exception) -> Finding:
     return Finding(
         where="tokenizer",
-        what="no tokenizer can be read",
-        got=f"{address} ({type(error).__name__}: {error})",
+        what=f"cannot be read as a tokenizer: {type(error).__name__}: {error}",
+        got=address,
         allowed=f"{BYTES_TOKENIZER!r}, or the path or s3:// address of a tokenizers library's tokenizer.json",
+        next_step="correct the path or address, or write the file with Tokenizer.save()",
     )
