@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from trainyard.catalog.instances import catalogue
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import SpecError
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard.specs.reading import read_spec
 from trainyard.specs.training_job import TrainingJobSpec
+from trainyard.specs.training_job_rules import missing_network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,11 +44,8 @@ class AccountDefaults:
             SpecError: subnets without security groups, or the other way round.
         """
         if bool(self.subnets) != bool(self.security_group_ids):
-            missing = "subnets" if self.security_group_ids else "security_group_ids"
-            alone = Finding(
-                where=missing, what="is required: subnets and security groups go together"
-            )
-            raise SpecError([alone], subject="job_defaults")
+            half = missing_network(self.subnets, self.security_group_ids)
+            raise SpecError([half], subject="job_defaults")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:

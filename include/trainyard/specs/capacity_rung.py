@@ -53,7 +53,8 @@ class CapacityRung:
                 where="instance_type",
                 what="is malformed",
                 got=repr(self.instance_type),
-                allowed="such as ml.m5.large",
+                allowed="ml.<family>.<size>",
+                next_step="write an instance type such as ml.m5.large",
             )
         for name in ("instance_count", "max_wait_s"):
             value = getattr(self, name)

@@ -106,7 +106,9 @@ class SmModelParallelV1:
         Raises:
             SpecError: everything that is wrong, at once.
         """
-        findings = [*parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_2)]
+        findings = [
+            *parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_2, version=1)
+        ]
         findings += [] if findings else self._together()
         if findings:
             raise SpecError(findings, subject="distribution")

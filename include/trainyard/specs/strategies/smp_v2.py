@@ -97,7 +97,9 @@ class SmModelParallelV2:
         Raises:
             SpecError: everything that is wrong, at once.
         """
-        findings = [*parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_1)]
+        findings = [
+            *parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_1, version=2)
+        ]
         findings += [] if findings else self._together()
         if findings:
             raise SpecError(findings, subject="distribution")
