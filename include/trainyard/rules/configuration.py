@@ -232,9 +232,11 @@ def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
             [
                 Finding(
                     where=f"{where}.RuleParameters",
-                    what="names no rule to invoke",
+                    what="has neither rule_to_invoke nor expression",
                     got=repr(parameters),
-                    allowed='{"rule_to_invoke": "VanishingGradient", "threshold": "1e-7"}',
+                    allowed="rule_to_invoke (the name of a rule) or expression",
+                    next_step='add one, for example {"rule_to_invoke": "VanishingGradient", '
+                    '"threshold": "1e-7"} or {"expression": "loss > 10"}',
                 )
             ]
         )

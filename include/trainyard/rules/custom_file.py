@@ -140,14 +140,24 @@ def _function_rule(
 
 def _module(path: Path, *, where: str) -> ModuleType:
     if not path.is_file():
-        raise SpecError([Finding(where=where, what="is no file", got=str(path))])
+        raise SpecError(
+            [
+                Finding(
+                    where=where,
+                    what="does not exist or is a folder",
+                    got=str(path),
+                    allowed="a Python file, relative to the folder of the rules file",
+                    next_step="correct the path",
+                )
+            ]
+        )
     spec = importlib.util.spec_from_file_location(f"trainyard_rules_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise SpecError(
             [
                 Finding(
                     where=where,
-                    what="is no Python file",
+                    what="is not a Python file",
                     got=str(path),
                     allowed="a file ending in .py",
                 )
