@@ -138,7 +138,7 @@ def _has_several_hosts(compute: Any) -> bool:
 
 
 def _foreign(value: object, where: str) -> Iterator[Finding]:
-    """Yield what is no plain data, such as a variable of a SageMaker pipeline."""
+    """Yield a finding for each value that is not JSON, such as a variable of a SageMaker pipeline."""
     if isinstance(value, dict):
         for name, each in value.items():
             yield from _foreign(each, f"{where}.{name}")
@@ -146,9 +146,22 @@ def _foreign(value: object, where: str) -> Iterator[Finding]:
         for index, each in enumerate(value):
             yield from _foreign(each, f"{where}[{index}]")
     elif not isinstance(value, (str, int, float, bool, type(None))):
-        yield Finding(
-            where=where,
-            what="is no plain value; a pipeline's variables exist in SageMaker Pipelines only",
-            got=type(value).__name__,
-            next_step="take the value from Airflow's params or an earlier task's XCom",
+        yield _not_json(value, where)
+
+
+def _not_json(value: object, where: str) -> Finding:
+    from sagemaker.core.helper.pipeline_variable import PipelineVariable  # type: ignore[import-untyped]  # ships no types
+
+    next_step = "convert it, for example with str()"
+    if isinstance(value, PipelineVariable):
+        next_step = (
+            "pipeline variables exist in SageMaker Pipelines only: take the value from Airflow's "
+            "params or an earlier task's XCom"
         )
+    return Finding(
+        where=where,
+        what="cannot be sent as JSON",
+        got=type(value).__name__,
+        allowed="text, a number, true or false, null, a list or a mapping",
+        next_step=next_step,
+    )
