@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WHERE = "distribution.smdistributed.modelparallel.parameters"
 MAX_CHARACTERS = 2500
-"""Of one hyperparameter's value (CreateTrainingJob's model)."""
+"""Longest value of a hyperparameter, in characters (CreateTrainingJob's model)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
