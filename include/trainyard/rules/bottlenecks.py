@@ -1,4 +1,5 @@
 """Rules on hosts whose GPUs wait for another resource, or are underused.
+
 The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
 Guide, "List of Debugger Built-in ProfilerRules"; for details that it omits, the former code of the rules
 in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641).

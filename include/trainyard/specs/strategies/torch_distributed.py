@@ -35,7 +35,7 @@ class TorchDistributed:
         return cls(processes_per_host=sections.get(TORCH_DISTRIBUTED, "processes_per_host"))
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return the hyperparameters; the toolkit reads MPI's process count for torchrun, too (pytorch toolkit 3.0.0)."""
+        """Return the hyperparameters; the toolkit reads MPI's process count for torchrun (pytorch toolkit 3.0.0)."""
         return torchrun_hyperparameters(target, self.processes_per_host)
 
 
