@@ -1,4 +1,4 @@
-"""Record batches out of csv files: whole blocks by Arrow, and row by row where a block has a bad row."""
+"""Record batches from csv files: Arrow parses whole blocks; a block with a bad row is parsed row by row."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _SAMPLE_FILES = 4
 _SAMPLE_ROWS = 20_000
 _MISSING = frozenset(MISSING)
 _Rows = list[tuple[int, list[str]]]
-"""Fields of rows, with the line each starts on."""
+"""Rows as (number of the first line, fields)."""
 
 
 class CsvTable(TextSchema):
-    """Csv files with a header line each; types are told from the first rows of up to four files.
+    """Csv files with a header line each; the column types are inferred from the first rows of up to four files.
 
     Args:
         files: the files, read in this order.
         objects: opens remote files.
-        settings: `category_columns` are read as strings whatever they hold.
-        bad_rows: takes rows of a wrong number of fields, a wrong type or a wrong encoding.
+        settings: the settings; `category_columns` are always read as strings.
+        bad_rows: receives rows with a wrong number of fields, a wrong type or a wrong encoding.
 
     Raises:
         DataError: a file cannot be read or has other columns than the first.
@@ -108,10 +108,10 @@ class CsvTable(TextSchema):
     def _check_large(
         self, table: pa.Table, data: bytes, header: list[str], delimiter: str, *, skip: int
     ) -> None:
-        """Check by their digits the columns of floats that hold numbers which may be inexact.
+        """Check the digits of float columns with numbers that may be inexact as float64.
 
         Raises:
-            ReplanNeededError, DataError: as `check_exact` does.
+            ReplanNeededError, DataError: see `check_exact`.
         """
         large = [
             field.name
