@@ -31,19 +31,19 @@ class Question:
 def ask_person(
     context: Context, question: Question, *, then: str, kwargs: Mapping[str, Any]
 ) -> NoReturn:
-    """Park the task until a person has answered, or for `timeout_s`; it takes no worker and no triggerer meanwhile.
+    """Suspend the task until a person has answered, at most for `timeout_s`, without a worker or a triggerer slot.
 
-    Airflow keeps one question a try, and a second one would show the first one's text.
+    Airflow stores one question per try; a second question in the same try would show the text of the first.
 
     Args:
-        context: the task's.
-        question: what is asked.
-        then: the method that resumes, which gets Airflow's `event` and the keyword arguments.
-        kwargs: those, JSON-safe.
+        context: the task's context.
+        question: the question.
+        then: name of the method that resumes the task, called with Airflow's `event` and `kwargs`.
+        kwargs: further keyword arguments of that method, JSON-safe.
 
     Raises:
-        TaskAwaitingInput: always; Airflow parks the task by it.
-        TaskDeferred: in its place on Airflow 3.2, whose triggerer waits for the answer.
+        TaskAwaitingInput: always on Airflow 3.3 and later, which suspends the task.
+        TaskDeferred: always on Airflow 3.2, whose triggerer waits for the answer.
     """
     from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 

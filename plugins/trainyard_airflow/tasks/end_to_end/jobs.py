@@ -222,16 +222,16 @@ def trial_training_spec(
     num_steps: int,
     values: Mapping[str, Any],
 ) -> TrainingJobSpec:
-    """Return the training job of one trial of a search that Airflow runs, with these values.
+    """Return the training job of one trial of an Airflow-run search.
 
     Args:
-        conf: what the run shall do.
-        paths: where it keeps what.
-        dataset_uri: the sharded data set.
-        role: the execution role's ARN.
-        trial_id: of its own among the run's trials: its checkpoints lie there.
-        num_steps: its optimizer steps.
-        values: what the search chose.
+        conf: the run's conf.
+        paths: S3 prefixes of the run.
+        dataset_uri: S3 prefix of the sharded data set.
+        role: ARN of the execution role.
+        trial_id: id of the trial, unique in the run; part of the prefix of its checkpoints.
+        num_steps: optimizer steps of the trial.
+        values: hyperparameters that the search chose.
 
     Raises:
         ContractError: the conf has no search.
