@@ -1,4 +1,4 @@
-"""`Question`: what a task asks a person by Airflow's "Required Actions", answered there or by REST."""
+"""`Question`: a task's question to a person in Airflow's "Required Actions", answered there or by REST."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Question:
     """A question with its possible answers.
 
     Attributes:
-        body: what a person must know to decide, as Markdown.
-        default: the answer that holds if nobody gives one within `timeout_s`.
+        body: the facts for the decision, as Markdown.
+        default: the answer that applies if nobody answers within `timeout_s`.
     """
 
     subject: str
@@ -67,10 +67,10 @@ def ask_person(
 
 
 def answer_in(event: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Return the option that was chosen, and by whom; None if nobody answered in time.
+    """Return the chosen option and who chose it; None if nobody answered in time.
 
     Args:
-        event: what Airflow resumes a parked task with.
+        event: Airflow's event that resumes the suspended task.
     """
     chosen = event.get("chosen_options") or ()
     if event.get("timedout") or not chosen:
