@@ -19,7 +19,9 @@ _STANDING = 0.97  # of the first losses' median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoorWeightInitialization(Rule):
-    """Within the first `steps` steps, one of three conditions holds.
+    """Within `steps` steps: weights differ too much in variance, a gradient is too narrow, or the loss is constant.
+
+    One of three conditions holds:
 
     - The largest variance of a weight is more than `threshold` times the smallest.
     - The narrowest p95 - p5 of a gradient is below `distribution_range`.
