@@ -242,7 +242,7 @@ def refused_members() -> dict[str, tuple[dict[str, Any], str]]:
         "quote": ({"hyperparameters": {"text": "it's"}}, "hyperparameters.text.*single quote"),
         "pipeline": (
             {"training_image": ParameterString(name="Image")},
-            "AlgorithmSpecification.TrainingImage.*no plain value",
+            "AlgorithmSpecification.TrainingImage: cannot be sent as JSON.*pipeline variables exist",
         ),
         "spot": (
             {"compute": Compute(instance_type="ml.m5.large", enable_managed_spot_training=True)},

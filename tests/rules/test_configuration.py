@@ -143,7 +143,7 @@ def test_a_name_an_own_and_an_aws_configuration_are_rules() -> None:
         ({"rule": "LossSpike", "expression": "loss > 1"}, "got rule, expression"),
         ({"expression": "loss > 1"}, "name: is required beside an expression"),
         ({"name": "x", "expression": "los > 1"}, "did you mean loss?"),
-        ({"RuleConfigurationName": "x"}, "names no rule to invoke"),
+        ({"RuleConfigurationName": "x"}, "has neither rule_to_invoke nor expression; got None"),
         ({"RuleParameters": {"rule_to_invoke": "X"}}, "is no rule; got 'X'"),
         (3, "rules[0]: has the wrong type"),
     ],

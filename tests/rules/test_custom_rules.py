@@ -200,7 +200,7 @@ def test_a_rule_that_fails_says_nothing_of_the_training(tmp_path: Path) -> None:
     ("place", "parameters", "words"),
     [
         ("mine.py", {}, "names no rule in a file"),
-        ("other.py:too_hot", {}, "is no file"),
+        ("other.py:too_hot", {}, "does not exist or is a folder"),
         ("mine.py:too_hat", {}, "did you mean too_hot?"),
         ("mine.py:StepRecord", {}, "no dataclass of Rule named StepRecord"),
         ("mine.py:too_hot", {"limt": 1}, "got an unexpected keyword argument 'limt'"),

@@ -186,6 +186,30 @@ def test_files_of_other_columns_are_refused(tmp_path: Path, store: Store, suffix
         store.shard(tmp_path / "in", num_shards=1)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message", "next_step"),
+    [
+        ("\n1,2\n", None, "the first line of a csv file is empty", "add a header line"),
+        ("a,a\n1,2\n", None, "names a column twice: 'a'", "rename one of them"),
+        ("a,b\n1,2\n", "\n1,2\n", "the first line of a csv file is empty", "add a header line"),
+        ("a,b\n1,2\n", "a,c\n1,2\n", "differ from those of the first file", "narrow the source"),
+    ],
+    ids=["empty line", "column twice", "empty line of a later file", "other columns"],
+)
+def test_each_fault_of_a_csv_header_has_its_next_step(
+    tmp_path: Path, store: Store, first: str, second: str | None, message: str, next_step: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text(first)
+    if second:
+        (tmp_path / "in" / "b.csv").write_text(second)
+    with pytest.raises(DataError, match=message) as caught:
+        store.shard(tmp_path / "in")
+    assert next_step in (caught.value.next_step or "")
+    assert caught.value.where == ("b.csv" if second else "a.csv")
+    assert caught.value.allowed
+
+
 @pytest.mark.parametrize("setting", ["target_column", "text_column"])
 def test_unknown_column_names_the_nearest(tmp_path: Path, store: Store, setting: str) -> None:
     (tmp_path / "t.csv").write_text(good_csv())
@@ -211,7 +235,7 @@ def test_nested_column_is_refused_unless_ignored(tmp_path: Path, store: Store) -
 
 def test_missing_tokenizer_file_is_refused(tmp_path: Path, store: Store) -> None:
     (tmp_path / "t.txt").write_text("text\n")
-    with pytest.raises(SpecError, match="no tokenizer can be read"):
+    with pytest.raises(SpecError, match="cannot be read as a tokenizer: FileNotFound"):
         store.shard(tmp_path / "t.txt", tokenizer=str(tmp_path / "tokenizer.json"))
 
 

@@ -103,7 +103,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
 
 @pytest.mark.parametrize("name", NETWORK)
 def test_half_a_network_is_refused(name: str) -> None:
-    with pytest.raises(SpecError, match="go together"):
+    with pytest.raises(SpecError, match="or remove"):
         AccountDefaults.from_mapping({name: GUARDED[name]})
 
 

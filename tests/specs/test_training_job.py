@@ -117,7 +117,10 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
             {"keep_alive_period_in_seconds": 60, "use_spot_instances": True, "max_wait": 90000},
             "keep_alive_period_in_seconds: does not go with spot instances",
         ),
-        ({"subnets": ["subnet-1"]}, "security_group_ids: is required"),
+        (
+            {"subnets": ["subnet-1"]},
+            "got subnets subnet-1 alone; allowed: both or neither; set security_group_ids, or remove",
+        ),
         (
             {
                 "inputs": {
@@ -173,7 +176,10 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ),
         ({"hyperparameters": {"x": {1, 2}}}, "hyperparameters.x: is not JSON"),
         ({"hyperparameters": {"x": float("nan")}}, "hyperparameters.x: is not JSON"),
-        ({"hyperparameters": {"x" * 257: 1}}, "has a bad name length"),
+        (
+            {"hyperparameters": {"x" * 257: 1}},
+            "is empty or too long; got 257 characters; allowed: 1 to 256 characters",
+        ),
     ],
     ids=lambda v: v[:45] if isinstance(v, str) else None,
 )

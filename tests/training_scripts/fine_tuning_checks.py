@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from sft.errors import FineTuningError
 from sft.models import Origin, load_model, load_tokenizer
 from sft.options import Options
-from sft.rows import IGNORED, RowTokenizer, read_rows
+from sft.rows import IGNORED, RowTokenizer, pair_of, read_rows
 from sft.training import make_trainer
 from trainyard_watch.environment import ContainerPaths
 from trainyard_watch.huggingface import WatchCallback
@@ -133,8 +133,30 @@ def _paths(folder: Path, name: str, *, data: str) -> ContainerPaths:
     )
 
 
+def row_errors(folder: Path) -> dict[str, Any]:
+    """Return what errors say of rows with wrong keys or types."""
+    tokenizer = RowTokenizer(AutoTokenizer.from_pretrained(folder / "base"))
+    rows = {
+        "mixed pair": {"prompt": "a", "chosen": "b", "rejected": [{"role": "user"}]},
+        "half a pair": {"prompt": "a", "chosen": "b"},
+        "mixed completion": {"prompt": "a", "completion": [{"role": "assistant"}]},
+        "unknown": {"question": "a"},
+    }
+    errors = {}
+    for name, row in rows.items():
+        try:
+            if "pair" in name:
+                pair_of(row, where="row 1")
+            else:
+                tokenizer.tokens(row, where="row 1")
+        except FineTuningError as error:
+            errors[name] = str(error)
+    return errors
+
+
 CHECKS = {
-    each.__name__: each for each in (trained_texts, frozen_base, packed_losses, merged_logits)
+    each.__name__: each
+    for each in (trained_texts, row_errors, frozen_base, packed_losses, merged_logits)
 }
 
 if __name__ == "__main__":

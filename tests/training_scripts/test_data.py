@@ -193,8 +193,17 @@ def test_regression_can_be_forced_on_whole_numbers(table):
 def test_unknown_column_lists_what_the_shard_has(table):
     shard = ShardIndex.load(table / "index").split("train")["shards"][0]
 
-    with pytest.raises(DataError, match="should have a column 'salary'"):
+    with pytest.raises(DataError, match=r"has no column 'salary'; it has .*; name one of them"):
         map_column(table / "train" / "shard-00000.bin", shard["columns"], "salary")
+
+
+def test_unknown_dtype_is_named(table):
+    columns = [{"name": "salary", "dtype": "int128", "bytes": 16, "offset": 0}]
+
+    with pytest.raises(
+        DataError, match=r"column 'salary' .* unknown dtype 'int128'; allowed: uint8"
+    ):
+        map_column(table / "train" / "shard-00000.bin", columns, "salary")
 
 
 @pytest.mark.parametrize(

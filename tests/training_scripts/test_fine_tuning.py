@@ -153,6 +153,16 @@ def test_only_answers_have_labels(python: Path, folder: Path) -> None:
     assert "train.jsonl row 1 is a conversation" in found["errors"]["absent"]
 
 
+def test_row_errors_name_the_type_of_each_key(python: Path, folder: Path) -> None:
+    errors = check(python, folder, "row_errors")
+
+    assert "prompt: a text, chosen: a text, rejected: a list;" in errors["mixed pair"]
+    assert "prompt: a text, chosen: a text, rejected: missing;" in errors["half a pair"]
+    assert "prompt: a text, completion: a list;" in errors["mixed completion"]
+    assert "question: a text;" in errors["unknown"]
+    assert all("allowed: " in each and "; correct the row" in each for each in errors.values())
+
+
 def test_lora_leaves_the_base_bit_equal(python: Path, folder: Path) -> None:
     found = check(python, folder, "frozen_base")
 

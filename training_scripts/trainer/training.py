@@ -673,5 +673,5 @@ class Training:
         }
 
     def whole_weights(self) -> Mapping[str, Tensor]:
-        """Return the model's whole state on rank 0; called by every rank."""
+        """Return the model's whole state, complete on rank 0 at least; called by every rank."""
         return self.model.state_dict()

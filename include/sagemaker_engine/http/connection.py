@@ -231,7 +231,9 @@ def send_file(sock: socket.socket, file: BinaryIO, *, offset: int, length: int) 
     while length:
         sent = os.sendfile(sock.fileno(), file.fileno(), offset, min(length, _SENDFILE_BYTES))
         if sent == 0:
-            raise TruncatedBodyError(f"the file ended {length} bytes before its promised length")
+            raise TruncatedBodyError(
+                f"the file {file.name} ended {length} bytes before its promised length"
+            )
         offset += sent
         length -= sent
 

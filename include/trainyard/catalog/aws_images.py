@@ -1,4 +1,4 @@
-"""AWS's training images: a dated table of the SageMaker SDK's own, so that no task needs the SDK to name an image."""
+"""AWS's training images: a dated copy of the SageMaker SDK's tables, so that tasks find an image without the SDK."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AwsImages:
         """Return `repository:tag` of an image.
 
         Raises:
-            LookupError: there is none; the message lists what there is.
+            LookupError: there is no such image; the message lists the existing ones.
         """
         versions = _of(self.images, framework, "framework")
         processors = _of(versions, str(version), f"{framework} version")
@@ -56,11 +56,11 @@ class AwsImages:
 
         Args:
             name: `repository:tag`.
-            region: of the job.
-            dns_suffix: of the region's partition, such as `amazonaws.com`.
+            region: region of the job.
+            dns_suffix: DNS suffix of the region's partition, such as `amazonaws.com`.
 
         Raises:
-            LookupError: AWS has no registry of it there.
+            LookupError: AWS has no registry for the image in the region.
         """
         accounts = self.accounts[name.partition(":")[0]]
         return f"{_of(accounts, region, f'region of {name}')}.dkr.ecr.{region}.{dns_suffix}/{name}"

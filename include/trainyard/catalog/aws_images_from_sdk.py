@@ -1,7 +1,7 @@
-"""Maintenance of `aws_images.json`: `python -m trainyard.catalog.aws_images_from_sdk` writes it anew.
+"""Maintenance of `aws_images.json`: `python -m trainyard.catalog.aws_images_from_sdk` rewrites it.
 
-Source: what the installed SageMaker SDK names for each framework, version, Python and processor, and the registries in
-its tables. Review the difference before a commit.
+Source: the images of the installed SageMaker SDK for each framework, version, Python and processor, and the registries
+in its tables. Review the difference before a commit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def read_sdk() -> dict[str, Any]:
-    """Return the members of the data file, without its date, as the installed SDK has them."""
+    """Return the members of the data file, without its date, from the installed SDK."""
     images: dict[str, Any] = {}
     accounts: dict[str, dict[str, str]] = {}
     tables = [(name, table, "training") for name, all_ in TABLES.items() for table in all_]
@@ -119,7 +119,7 @@ def _registries(entry: Mapping[str, Any], processor: str) -> dict[str, str]:
 
 
 def _below(table: str, entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return what a version has below it: Pythons, or the newest torch of a Hugging Face version."""
+    """Return the entries below a version: its Pythons, or the newest torch of a Hugging Face version."""
     found = [(name, each) for name, each in entry.items() if name != "version_aliases"]
     if table != "huggingface":
         return [(name, each) for name, each in found if "registries" in each]

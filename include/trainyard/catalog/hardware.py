@@ -1,4 +1,4 @@
-"""Looks up how fast the accelerated instance types compute and communicate, in the dated files beside this module."""
+"""Compute and communication speed of the accelerated instance types, from the dated files beside this module."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Hardware:
 
     Attributes:
         bf16_tflops: dense peak of one accelerator; None if bf16 is not in its hardware.
-        fp32_tflops: likewise, without TF32.
-        memory_gb_per_s: of the accelerator's own memory, 10^9 bytes.
-        link: NVLink or PCIe, between the accelerators of an instance.
-        link_gb_per_s: one direction, for each accelerator, 10^9 bytes.
+        fp32_tflops: dense peak of one accelerator without TF32.
+        memory_gb_per_s: bandwidth of the accelerator's memory, 10^9 bytes per second.
+        link: link between the accelerators of an instance, NVLink or PCIe.
+        link_gb_per_s: bandwidth per accelerator in one direction, 10^9 bytes per second.
         efficiency: share of the peak that a large decoder's matrix products reach.
-        network_gbps: of the whole instance, 10^9 bits.
+        network_gbps: bandwidth of the whole instance, 10^9 bits per second.
     """
 
     instance: InstanceType

@@ -1,4 +1,4 @@
-"""Looks instance types up in the dated data file beside this module."""
+"""Catalogue of instance types, from the dated data file beside this module."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class InstanceType:
 
     Attributes:
         num_accelerators: GPUs or Trainium devices; 0 on a CPU instance.
-        accelerator_memory_gib: of each one.
+        accelerator_memory_gib: memory per accelerator.
         has_efa: whether the ranks of several instances can use EFA.
-        has_local_storage: whether its storage is NVMe disks of its own, which take no volume key of the user's.
-        is_for_processing: whether processing jobs may have it, and not training jobs alone.
-        price_usd_per_hour: of one instance; None when unknown.
+        has_local_storage: whether its storage is local NVMe disks, which accept no volume key.
+        is_for_processing: whether processing jobs may use it, too.
+        price_usd_per_hour: price of one instance; None if it is unknown.
     """
 
     name: str
@@ -44,7 +44,7 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """All instance types of the data file, and what the file says about its prices."""
+    """All instance types of the data file, with the date, region and source of its prices."""
 
     types: Mapping[str, InstanceType]
     date: str

@@ -1,4 +1,4 @@
-"""Reads the dated table of what AWS's strategies run on and what does not go together.
+"""Dated table of the hardware and versions that AWS's strategies support, and of invalid combinations.
 
 A combination's `when` is a list of conditions that all hold: `word` or `!word` (a claim of `FLAGS`), `name=a|b` or
 `!name=a|b` (one of `NAMES`), `torch>=2.1` or `tensorflow<2.6` (the image's version; without one it does not hold).
@@ -65,10 +65,10 @@ class SupportCondition:
 
     @classmethod
     def read(cls, text: str) -> SupportCondition:
-        """Return the condition that the text says.
+        """Return the condition in the text.
 
         Raises:
-            ContractError: a word nobody derives from a job.
+            ContractError: the text has a word that is in neither `FLAGS` nor `NAMES`.
         """
         found = _CONDITION.fullmatch(text)
         name, sign = (found["name"], found["sign"] or "") if found else ("", "")
@@ -104,10 +104,10 @@ class StrategySupport:
 
     Attributes:
         devices: cpu, gpu, trainium.
-        instance_types: None if AWS names none.
-        legacy_instance_types: those that still run, with AWS's statement about them.
-        images: repository names that have the library; empty if any framework image has it.
-        versions: library to its first and last (minor) version; None for no last one.
+        instance_types: supported instance types; None if AWS lists none.
+        legacy_instance_types: instance types that still work, with AWS's statement about them.
+        images: repository names of images with the library; empty if all framework images have it.
+        versions: first and last (minor) version by library; the last is None if there is no limit.
     """
 
     devices: tuple[str, ...]
@@ -133,7 +133,7 @@ def support_table(path: Path = TABLE_FILE) -> SupportTable:
     """Return the table read from the data file (read once).
 
     Raises:
-        ContractError: the file lacks its date or source, or says what nobody understands.
+        ContractError: the file lacks its date or source, or has an unknown condition.
     """
     data = json.loads(path.read_text(encoding="utf-8"))
     missing = [

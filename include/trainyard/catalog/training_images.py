@@ -1,7 +1,7 @@
 """Default training images: pinned versions in the dated data file beside this module.
 
-The SageMaker SDK's own default moves with the SDK. A pinned one changes only with this file, so that an upgrade of a
-dependency never changes the framework that a training runs on.
+The SageMaker SDK's own default changes with the SDK. The pinned default changes only with this file, so an upgrade of a
+dependency never changes the framework of a training.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class TrainingImages:
     """The default images.
 
     Attributes:
-        as_of: the day on which the file was compared with its sources.
-        versions: any other framework to the version that its image has by default.
+        as_of: date of the last comparison of the file with its sources.
+        versions: default version of each other framework.
         pytorch: AWS's PyTorch image, the default of every job.
     """
 
@@ -42,11 +42,11 @@ class PinnedImage:
     """One image of AWS's in all its registries.
 
     Attributes:
-        version: of the framework, as the tags begin.
-        py_version: of the Python in it, as the estimators write it (`py312`).
-        repository: name in the registry.
-        tags: "cpu" and "gpu" to the tag.
-        accounts: region to the registry's account.
+        version: the framework's version, as at the begin of the tags.
+        py_version: the Python version, as the estimators write it (`py312`).
+        repository: name of the repository in the registry.
+        tags: tags by processor, "cpu" and "gpu".
+        accounts: accounts of the registries by region.
     """
 
     version: str
@@ -65,10 +65,10 @@ class PinnedImage:
         Args:
             region: a key of `accounts`.
             processor: a key of `tags`.
-            dns_suffix: of the region's partition, such as `amazonaws.com`.
+            dns_suffix: DNS suffix of the region's partition, such as `amazonaws.com`.
 
         Raises:
-            KeyError: AWS has no registry of these images there.
+            KeyError: AWS has no registry for these images in the region.
         """
         registry = f"{self.accounts[region]}.dkr.ecr.{region}.{dns_suffix}"
         return f"{registry}/{self.repository}:{self.tags[processor]}"

@@ -24,7 +24,7 @@ WRONG = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the document and return 0; 2 if the role or a key is none."""
+    """Print the document and return 0; return 2 if the role or a key is not a valid ARN."""
     options = _parser().parse_args(arguments)
     role = _ROLE.fullmatch(options.role)
     if role is None:

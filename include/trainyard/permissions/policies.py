@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 VERSION = "2012-10-17"
 PREFIX = "trainyard"
-"""The first part of the S3 keys of runs, unless the form's `prefix` is another."""
+"""First part of the S3 keys of runs, unless the form's `prefix` differs."""
 TASK_LOGS = "airflow-logs"
 """The first part of the S3 keys of docker-compose's task logs."""
 
 
 class Feature(StrEnum):
-    """Work of a deployment beside training, evaluating and registering."""
+    """Optional features of a deployment, in addition to training, evaluation and registration."""
 
     TUNE = "tune"
     AUTOML = "automl"
@@ -38,18 +38,18 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The account that the jobs run in, as the connection has it.
+    """The account of the jobs, with the settings of the connection.
 
     Attributes:
-        account: 12 digits.
-        bucket: of runs and data sets.
-        role_arn: the execution role.
-        deployment: the connection's `trainyard.deployment`; None if it has none: any job may be stopped then.
+        account: account id, 12 digits.
+        bucket: bucket of runs and data sets.
+        role_arn: ARN of the execution role.
+        deployment: the connection's `trainyard.deployment`; without it, Airflow may stop any job.
         sources: `s3://bucket/prefix` of source data outside the bucket's own prefix.
         kms_keys: ARNs of the keys that the connection names.
         topics: ARNs of the notifications' topics.
-        has_network: True if jobs are put into a VPC.
-        prefixes: first parts of the runs' S3 keys, as the form's `prefix` has them.
+        has_network: whether jobs run in a VPC.
+        prefixes: first parts of the runs' S3 keys, the values of the form's `prefix`.
     """
 
     account: str
@@ -122,7 +122,7 @@ def execution_policy(account: Account, features: Sequence[Feature] = tuple(Featu
 
 
 def _automl_jobs(account: Account) -> Iterator[Document]:
-    """Yield what an AutoML job does itself, with its role, to train and try its candidates."""
+    """Yield the statements for the calls that an AutoML job makes by its role, to train and test its candidates."""
     kinds = ("Endpoint", "EndpointConfig", "Model", "ProcessingJob", "TrainingJob", "TransformJob")
     verbs = ("Create", "Describe")
     actions = [f"sagemaker:{verb}{kind}" for verb in verbs for kind in kinds]
@@ -295,18 +295,18 @@ _FEATURES = {
 
 
 _KEEPS_OWNER: Document = {"ForAllValues:StringNotEquals": {"aws:TagKeys": [DEPLOYMENT]}}
-"""The condition that nobody rewrites to which deployment a thing belongs."""
+"""Condition that forbids changes of a resource's deployment tag."""
 
 
 def _requested(account: Account, **keys: Any) -> Document:
-    """Return the condition that a job is made with the deployment's tag, and has these condition keys."""
+    """Return the condition that a job is created with the deployment's tag and these condition keys."""
     name = account.deployment
     wanted = {**({f"aws:RequestTag/{DEPLOYMENT}": name} if name else {}), **keys}
     return {"StringEquals": wanted} if wanted else {}
 
 
 def _tagged(account: Account) -> Document:
-    """Return the condition that a thing has the deployment's tag."""
+    """Return the condition that a resource has the deployment's tag."""
     name = account.deployment
     return {"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT}": name}} if name else {}
 

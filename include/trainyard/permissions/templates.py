@@ -18,7 +18,7 @@ LOG_GROUPS = ("/aws/sagemaker/TrainingJobs", "/aws/sagemaker/ProcessingJobs")
 RETENTION_DAYS = 90
 UNFINISHED_UPLOADS_DAYS = 7
 MOST_CHARACTERS = 6144
-"""Of a managed policy, without white space (IAM User Guide, "IAM and AWS STS quotas")."""
+"""Size limit of a managed policy in characters, without white space (IAM User Guide, "IAM and AWS STS quotas")."""
 
 
 def policies(account: Account, features: Sequence[Feature]) -> Document:
@@ -165,7 +165,7 @@ def terraform(account: Account, features: Sequence[Feature]) -> Document:
 
 
 def _managed(policy: Document) -> list[Document]:
-    """Return policies that together are this one, each within IAM's size of a managed policy."""
+    """Return the policy split into several, each within IAM's size limit of a managed policy."""
     parts: list[list[Document]] = [[]]
     for statement in policy["Statement"]:
         if _size([*parts[-1], statement]) > MOST_CHARACTERS:

@@ -1,17 +1,17 @@
-"""Rules that watch a training: what went wrong, at which step, on which rank, and the numbers that say so.
+"""Rules on a training. An issue has its cause, step, rank and numbers.
 
-    records         what can be observed of a run, as frozen values; nothing else is ever judged
+    records         observations of a run as frozen values; rules evaluate nothing else
     training_log    `trainyard ` lines -> records        statistics_file   the emitter's JSONL, rank by rank -> records
-    rule            the one interface of all rules, and what a rule says
-    series          windows over steps that a restart winds back
+    rule            the interface of all rules, and their judgements
+    series          windows over steps, which a restart rolls back
     loss, learning, validation, schedule, gradients, weights, initialization, activations, pace, silence, ranks, hosts,
     bottlenecks, gpus, inputs, predictions, comparison, trees
-                    the rules, one module a family      catalogue         all of them by name
+                    the rules, one module per family    catalogue         all of them by name
     expression, custom_file   rules of the run's author
-    configuration   what the author asks for -> rules   evaluation        records -> verdicts, as they come
+    configuration   the author's list -> rules          evaluation        records -> verdicts, incrementally
     table           verdicts as text                    run_folder        a run's folder -> records and facts
 
-Pure but for `run_folder`, `custom_file` and `__main__`; standard library only. May import errors, units and specs.
-AWS's rules carry AWS's names, parameters and documented defaults; each has a robust profile beside.
-A rule without its data is not evaluated, and says why: it never guesses.
+Pure, except `run_folder`, `custom_file` and `__main__`. Standard library only; may import errors, units and specs.
+AWS's rules have AWS's names, parameters and documented defaults. Each also has a robust profile.
+A rule that lacks its data is reported as not evaluated, with the reason.
 """

@@ -1,4 +1,4 @@
-"""`python -m trainyard.rules runs/<run id>`: 0 nothing serious, 1 an error-severity issue, 2 nothing to evaluate."""
+"""`python -m trainyard.rules runs/<run id>`: exits with 1 on an issue of severity error, 2 without data, else 0."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OK, ISSUES, NOTHING_TO_JUDGE = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line for each rule, write rules.json beside the log, return the exit status."""
+    """Print one line per rule, write rules.json beside the log, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="trainyard rules", description="Judge a finished run by its training log."
     )
@@ -61,7 +61,7 @@ def _rules(path: Path | None, folder: Path) -> tuple[ConfiguredRule, ...]:
 
 
 def _other_runs(rules: Sequence[ConfiguredRule]) -> dict[str, tuple[StepRecord, ...]]:
-    """Return the steps of the runs that rules compare with, by the folder that they name."""
+    """Return the step records of the other runs that rules compare with, by the folder that the rules name."""
     folders = {each.rule.other for each in rules if isinstance(each.rule, SimilarAcrossRuns)}
     return {
         folder: tuple(each for each in read_run(Path(folder))[0] if isinstance(each, StepRecord))

@@ -20,11 +20,11 @@ _SATURATING = frozenset({"Tanh", "Sigmoid", "Hardtanh", "Hardsigmoid", "LSTM", "
 class DeadRelu(Rule):
     """More than `threshold_layer` percent of a ReLU layer's units are active less than `threshold_inactivity` percent.
 
-    Source: SageMaker Developer Guide, DeadRelu (1 %, 50 %). Its pattern on names fits no ordinary PyTorch model; the
-    robust profile goes by the module's class, and waits for three observations. GELU and SiLU do not die.
+    Source: SageMaker Developer Guide, DeadRelu (1 %, 50 %). Its name pattern matches no ordinary PyTorch model. The
+    robust profile selects layers by the module's class and needs three violations in a row. GELU and SiLU do not die.
 
     Attributes:
-        tensor_regex: None goes by the module's class.
+        tensor_regex: pattern on the names of activations; None selects ReLU layers by the module's class.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -110,7 +110,7 @@ class _SaturatedActivation(RuleState[StepRecord]):
 def _layers(
     record: StepRecord, tensor_regex: str | None, is_wanted: Callable[[str], bool]
 ) -> Iterator[tuple[str, TensorStatistics]]:
-    """Yield the activations that the pattern names, or where there is none those of the wanted classes."""
+    """Yield the activations that match the pattern, or without a pattern those of the wanted module classes."""
     for key, each in selected(record, collection_names=ACTIVATIONS, tensor_regex=tensor_regex):
         if tensor_regex is not None or is_wanted(each.module_class or ""):
             yield key.partition("/")[2], each

@@ -1,7 +1,7 @@
-"""Rules on hosts whose GPUs wait for something else, or have too little to do.
+"""Rules on hosts whose GPUs wait for another resource, or are underused.
 
 The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
-Guide, "List of Debugger Built-in ProfilerRules", and for what the text leaves open the rules' code as it once was
+Guide, "List of Debugger Built-in ProfilerRules"; for details that it omits, the former code of the rules
 in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641).
 """
 
@@ -26,8 +26,8 @@ GPUS = "samples of the host with GPUs"
 class BatchSize(Rule):
     """The 95th percentiles of CPU, GPU and GPU memory are all low: a larger batch, or a smaller instance, would do.
 
-    Documented: 70, 70, 70 %, patience 100 (rulesconfig 1.0.1: 1000), window 500. GPUs count by their mean, where AWS's
-    code looked for one of them.
+    Documented: 70, 70, 70 %, patience 100 (rulesconfig 1.0.1: 1000), window 500. The mean over all GPUs counts; AWS's
+    code used a single GPU.
     """
 
     ORIGIN = Origin.PROFILER
@@ -75,9 +75,9 @@ class _BatchSize(RuleState[HostSample]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bottleneck(Rule):
-    """Base of the rules that count samples in which something is busy while a GPU is not.
+    """Base of the rules that count samples in which another resource is busy while a GPU is not.
 
-    The CPU is that of all cores together, as CloudWatch has it; AWS's code asked for one busy core.
+    CPU utilisation is the mean of all cores, as in CloudWatch; AWS's code required one busy core.
     """
 
     ORIGIN = Origin.PROFILER
@@ -86,7 +86,7 @@ class _Bottleneck(Rule):
 
 
 class _Share(RuleState[HostSample]):
-    """The share of all samples in which the condition holds, judged after the first `patience`."""
+    """The share of all samples in which the condition holds, evaluated after the first `patience` samples."""
 
     def __init__(
         self, threshold: float, patience: int, *, gpu_limit: float, key: str, limit: float
@@ -119,8 +119,8 @@ class _Share(RuleState[HostSample]):
 class CPUBottleneck(_Bottleneck):
     """The CPU is above `cpu_threshold` and a GPU below `gpu_threshold` in over `threshold` percent of the samples.
 
-    Documented: 50, 90, 10, patience 100 (rulesconfig 1.0.1: 1000). The robust profile takes 1000: the start is like
-    that.
+    Documented: 50, 90, 10, patience 100 (rulesconfig 1.0.1: 1000). The robust profile uses 1000, because the start of
+    a job is CPU-bound.
     """
 
     NEEDS = f"{GPUS}: CPU and GPU utilisation"

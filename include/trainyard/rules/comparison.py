@@ -1,4 +1,4 @@
-"""A run beside another one that is known to be good."""
+"""Rule that compares a run with another run that is known to be good."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class SimilarAcrossRuns(Rule):
     |other|.
 
     Attributes:
-        other_trial_0: the folder of the other run (`other_trials` is the SDK's name for it).
+        other_trial_0: folder of the other run.
+        other_trials: the SDK's name for the same parameter.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -38,7 +39,7 @@ class SimilarAcrossRuns(Rule):
 
     @property
     def other(self) -> str | None:
-        """The other run, by whichever name it was given."""
+        """The folder of the other run: `other_trial_0`, else `other_trials`; None if neither is set."""
         return self.other_trial_0 or self.other_trials
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:

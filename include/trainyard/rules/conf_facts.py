@@ -16,12 +16,12 @@ MOST_SKIPPED_STEPS = 5  # likewise
 
 
 def facts_of(conf: Mapping[str, Any]) -> Facts:
-    """Return what a run's conf (`RunConf` as JSON) says that its log does not.
+    """Return the facts in a run's conf (`RunConf` as JSON) that its log lacks.
 
-    The hyperparameters of an own script (`ScriptConf`, which has no model) have meanings that nobody here knows.
+    The hyperparameters of an own script (`ScriptConf`, which has no model) are ignored: their meaning is unknown.
 
-    A peak that is scaled with the batch, that a search chose, or that a retry after a rule's stop lowers, is not the
-    conf's.
+    The conf's peak learning rate is unknown if it is scaled with the batch, chosen by a search, or lowered by a retry
+    after a rule's stop.
     """
     further = (conf.get("hyperparameters") or {}) if "model" in conf else {}
     settings = {**conf, **further}
@@ -44,7 +44,7 @@ def facts_of(conf: Mapping[str, Any]) -> Facts:
 
 
 def _skipped_steps(settings: Mapping[str, Any]) -> int | None:
-    """Return how many steps in a row that are not finite the script skips; None where the conf leaves it open."""
+    """Return how many consecutive non-finite steps the script skips; None if the conf does not determine it."""
     match settings.get("on_non_finite"):
         case None:
             return None
@@ -55,7 +55,7 @@ def _skipped_steps(settings: Mapping[str, Any]) -> int | None:
 
 
 def _warmup_steps(settings: Mapping[str, Any]) -> int | None:
-    """Return the declared warm-up; that of a conf which leaves it empty follows from its steps."""
+    """Return the number of warm-up steps; if the conf sets none, it is derived from the number of steps."""
     steps = settings.get("max_steps")
     if "warmup_steps" in settings and settings["warmup_steps"] is None and steps:
         return warmup_of(int(steps))
@@ -64,9 +64,9 @@ def _warmup_steps(settings: Mapping[str, Any]) -> int | None:
 
 
 def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the run's conf as one of its jobs has it: with the learning rate that the job was sent.
+    """Return the run's conf with the learning rate of one of its jobs.
 
-    The job of a retry after a rule's stop has another rate than the conf.
+    The job of a retry after a rule's stop has another learning rate than the conf.
     """
     rate = decoded(hyperparameters).get("learning_rate")
     if not isinstance(rate, int | float):
@@ -76,7 +76,7 @@ def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> 
 
 
 def decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return hyperparameters as script mode decodes them: each value is JSON, or the text that it is."""
+    """Return hyperparameters as script mode decodes them: each value as JSON, or as text if it is not JSON."""
     found: dict[str, Any] = {}
     for name, value in hyperparameters.items():
         try:

@@ -1,4 +1,4 @@
-"""Rules from what a run's author asks for: names, AWS's configurations, or our own.
+"""Rules from the author's list: names, AWS's configurations, or Trainyard's.
 
     "LossSpike"
     {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "action": "stop"}
@@ -10,9 +10,8 @@
 
     "default"
 
-`file` is for `python -m trainyard.rules --rules` only. `"default"` stands for every rule of the catalogue that no other
-entry names. An AWS configuration has the documented defaults, as it would
-have there; everything else the robust profile.
+`file` works with `python -m trainyard.rules --rules` only. `"default"` stands for each rule of the catalogue that no
+other entry names. An AWS configuration has the documented defaults, as on AWS; all others have the robust profile.
 """
 
 from __future__ import annotations
@@ -52,12 +51,15 @@ _AWS_KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSpec:
-    """One rule as its author asks for it.
+    """One entry of the author's list. Exactly one of `rule`, `expression` and `file` is set.
 
     Attributes:
-        rule: a name of the catalogue; or expression: a condition; or file: `my_rules.py:name`. One of the three.
-        name: in verdicts; the rule's own where it is None, an expression needs one.
-        severity: None for the rule's own. action: what follows an issue; None for what follows its severity.
+        rule: name of a rule in the catalogue.
+        expression: a condition.
+        file: a rule in a Python file, `my_rules.py:name`.
+        name: the name in verdicts; None uses the rule's name. An expression requires one.
+        severity: severity of issues; None uses the rule's.
+        action: action that follows an issue; None uses the action of its severity.
     """
 
     rule: str | None = None
@@ -70,10 +72,10 @@ class RuleSpec:
     action: RuleAction | None = None
 
     def __post_init__(self) -> None:
-        """Check that it is one rule.
+        """Check that the entry is exactly one rule.
 
         Raises:
-            SpecError: it is none or several, or an expression without a name.
+            SpecError: it has none or several of `rule`, `expression` and `file`, or an expression has no name.
         """
         given = [key for key in ("rule", "expression", "file") if getattr(self, key) is not None]
         if len(given) != 1:
@@ -89,15 +91,15 @@ class RuleSpec:
 def configured_rules(
     wanted: Sequence[object] = (), *, where: str = "rules", folder: Path | None = None
 ) -> tuple[ConfiguredRule, ...]:
-    """Return the rules that are asked for; all of the catalogue in the robust profile where none are.
+    """Return the requested rules. If none are requested, return the whole catalogue in the robust profile.
 
     Args:
-        wanted: rules as the module's head describes them.
-        where: what to call the list in findings.
-        folder: where files of rules lie; None refuses such files.
+        wanted: rules in the forms that the module's docstring lists.
+        where: name of the list in findings.
+        folder: folder of the rule files; None rejects entries with `file`.
 
     Raises:
-        SpecError: unknown rules, parameters or values, names given twice; everything at once.
+        SpecError: unknown rules, parameters or values, or repeated names; reports all of them at once.
     """
     if not wanted:
         return default_rules()
@@ -120,7 +122,7 @@ def configured_rules(
 
 
 def rules_findings(wanted: Sequence[object]) -> tuple[Finding, ...]:
-    """Return what is wrong with the rules that are asked for."""
+    """Return the findings for the requested rules."""
     try:
         configured_rules(wanted)
     except SpecError as error:
@@ -129,7 +131,7 @@ def rules_findings(wanted: Sequence[object]) -> tuple[Finding, ...]:
 
 
 def default_rules(profile: RuleProfile = RuleProfile.ROBUST) -> tuple[ConfiguredRule, ...]:
-    """Return every rule of the catalogue; those that an author must ask for say so instead of judging."""
+    """Return all rules of the catalogue. Rules that need a request are left out of the evaluation, with the reason."""
     rules = (make_rule(name, {}, profile=profile) for name in RULES)
     return tuple(
         ConfiguredRule(
@@ -232,9 +234,11 @@ def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
             [
                 Finding(
                     where=f"{where}.RuleParameters",
-                    what="names no rule to invoke",
+                    what="has neither rule_to_invoke nor expression",
                     got=repr(parameters),
-                    allowed='{"rule_to_invoke": "VanishingGradient", "threshold": "1e-7"}',
+                    allowed="rule_to_invoke (the name of a rule) or expression",
+                    next_step='add one, for example {"rule_to_invoke": "VanishingGradient", '
+                    '"threshold": "1e-7"} or {"expression": "loss > 10"}',
                 )
             ]
         )
@@ -248,7 +252,7 @@ def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
 
 
 def _aws_action(parameters: Mapping[str, Any]) -> RuleAction | None:
-    """Return the action that an `action_json` asks for: there only the stop is one of a training."""
+    """Return the action of an `action_json`: `STOP` for a `stoptraining` action, else None."""
     return RuleAction.STOP if "stoptraining" in str(parameters.get("action_json")) else None
 
 

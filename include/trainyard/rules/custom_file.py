@@ -4,8 +4,8 @@
         if record.gradient_norm > limit:              None or False: healthy
             return f"norm {record.gradient_norm}"     a text or True: violated
 
-It is code and runs as such, in the process that evaluates the rules: only `python -m trainyard.rules --rules ...` loads
-files, a run's conf may not name one.
+The file's code runs in the process that evaluates the rules. Therefore only `python -m trainyard.rules --rules ...`
+loads such files; a run's conf may not name one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FunctionRule(Rule):
     """A function of the run's author, called at each step.
 
     Attributes:
-        parameters: its keyword arguments.
+        parameters: keyword arguments of the function.
     """
 
     ORIGIN = Origin.AUTHOR
@@ -48,7 +48,7 @@ class FunctionRule(Rule):
         return str(getattr(self.function, "__name__", "function"))
 
     def settings(self) -> dict[str, Any]:
-        """Return its keyword arguments, and how it is weighed."""
+        """Return the keyword arguments, `warm_up` and `persistence`."""
         counts = {"warm_up": self.warm_up, "persistence": self.persistence}
         return counts | {key: str(value) for key, value in self.parameters.items()}
 
@@ -79,7 +79,8 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
     """Return the rule that `place` names: `file.py:name`, the file relative to `folder`.
 
     Raises:
-        SpecError: there is no such file or name, it does not run, it is no rule, or its parameters are wrong.
+        SpecError: the file or the name does not exist, the file raises, the name is not a rule, or its parameters are
+            wrong.
     """
     file, _, name = place.rpartition(":")
     if not file or not name.isidentifier():
@@ -140,14 +141,24 @@ def _function_rule(
 
 def _module(path: Path, *, where: str) -> ModuleType:
     if not path.is_file():
-        raise SpecError([Finding(where=where, what="is no file", got=str(path))])
+        raise SpecError(
+            [
+                Finding(
+                    where=where,
+                    what="does not exist or is a folder",
+                    got=str(path),
+                    allowed="a Python file, relative to the folder of the rules file",
+                    next_step="correct the path",
+                )
+            ]
+        )
     spec = importlib.util.spec_from_file_location(f"trainyard_rules_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise SpecError(
             [
                 Finding(
                     where=where,
-                    what="is no Python file",
+                    what="is not a Python file",
                     got=str(path),
                     allowed="a file ending in .py",
                 )

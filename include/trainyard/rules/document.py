@@ -6,8 +6,8 @@
                    "num_issues", "summary", "error", "status_details",
                    "issues": [{"step", "onset", "rank", "key", "severity", "text", "numbers", "time"} ...]} ...]}
 
-`status` is SageMaker's RuleEvaluationStatus, or NotEvaluated for a rule that judged nothing: `not_evaluated` has the
-reason. The service has no word for that.
+`status` is SageMaker's RuleEvaluationStatus, or NotEvaluated if the rule had no input, for which the service has no
+value. The reason is then in `not_evaluated`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMAT, VERSION = "trainyard-rules", 1
 
 
 def rules_document(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Return the content of rules.json, as it is when it is read back."""
+    """Return the content of rules.json, with JSON types only: equal to the file when read back."""
     worst = worst_of(each.worst for each in verdicts if each.worst is not None)
     content = {
         "format": FORMAT,
@@ -40,12 +40,13 @@ def rules_document(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 
 
 def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the documents of a training's jobs, oldest first, as one: of each rule the issues of all jobs.
+    """Return one document for all jobs of a training, with each rule's issues in all jobs.
 
-    A rule is not evaluated where it was in no job. Of several jobs each issue's text names its own.
+    A rule counts as not evaluated if it was evaluated in no job. If there are several jobs, each issue's text names
+    its job.
 
     Args:
-        documents: as the watch of a job writes them: with the `job`. One at least.
+        documents: the documents of the jobs, each with its `job`; oldest first, at least one.
     """
     by_name: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for each in documents:
@@ -86,7 +87,10 @@ def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _one(told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:
-    """Return a rule's verdicts of all jobs as one: the last that has an issue, else that judged, else the last."""
+    """Return one verdict for a rule's verdicts in all jobs.
+
+    It is based on the last verdict with an issue, else on the last that was evaluated, else on the last.
+    """
     verdicts = [verdict for _, verdict in told]
     with_issues = [each for each in verdicts if each["issues"]]
     evaluated = [each for each in verdicts if not each["not_evaluated"]]

@@ -1,4 +1,4 @@
-"""Records go in as they come, verdicts come out: the same at the end of a run and while it goes on."""
+"""Evaluation of rules over a stream of records; the verdicts are the same during a run and after it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class RuleStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredRule:
-    """A rule under the name that its author gave it.
+    """A rule under its configured name.
 
     Attributes:
-        left_out: why it is not evaluated although it is listed; None where it is.
-        action: what follows its issues; None for what follows those of its severity.
+        left_out: the reason why a listed rule is not evaluated; None if it is.
+        action: action that follows its issues; None uses the action of the issue's severity.
     """
 
     name: str
@@ -51,11 +51,12 @@ class ConfiguredRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """One time that a rule's condition was met.
+    """One occurrence of a rule's condition.
 
     Attributes:
-        step: at which it was found. onset: the first of the violations in a row that led to it.
-        key: the tensor, class or host; empty for the run itself.
+        step: the step at which the issue was found.
+        onset: the step of the first of the consecutive violations that led to it.
+        key: the tensor, class or host; empty for the whole run.
     """
 
     step: int
@@ -73,10 +74,11 @@ class Verdict:
     """Findings of one rule in a run.
 
     Attributes:
-        not_evaluated: why it judged nothing; None where it judged something or failed.
-        lacks_input: the run has nothing of what the rule reads, so that the service would not evaluate it either.
-        num_judged: observations that it judged. num_issues: also those beyond the first MOST_ISSUES in `issues`.
-        error: what the evaluator itself failed with; says nothing about the training.
+        not_evaluated: the reason why the rule evaluated nothing; None if it evaluated something or failed.
+        lacks_input: whether the run has no data of the kind that the rule reads; the service would skip it, too.
+        num_judged: number of observations that the rule evaluated.
+        num_issues: number of issues, including those beyond the first MOST_ISSUES in `issues`.
+        error: the evaluator's own error, which is no statement about the training.
     """
 
     name: str
@@ -95,7 +97,7 @@ class Verdict:
 
     @property
     def worst(self) -> Severity | None:
-        """The worst severity of its issues; None without any."""
+        """The worst severity of its issues; None if there are none."""
         return worst_of(issue.severity for issue in self.issues)
 
     @property
@@ -125,7 +127,7 @@ class Verdict:
 
 
 def worst_of(severities: Iterable[Severity]) -> Severity | None:
-    """Return the worst of severities; None for none."""
+    """Return the worst severity, or None if there is none."""
     found = set(severities)
     if not found:
         return None
@@ -147,7 +149,7 @@ class Evaluation:
         self._readers: dict[type[Record], list[_RuleRun]] = {}
 
     def feed(self, records: Iterable[Record]) -> list[tuple[str, Issue]]:
-        """Take more records; return the issues that they brought, each with its rule's configured name."""
+        """Evaluate more records; return the new issues, each with its rule's configured name."""
         found = []
         for record in records:
             if isinstance(record, Start):
@@ -160,9 +162,9 @@ class Evaluation:
         return found
 
     def begin_job(self) -> None:
-        """Keep what the rules know of the training, and drop what they found: the next records are another job's.
+        """Begin the records of another job: the rules keep their state, and their issues are dropped.
 
-        What is still wrong then is an issue of that job too.
+        A condition that still holds becomes an issue of the new job, too.
         """
         for run in self._runs:
             run.begin_job()
@@ -173,7 +175,7 @@ class Evaluation:
         return self._readers[kind]
 
     def verdicts(self, *, is_final: bool = True) -> tuple[Verdict, ...]:
-        """Return what each rule found so far; while the run goes on, what found nothing is in progress."""
+        """Return each rule's verdict so far. If `is_final` is false, rules without issues are in progress."""
         return tuple(run.verdict(is_final=is_final) for run in self._runs)
 
 
@@ -187,7 +189,7 @@ def evaluate(
 
 
 class _RuleRun:
-    """One rule over one run: its watches, the violations in a row, what was found."""
+    """One rule over one run: its states, its consecutive violations and its issues."""
 
     def __init__(self, configured: ConfiguredRule, facts: Facts) -> None:
         self.name = configured.name
@@ -218,7 +220,7 @@ class _RuleRun:
         return [issue for each in judgements if (issue := self._weigh(each, record))]
 
     def roll_back(self, start: Start, *, is_new_attempt: bool) -> None:
-        """Wind back the state of the rank that started, of a rule over all ranks once an attempt."""
+        """Roll back the state of the rank that started. A rule over all ranks is rolled back once per attempt."""
         rank = start.rank if self._rule.IS_PER_RANK else 0
         if rank not in self._watches or not (self._rule.IS_PER_RANK or is_new_attempt):
             return
@@ -281,7 +283,7 @@ class _RuleRun:
         return self._watches[rank]
 
     def _weigh(self, judgement: Judgement, record: Record) -> Issue | None:
-        """Count a judgement; return an issue at the last of as many violations in a row as it takes."""
+        """Count a judgement; return an issue at the `persistence`-th violation in a row, else None."""
         rule = self._rule
         step = record.step if judgement.step is None else judgement.step
         rank = record.rank if judgement.rank is None else judgement.rank
@@ -322,7 +324,7 @@ class _RuleRun:
         return self._said_why_not() or f"needs {self._rule.NEEDS}"
 
     def _said_why_not(self) -> str | None:
-        """Return why what was read was not enough; None if nothing was read."""
+        """Return why the records read were not enough; None if no record was read."""
         if self._configured.left_out is not None:
             return self._configured.left_out
         if self._is_warming_up:

@@ -1,8 +1,8 @@
 """A rule as one short expression, such as `gradient_norm > 5 * median(gradient_norm, 100) and step > 200`.
 
-Names are what was observed at the step; a window function takes a name and a number of steps, and looks back over them,
-the present one included. Nothing else is understood: no attributes, no subscripts, no other calls, no texts. Where an
-operand was not observed, or there is not enough to look back on, the expression is not judged.
+A name is an observation at the step. A window function takes a name and a number of steps, and covers the last steps
+including the current one. Attributes, subscripts, other calls and texts are rejected. If an operand was not observed,
+or a window is not full yet, the expression is not evaluated at that step.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Compiled = Callable[[Series], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression(Rule):
-    """A condition of the run's author: an issue where it is true."""
+    """A condition of the run's author; a violation at each step at which it is true."""
 
     ORIGIN = Origin.AUTHOR
     READS = (StepRecord, Validation)
@@ -67,7 +67,7 @@ class Expression(Rule):
         """Check the expression.
 
         Raises:
-            SpecError: it cannot be understood; it says where and what would be right.
+            SpecError: the expression is invalid; the finding has the position and the allowed forms.
         """
         compile_expression(self.expression)
 
@@ -125,7 +125,7 @@ def compile_expression(text: str) -> tuple[Compiled, frozenset[str]]:
     """Return the expression as a function of the series so far, and the names in it.
 
     Raises:
-        SpecError: it cannot be understood.
+        SpecError: the expression is invalid.
     """
     if len(text) > MOST_CHARACTERS:
         _refuse(text, None, f"is longer than {MOST_CHARACTERS} characters")
@@ -138,7 +138,7 @@ def compile_expression(text: str) -> tuple[Compiled, frozenset[str]]:
 
 
 class _Compiler:
-    """Turns the nodes that are allowed into functions; anything else is refused by name."""
+    """Compiler of the allowed syntax nodes into functions; other nodes are rejected by name."""
 
     def __init__(self, text: str, names: set[str]) -> None:
         self._text, self._names = text, names

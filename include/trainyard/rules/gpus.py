@@ -1,7 +1,7 @@
 """Rules on single GPUs: how busy they are, how evenly, and how full.
 
 The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
-Guide, "List of Debugger Built-in ProfilerRules", and for what the text leaves open the rules' code as it once was
+Guide, "List of Debugger Built-in ProfilerRules"; for details that it omits, the former code of the rules
 in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641).
 """
 
@@ -47,14 +47,14 @@ class _PerGpu(RuleState[HostSample]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPUMemoryIncrease(Rule):
-    """The moving average of a GPU's used memory (percent) rose by more than `increase` points against the one before.
+    """The moving average of a GPU's used memory (percent) rose by more than `increase` points over the previous one.
 
-    Documented: 10, patience 100, window 500 (rulesconfig 1.0.1: 5, 1000, 10). `The one before` is that of one sample
-    earlier (smdebug's code), so that 500 samples cannot rise by 10 points: the documented defaults never fire. The
-    robust profile compares windows that do not overlap.
+    Documented: 10, patience 100, window 500 (rulesconfig 1.0.1: 5, 1000, 10). In smdebug's code the previous average is
+    one sample older. An average of 500 samples cannot rise by 10 points in one sample, so the documented defaults never
+    fire. The robust profile compares windows that do not overlap.
 
     Attributes:
-        stride: samples between the two averages; None for 1.
+        stride: number of samples between the two averages; None means 1.
     """
 
     ORIGIN = Origin.PROFILER
@@ -95,8 +95,8 @@ class _GPUMemoryIncrease(_PerGpu):
 class LowGPUUtilization(Rule):
     """A GPU's 95th percentile is below `threshold_p95`, or its 5th below `threshold_p5`.
 
-    That is too little work, or work that comes and goes. Documented: 70, 10, patience 1000, window 500. `Utilisation`
-    only says that some kernel ran.
+    Either the GPU has too little work, or its work is irregular. Documented: 70, 10, patience 1000, window 500.
+    Utilisation is the share of time in which any kernel ran, not the share of the GPU in use.
     """
 
     ORIGIN = Origin.PROFILER
@@ -138,9 +138,9 @@ class LoadBalancing(Rule):
     """Two GPUs of a host are used so differently that the distance of their histograms is above `threshold`.
 
     Documented: 0.5, patience 10 (rulesconfig 1.0.1: 1000). The distance is Jensen and Shannon's (the root of the
-    divergence, natural logarithm) between histograms of 2 % bins: 0 for equal ones, 0.83 where they have nothing in
-    common. Weak in data parallelism, where ranks wait for each other busily: see `Straggler`. The robust profile takes
-    1000.
+    divergence, natural logarithm) between histograms of 2 % bins: 0 for equal ones, 0.83 for disjoint ones. The rule is
+    weak for data parallelism, whose ranks show as busy while they wait for each other: see `Straggler`. The robust
+    profile uses patience 1000.
     """
 
     ORIGIN = Origin.PROFILER

@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 class VanishingGradient(Rule):
     """The mean of a tensor's absolute gradient is below `threshold`.
 
-    Source: SageMaker Developer Guide, VanishingGradient (1e-7). Where only the Euclidean norm is known, the root mean
-    square stands for it: it is never smaller than the mean, so that it never fires too early. The robust profile waits
-    for ten steps in a row, and asks for less than `relative` of the step's largest as well: in a large model all
-    gradients are small. It leaves out biases, whose gradient is 0 before a normalisation and in the keys of attention,
-    and gradients of exactly 0, which are `AllZero`'s. It is a warning: experts and branches that are not used yet
-    learn nothing either.
+    Source: SageMaker Developer Guide, VanishingGradient (1e-7). If only the Euclidean norm is known, the root mean
+    square is used instead. It is never smaller than the mean, so the rule never fires too early.
+
+    The robust profile needs ten violations in a row. The gradient must also be below `relative` of the step's largest,
+    because all gradients of a large model are small. The profile skips biases, whose gradient is 0 before a
+    normalisation and in the keys of attention, and gradients of exactly 0, which `AllZero` reports. An issue is a
+    warning, because unused experts and branches learn nothing either.
 
     Attributes:
-        relative: share of the largest mean absolute gradient of the step; None does not compare.
-        exempt_regex: tensors that are not judged; None for none.
+        relative: share of the largest mean absolute gradient of the step; None disables this condition.
+        exempt_regex: pattern on the names of tensors to skip; None skips none.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -75,7 +76,7 @@ class VanishingGradient(Rule):
 
 
 def _mean_abs(each: TensorStatistics) -> float | None:
-    """Return the mean absolute value of a tensor, or the root mean square in its place; None for neither."""
+    """Return the mean absolute value of a tensor, else its root mean square; None if neither is known."""
     if each.mean_abs is None and each.l2 is not None and each.num_elements:
         return each.l2 / math.sqrt(each.num_elements)
     return each.mean_abs
@@ -85,11 +86,12 @@ def _mean_abs(each: TensorStatistics) -> float | None:
 class ExplodingTensor(Rule):
     """A tensor has a NaN or an infinity, or with `only_nan` a NaN. In weights and gradients it is an error.
 
-    Source: SageMaker Developer Guide, ExplodingTensor. A norm shows it: NaN and infinity propagate through the sum. In
-    the output of a module it is a warning: masks are infinite, and what is masked may be NaN. With `skipped_steps`, as
-    the robust profile has it, gradients and outputs count only if so many steps in a row have them as a loss scaler
-    skips (`NonFinite`), or more than the script skips by itself; and an output is not NaN because its variance is, as
-    that of a mask of minus infinities.
+    Source: SageMaker Developer Guide, ExplodingTensor. A tensor's norm is enough, since NaN and infinity propagate
+    through the sum. In the output of a module it is a warning: masks are infinite, and masked values may be NaN.
+
+    With `skipped_steps`, which the robust profile sets, gradients and outputs count only if they are not finite for so
+    many steps in a row: as many as a loss scaler skips (`NonFinite`), or more than the script skips by itself. An
+    output does not count as NaN if only its variance is NaN, as for a mask of minus infinities.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -151,10 +153,10 @@ def _output_has(each: TensorStatistics) -> tuple[bool, bool]:
 class GradNormSpike(Rule):
     """The gradient norm is above `median + num_mads * MAD` and above `ratio` times the median.
 
-    And it is above `jump` times the highest of the last 20: while a network begins to learn, norms rise tenfold within
-    some steps (measured on the default MLP). Median and MAD are those of the last `window` steps. Once is enough:
-    gradient norms often jump before the loss does (OLMo et al. 2025, OLMo 2). What spikes is not added to the window; a
-    norm that is not finite is left to `NonFinite`.
+    It must also be above `jump` times the highest of the last 20 norms: early in a training, norms rise tenfold within
+    a few steps (measured on the default MLP). Median and MAD cover the last `window` steps. One violation is an issue,
+    since gradient norms often jump before the loss does (OLMo et al. 2025, OLMo 2). Spikes are not added to the window.
+    `NonFinite` reports norms that are not finite.
     """
 
     READS = (StepRecord,)

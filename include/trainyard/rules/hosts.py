@@ -1,4 +1,4 @@
-"""Rules on hosts: what they used, and memory that grows."""
+"""Rules on hosts: resource use, and growing memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverallSystemUsage(Rule):
-    """Never an issue: means and 95th percentiles of what the hosts used. Source: SageMaker Developer Guide."""
+    """Means and 95th percentiles of the hosts' resource use; never an issue. Source: SageMaker Developer Guide."""
 
     ORIGIN = Origin.PROFILER
     READS = (HostSample,)
@@ -57,8 +57,8 @@ class _OverallSystemUsage(RuleState[HostSample]):
 class Dataloader(Rule):
     """The processes that load data are below `min_threshold` percent of the host's cores, or above `max_threshold`.
 
-    In rulesconfig 1.0.1 and in no documentation (70, 200). A run that loads in its own process (no workers) is not
-    judged: whether that is too slow is `DataStall`'s to say.
+    Source: rulesconfig 1.0.1 (70, 200); the rule is not documented. A run without worker processes is not evaluated:
+    `DataStall` reports slow loading in the training process.
     """
 
     ORIGIN = Origin.PROFILER
@@ -100,10 +100,11 @@ class _Dataloader(RuleState[HostSample]):
 class MemoryGrowth(Rule):
     """Memory grows window by window and would reach its limit, or an allocation had to be repeated or failed.
 
-    The means of `num_windows` windows of `window` samples rise one after the other, by `min_growth` of the first in
-    all; with a known limit the line through them reaches it within `horizon` times the time it was seen growing, with
-    none the growth alone counts, `unlimited_growth`. Worked: 6 windows of 60 samples are 3 minutes; from 4 to 5 GiB of
-    16 in 3 minutes is 1 GiB each 3, full after 33 minutes, 11 times as long.
+    The means of `num_windows` consecutive windows of `window` samples each rise, in total by at least `min_growth` of
+    the first mean. If the limit is known, the line through the means must also reach it within `horizon` times the
+    observed time. If the limit is unknown, the total growth must be at least `unlimited_growth`. Worked: 6 windows of
+    60 samples are 3 minutes. Growth from 4 to 5 GiB of 16 GiB in 3 minutes fills the remaining 11 GiB in 33 minutes,
+    11 times the observed time.
     """
 
     READS = (HostSample,)

@@ -19,17 +19,22 @@ _STANDING = 0.97  # of the first losses' median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoorWeightInitialization(Rule):
-    """Within the first `steps`: weights of very different variance, gradients in a narrow range, or a loss that stands.
+    """Within `steps` steps: weights differ too much in variance, a gradient is too narrow, or the loss is constant.
 
-    The three: the largest variance of a weight is more than `threshold` times the smallest; the narrowest p95 - p5 of a
-    gradient is below `distribution_range`; the loss did not fall for `patience` steps. Source: SageMaker Developer
-    Guide, PoorWeightInitialization, which does not say how they combine: any one is enough. Healthy networks differ by
-    more than that between layers: the robust profile wants the loss to stand, and one of the others beside it.
+    One of three conditions holds:
+
+    - The largest variance of a weight is more than `threshold` times the smallest.
+    - The narrowest p95 - p5 of a gradient is below `distribution_range`.
+    - The loss did not fall for `patience` steps.
+
+    Source: SageMaker Developer Guide, PoorWeightInitialization, which does not state how the conditions combine: any
+    one is enough here. The layers of healthy networks differ by more than these thresholds. The robust profile
+    therefore requires a constant loss and one of the other two conditions.
 
     Attributes:
-        activation_inputs_regex: AWS's; statistics of weights take the place of activations here.
-        needs_standing_loss: whether the first two count only while the loss stands: the median of the last `patience`
-            losses is at least 97 % of that of the first.
+        activation_inputs_regex: AWS's parameter; statistics of weights are used in place of activations.
+        needs_standing_loss: whether the first two conditions count only while the loss is constant: the median of the
+            last `patience` losses is at least 97 % of the median of the first.
     """
 
     ORIGIN = Origin.DEBUGGER

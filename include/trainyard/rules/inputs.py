@@ -1,4 +1,4 @@
-"""Rules on what the model is fed: tokens and images."""
+"""Rules on the model's input: tokens and images."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class NLPSequenceRatio(Rule):
     """A token makes up more than its share of the input: padding without end, or words that the tokenizer lacks.
 
-    Source: SageMaker Developer Guide, NLPSequenceRatio: token_values and token_thresholds_percent are lists divided by
-    commas, of one length. Worked: values 0,1 and thresholds 50,10 want at most 50 % of token 0 and 10 % of token 1.
+    Source: SageMaker Developer Guide, NLPSequenceRatio. token_values and token_thresholds_percent are comma-separated
+    lists of equal length. Worked: values 0,1 and thresholds 50,10 allow 50 % of token 0 and 10 % of token 1.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -32,7 +32,7 @@ class NLPSequenceRatio(Rule):
         """Check the two lists.
 
         Raises:
-            SpecError: they differ in length, or a threshold is no number.
+            SpecError: they differ in length, or a threshold is not a number.
         """
         if len(self.token_values.split(",")) != len(_numbers(self.token_thresholds_percent)):
             raise SpecError(
@@ -121,8 +121,8 @@ class TokenStats(Rule):
     """The input is mostly padding, unknown words or masked, or one token makes up most of it.
 
     Attributes:
-        pad_share, unk_share, masked_share: the most of all tokens that may be such, 0 to 1.
-        single_share: the most that any one token may make up.
+        pad_share, unk_share, masked_share: the largest allowed share of these tokens in all tokens, 0 to 1.
+        single_share: the largest allowed share of any single token, 0 to 1.
     """
 
     READS = (Inputs,)

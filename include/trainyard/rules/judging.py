@@ -1,4 +1,4 @@
-"""A training's log and its run's conf -> rules.json, in one step."""
+"""Evaluation of a whole training: its log and its run's conf in, the content of rules.json out."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def judge_log(
 
     Args:
         rows: the lines of the log, each with time_ms, job, stream and line.
-        conf: of the run, as `RunConf` in JSON.
-        continuity: as continuity.json has it: when each attempt ended; None where it is not known.
-        failures: why jobs failed, by their names.
+        conf: the run's conf, `RunConf` as JSON.
+        continuity: the content of continuity.json, with the end of each attempt; None if it is not known.
+        failures: failure reasons by job name.
 
     Raises:
         SpecError: the rules of the conf are wrong.

@@ -1,4 +1,4 @@
-"""Rules on the course of the training loss: it does not fall, or no more, or never did."""
+"""Rules on the course of the training loss: rising, never learned, and stagnating."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 class LossNotDecreasing(LossRule):
     """The loss has not fallen by `diff_percent` (or has risen by more than `increase_threshold_percent`).
 
-    Every `num_steps` it is compared with the newest one at least `num_steps` earlier. Source: SageMaker Developer
-    Guide, LossNotDecreasing (defaults 10, 0.1 %, 5 %). On losses of minibatches these defaults fire in healthy runs
-    (measured: 20 of 20). The robust profile smooths (a median of five, then decay 0.98 a step), looks 100 steps back,
-    and asks only for a rise that noise does not explain; a flat loss is left to `Plateau`.
+    Every `num_steps` steps the loss is compared with the newest loss at least `num_steps` earlier. Source: SageMaker
+    Developer Guide, LossNotDecreasing (defaults 10, 0.1 %, 5 %). On losses of minibatches these defaults fire in
+    healthy runs (measured: 20 of 20). The robust profile smooths the loss (a median of five, then decay 0.98 per step)
+    and compares it over 100 steps. It reports only a rise that exceeds the noise; `Plateau` reports a flat loss.
 
     Attributes:
-        diff_percent: None does not look at it.
+        diff_percent: the least fall, in percent; None disables this condition.
         smoothing: decay of a moving average per step, over medians of five losses; 0 compares the losses themselves.
         noise_factor: standard errors that a rise must exceed.
     """
@@ -114,14 +114,15 @@ class _LossNotDecreasing(RuleState[StepRecord]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotLearning(LossRule):
-    """After `min_steps` the loss is still where it began: nothing is learned, labels are noise, the rate is zero.
+    """After `min_steps` steps the loss is still at its initial level, as with noisy labels or a learning rate of zero.
 
-    The median of the last `window` steps is at least `ratio` of the first losses' (those of the first `start_steps`
-    steps), by more than `noise_factor` standard errors. It is judged from `min_steps` on, or from `share` of the run if
-    that is later, and not before half as many since the learning rate last rose. It is a warning: a fine-tuning that
-    gains little cannot be told from noise by its loss. Losses that begin at or below zero, and those of a run whose
-    beginning was not seen, are not judged. No rule of AWS's finds this without firing on healthy runs. Worked: first
-    losses 4.0; after 200 steps a median of 3.9 is 0.975.
+    The median of the last `window` steps is at least `ratio` times the median of the first `start_steps` steps, by
+    more than `noise_factor` standard errors. Worked: first losses 4.0, after 200 steps a median of 3.9: 0.975.
+
+    The rule is evaluated from `min_steps` on, or from `share` of the run if that is later, and not before half as many
+    steps have passed since the learning rate last rose. It is not evaluated if the first losses are zero or negative,
+    or if the beginning of the run was not observed. An issue is a warning, because the loss of a fine-tuning that gains
+    little is within the noise. No rule of AWS finds this without firing on healthy runs.
     """
 
     READS = (Start, StepRecord)
@@ -204,9 +205,9 @@ class _NotLearning(RuleState[Record]):
 class Plateau(LossRule):
     """The loss stopped falling: from the second to the last third of the run it fell by less than `diff_percent`.
 
-    The means of the two thirds are compared; they grow with the run, since losses fall like a power of the steps. It
-    is judged only where the noise would let a fall of `detectable_percent` be seen (`noise_factor` standard errors),
-    so that noise alone is no plateau; and again only after the run has grown by a hundredth.
+    The rule compares the means of the two thirds. The thirds grow with the run, since losses fall like a power of the
+    steps. It is evaluated only if a fall of `detectable_percent` would exceed the noise (`noise_factor` standard
+    errors), and again only after the run has grown by one percent.
     """
 
     diff_percent: float = 0.1

@@ -1,19 +1,22 @@
-"""Statistics that are still being written: what is new in the files becomes records, in order.
+"""Reader of statistics files that are still being written; yields the records of new content in order.
 
-Nothing here reads a file. Whoever holds the files, in a folder or in S3, says how long they are, is told which pieces
-are wanted, and hands these in:
+The module does no I/O. The caller, which reads a folder or S3, reports the sizes of the files, receives the list of
+wanted pieces, and passes their bytes in:
 
     for piece in feed.wanted(sizes):
         feed.take(piece, read(piece.name, piece.start, piece.end))
     evaluation.feed(feed.records())
 
-The files are those of the emitter, `rank-00000.attempt-0001.part-0001.jsonl`, one after the other for each rank and
-attempt; whatever else lies beside them is not looked at. A half line waits for its rest. The next part is begun once
-the one before it has stood still for a look, or two later ones are there: where files arrive by a synchronisation, its
-last lines may come after the next part is there. A part that is missing is waited for, until a later one has stood
-still for two looks. An attempt is begun once nothing of an earlier one waits.
+The files are those of the emitter, `rank-00000.attempt-0001.part-0001.jsonl`, numbered per rank and attempt. Other
+files in the folder are ignored. A poll is one report of all sizes.
 
-What is wanted at once is bounded: while `is_behind`, ask again for the same look.
+- An incomplete line is kept until the rest of it arrives.
+- The next part is read once its predecessor has not grown for one poll, or once two later parts exist. With a
+  synchronised folder, the last lines of a part may arrive after the next part.
+- A missing part is skipped once a later one has not grown for two polls.
+- An attempt is read once all content of earlier attempts has been read.
+
+Each call of `wanted` returns a bounded number of bytes. While `is_behind` is true, call it again with the same sizes.
 """
 
 from __future__ import annotations
@@ -39,11 +42,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 1 << 20
-"""Of one rank and attempt at once; the rest is wanted with the next call."""
+"""Bytes per rank and attempt in one call of `wanted`; the next call returns the rest."""
 MOST_AT_ONCE = 16 << 20
-"""Of all ranks together, in equal shares."""
+"""Bytes of all ranks together in one call of `wanted`, in equal shares."""
 _LOOKS_AT_GAP = 2
-"""For so long a part after a missing one must have stood still, until the missing one is passed over."""
+"""Polls without growth of a later part after which a missing part is skipped."""
 _NAME = re.compile(r"(?:^|/)rank-(\d+)\.attempt-(\d+)\.part-(\d+)\.jsonl$")
 
 Timed = tuple[float, Record]
@@ -62,8 +65,8 @@ class LiveFeed:
     """The reading positions in all files of one job's statistics.
 
     Args:
-        since: files whose header is older (epoch seconds) are those of the training's earlier jobs, which have the same
-            prefix. A wrong line in them ends their reading, no more.
+        since: epoch seconds; a file with an older header is from an earlier job of the training, which has the same
+            prefix. An invalid line in such a file only ends the reading of that file.
     """
 
     def __init__(self, *, since: float = 0.0) -> None:
@@ -74,11 +77,11 @@ class LiveFeed:
         self.waits = False  # whether there is more, at once or with a later look
 
     def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:
-        """Return what to read next, in the order in which to hand it in.
+        """Return the pieces to read next, in the order in which to pass them to `take`.
 
         Args:
-            sizes: bytes of each file by its name, all files of the folder in one look.
-            is_final: nothing is written any more: no part waits for the one before it to stand still, or to come.
+            sizes: sizes in bytes by file name, for all files of the folder at one time.
+            is_final: whether writing has ended, so that no part waits for its predecessor.
         """
         for name in sizes:
             if found := _NAME.search(name):
@@ -101,10 +104,10 @@ class LiveFeed:
         return pieces
 
     def take(self, piece: Piece, data: bytes) -> None:
-        """Take a wanted piece; fewer bytes than wanted are no fault.
+        """Process a wanted piece; it may have fewer bytes than requested.
 
         Raises:
-            ContractError: a line is wrong.
+            ContractError: a line is invalid.
         """
         found = _NAME.search(piece.name)
         assert found is not None  # noqa: S101  # it was wanted
@@ -121,11 +124,11 @@ class LiveFeed:
             log.warning("The statistics of an earlier job are left out from here on: %s", error)
 
     def earlier_records(self) -> list[Record]:
-        """Return as `records` those of the training's earlier jobs; ask for these first."""
+        """Return the new records of the training's earlier jobs, as `records` does; call it before `records`."""
         return self._drain(are_earlier=True)
 
     def records(self) -> list[Record]:
-        """Return the records of what was taken since the last call: attempt by attempt, within one by time."""
+        """Return the records of the pieces since the last call, ordered by attempt, then by time."""
         return self._drain(are_earlier=False)
 
     def _is_earlier(self, stream: _Stream) -> bool:
@@ -157,33 +160,33 @@ class LiveFeed:
 
 @dataclass(slots=True)
 class _File:
-    """One part: how far it was read, and what is left of a line."""
+    """One part: its read position and its incomplete last line."""
 
     name: str
     part: int
     offset: int = 0
     rest: bytes = b""
     header: tuple[int, bytes] = (0, b"")
-    """Its length and hash: both empty until it was read."""
+    """Length and hash of the header; 0 and empty until it was read."""
     size: int = -1
-    """At the last look."""
+    """Size in bytes at the last poll; -1 before the first."""
     stood: int = 0
-    """How many looks in a row found the size of the one before."""
+    """Number of consecutive polls without growth."""
     is_doubted: bool = False
-    """It was away, or shorter: perhaps it is another file of the same name now."""
+    """Whether the file was missing or shorter at a poll, so that it may have been replaced."""
     settled: int = -1
-    """The size at which a shorter file was found to be the same one."""
+    """The size at which a shorter file was verified to be the same file; -1 if it never was."""
     reader: StatisticsReader | None = None
-    """None before the first line, and of a part that was left for the next one: it has all names of tensors."""
+    """Reader with all names of tensors; None before the first line, and once the next part has taken it over."""
 
     def look(self, size: int, *, is_new: bool) -> None:
-        """Note the size that a look found; one that `is_new` counts as one more."""
+        """Store the size at a poll; if `is_new`, the poll counts toward the polls without growth."""
         self.is_doubted |= size < self.offset and size != self.settled
         self.stood = self.stood + is_new if size == self.size else 0
         self.size = size
 
     def wanted(self, most: int) -> Piece | None:
-        """Return what to read next; of a doubted file the beginning, which its header must be in."""
+        """Return the next piece to read; for a doubted file the piece at its beginning, which contains the header."""
         has_left = self.reader is None and 0 < self.offset < self.size
         self.is_doubted |= has_left and self.header[0] > 0  # its reader needs the header again
         if self.is_doubted and self.size > 0:
@@ -193,12 +196,12 @@ class _File:
         return None
 
     def leave(self) -> None:
-        """Keep no more of a part that was read to its end than what tells it from another one."""
+        """Drop the state of a part that was read to its end, except the header that identifies the file."""
         if self.size <= self.offset and not self.is_doubted:
             self.reader = None
 
     def is_same(self, data: bytes) -> bool:
-        """Return whether a file that begins with `data` is the one that was read."""
+        """Return whether `data` begins with the header of the file that was read."""
         length, seen = self.header
         return length == 0 or _hash(data[:length]) == seen
 
@@ -206,7 +209,7 @@ class _File:
         """Return the record of a line.
 
         Raises:
-            ContractError: it is wrong.
+            ContractError: the line is invalid.
         """
         if self.reader is None:
             self.reader = StatisticsReader(self.name)
@@ -220,25 +223,25 @@ class _Stream:
     rank: int
     files: dict[int, _File] = field(default_factory=dict)
     attempt: int = 0
-    """As it is told to rules: names that begin anew after a restart are counted on."""
+    """The attempt number in the records; numbers that begin anew after a restart are made to continue."""
     started_at: float | None = None
     is_skipped: bool = False
     is_behind: bool = False
-    """More than the pieces wanted last can be read at once."""
+    """Whether there is more to read at once than the pieces last returned."""
     waits: bool = False
-    """A part with content is not begun yet."""
+    """Whether a part with content has not been begun yet."""
     passed_to: int = 0
-    """The part after the last gap that was passed over: what is missing before it may come no more."""
+    """The part after the last skipped gap; missing parts before it are no longer read."""
     ready: deque[tuple[int, Timed]] = field(default_factory=deque)
     _now: float = 0.0
 
     def look(self, sizes: Mapping[str, int], *, is_new: bool) -> None:
-        """Note the sizes of all parts."""
+        """Store the sizes of all parts at a poll."""
         for file in self.files.values():
             file.look(sizes.get(file.name, -1), is_new=is_new)
 
     def wanted(self, *, most: int, is_final: bool) -> list[Piece]:
-        """Return what to read next, about `most` bytes, part by part."""
+        """Return the pieces to read next, about `most` bytes, part by part."""
         self.is_behind = self.waits = False
         pieces: list[Piece] = []
         parts = [] if self.is_skipped else sorted(self.files)
@@ -262,7 +265,7 @@ class _Stream:
         return pieces
 
     def _is_open(self, parts: list[int], number: int, *, is_final: bool) -> bool:
-        """Return whether a part may be begun, the ones before it being read."""
+        """Return whether a part may be read, given that all parts before it were read."""
         before = parts[number - 1] if number else 0
         is_next = parts[number] == before + 1
         if not is_next and not self._passes(before, parts[number:], is_final=is_final):
@@ -271,7 +274,7 @@ class _Stream:
         return before == 0 or is_final or has_later or self.files[before].stood > 0
 
     def _passes(self, before: int, after: list[int], *, is_final: bool) -> bool:
-        """Return whether the parts that are missing between others are passed over."""
+        """Return whether to skip the missing parts between two others."""
         if after[0] <= self.passed_to:
             return True
         if not is_final and all(self.files[each].stood < _LOOKS_AT_GAP for each in after):
@@ -289,14 +292,14 @@ class _Stream:
         if file.is_doubted:
             data = self._settle_doubt(file, data)
         elif start != file.offset:
-            return  # handed in twice
+            return  # passed in twice
         file.offset += len(data)
         *lines, file.rest = (file.rest + data).split(b"\n")
         for line in lines:
             self._read(file, line, previous=previous)
 
     def _settle_doubt(self, file: _File, data: bytes) -> bytes:
-        """Return what is new of a file that was away: all of it where it begins otherwise than before."""
+        """Return the new bytes of a doubted file: all of them if its header differs from the earlier one."""
         file.is_doubted, file.settled = False, file.size
         if file.is_same(data):
             if file.reader is None and file.header[0]:

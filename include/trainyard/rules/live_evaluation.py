@@ -1,4 +1,4 @@
-"""Rules over a training that goes on: statistics in as they grow, issues out as they are found."""
+"""Live evaluation: growing statistics files in, issues out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BY_THE_SERVICE = "judged by the service's own Debugger"
 CLOCK_S = 1.0
-"""How often a rank that is silent is told the time."""
+"""Seconds between the `clock` records that a silent rank gets."""
 
 
 def planned_evaluation(
@@ -34,9 +34,9 @@ def planned_evaluation(
 
     Args:
         plan: the rules, and the run's conf.
-        since: when the job was created, epoch seconds.
-        hyperparameters: of the job, as Describe has them: its learning rate may be another than the conf's.
-        judged_elsewhere: names of rules that the service judges for this job; here they are left out.
+        since: creation time of the job, epoch seconds.
+        hyperparameters: the job's, from Describe; its learning rate may differ from the conf's.
+        judged_elsewhere: names of rules that the service evaluates for this job, to leave out.
 
     Raises:
         SpecError: the rules are wrong.
@@ -80,22 +80,22 @@ class LiveEvaluation:
         return self._feed.wanted(sizes, is_final=is_final)
 
     def take(self, piece: Piece, data: bytes) -> None:
-        """Take a wanted piece.
+        """Process a wanted piece.
 
         Raises:
-            ContractError: a line is wrong; the rules cannot go on.
+            ContractError: a line is invalid; the evaluation cannot continue.
         """
         self._feed.take(piece, data)
 
     def judge(
         self, *, now: float | None = None, trains_since: float | None = None
     ) -> list[tuple[str, Issue]]:
-        """Return the issues that the pieces brought, each with its rule's configured name.
+        """Return the issues in the new pieces, each with its rule's configured name.
 
         Args:
-            now: epoch seconds: how long ranks have been silent is judged as well, unless there is more to read of them.
-            trains_since: when the instances last began to train; None where they do not. Only the silence of ranks
-                that were heard of since then says anything.
+            now: epoch seconds; if set and nothing is left to read, the silence of ranks is evaluated as well.
+            trains_since: when the instances last began to train; None if they do not train now. Only ranks with a
+                record since then can be silent.
         """
         if earlier := self._feed.earlier_records():
             self._evaluation.feed(earlier)
@@ -117,5 +117,5 @@ class LiveEvaluation:
         return self._evaluation.feed(records)
 
     def verdicts(self, *, is_final: bool) -> tuple[Verdict, ...]:
-        """Return what each rule found so far."""
+        """Return each rule's verdict so far."""
         return self._evaluation.verdicts(is_final=is_final)

@@ -1,4 +1,4 @@
-"""Rules on single losses: not a number, or far above what they were."""
+"""Rules on single losses: not finite, or far above the earlier ones."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class LossRule(Rule):
 class NonFinite(LossRule):
     """A NaN or an infinity in the loss or the gradient norm, on any rank, that the training does not skip.
 
-    A gradient norm that is not finite is a step that a loss scaler skips and makes up for: with fp16, and where the
-    precision is unknown, only `skipped_steps` of them in a row count. A script that skips such steps by itself
-    (`on_non_finite: skip`) has to skip more in a row than it may. Source: torchtitan checks both before each optimizer
-    step (torchtitan/train.py, 2026-08).
+    A loss scaler skips steps whose gradient norm is not finite, and recovers. With fp16 or an unknown precision, only
+    `skipped_steps` of them in a row count. If the script skips such steps by itself (`on_non_finite: skip`), only more
+    steps in a row than it may skip count. Source: torchtitan checks both before each optimizer step
+    (torchtitan/train.py, 2026-08).
     """
 
     SEVERITY = Severity.ERROR
@@ -53,7 +53,7 @@ class NonFinite(LossRule):
 
 
 def is_scaled(facts: Facts) -> bool:
-    """Return whether a loss scaler may skip steps: with fp16, or where the precision is unknown."""
+    """Return whether a loss scaler may skip steps: with fp16 or an unknown precision."""
     return facts.precision in {None, "fp16"}
 
 
@@ -89,17 +89,17 @@ def _not_finite(what: str, value: float) -> Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSpike(LossRule):
-    """The loss jumped up and stayed there: a warning. It diverges: an error.
+    """The loss spikes (a warning) or diverges (an error).
 
-    Above `median + num_mads * MAD` and above `ratio` times the median of the last `window` steps, `patience` times in a
-    row: a warning. What is suspicious is not added to the window. Source: Llm-foundry's KillLossSpike (2 times the
-    mean, 5 in a row, window 100), with medians in the place of means. Remedy: Chowdhery et al. 2022 (PaLM): go back
-    some 100 steps and leave out 200 to 500 batches.
+    A spike: `patience` losses in a row are above `median + num_mads * MAD` and above `ratio` times the median of the
+    last `window` steps. Such losses are not added to the window. Source: Llm-foundry's KillLossSpike (2 times the mean,
+    5 in a row, window 100), with medians in place of means. Remedy: Chowdhery et al. 2022 (PaLM) restart about 100
+    steps earlier and skip 200 to 500 batches.
 
-    It diverges if for `stop_steps` steps each loss is above `stop_ratio` times the median and also above `stop_ratio`
-    times the highest loss that the run had before, and the median of the second half of them is above that of the
-    first by more than `stop_growth` and by more than four standard errors. Spikes that recover, harder data and another
-    domain do not grow on; losses of zero and below have no such ratio.
+    Divergence: for `stop_steps` steps each loss is above `stop_ratio` times the median and above `stop_ratio` times the
+    run's earlier maximum. The median of the second half of these losses must exceed that of the first half by more than
+    `stop_growth` and by more than four standard errors. Spikes that recover, harder data and a change of domain do not
+    keep growing. Losses of zero and below are not evaluated, as they have no such ratio.
     """
 
     window: int = 100
@@ -163,7 +163,7 @@ class _LossSpike(RuleState[StepRecord]):
         self._peaks.add(step, max(highest, loss))
 
     def _diverges(self, step: int) -> bool:
-        """Return whether the row of losses beyond all before is long enough, and grows."""
+        """Return whether the current row of losses above the earlier maximum is long enough and grows."""
         rule, row = self._rule, self._diverging
         if row.length < rule.stop_patience or step - row.onset < rule.stop_steps:
             return False

@@ -1,4 +1,4 @@
-"""Rules on the time of steps: how fast they are, how even, what they wait for."""
+"""Rules on the time of steps: throughput, outliers and waits."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MOST = 0.7  # of a window
 class ThroughputRegression(Rule):
     """The median tokens (or samples) per second of the last `window` steps is below `ratio` of the best such median.
 
-    The first observation after a start is left out (processes warm up), and a start with other ranks begins anew.
-    Medians are of most of a window, and too low for half a window: what a busy machine takes for a moment is no fault.
+    The first observation after a start is left out as warm-up, and a start with other ranks resets the rule. A median
+    needs most of a window. It must be too low for half a window, so that a short load on the machine is no issue.
     """
 
     READS = (Start, StepRecord)
@@ -129,17 +129,17 @@ class _DataStall(RuleState[StepRecord]):
 class StepOutlier(Rule):
     """More than `n_outliers` steps took longer than the mean plus `stddev` standard deviations of all steps so far.
 
-    Source: SageMaker Developer Guide, StepOutlier (5; rulesconfig 1.0.1 has 3). A few long steps raise mean and
-    deviation alike: the robust profile takes median and MAD, wants twice the median, leaves the first step of a start
-    out, and asks what the outliers cost: steps of milliseconds are never even on a machine that does more. There an
-    outlier is also longer than the median by more than a few turns of other processes (Linux, kernel/sched/fair.c: a
-    slice of 0.7 ms * (1 + log2 of the cores), of which it counts 8 at most: 2.8 ms).
+    Source: SageMaker Developer Guide, StepOutlier (5; rulesconfig 1.0.1 has 3). A few long steps raise both mean and
+    deviation. The robust profile therefore uses median and MAD, requires at least twice the median, and skips the first
+    step of a start. It also requires a minimum cost of the outliers, since steps of milliseconds vary on a shared
+    machine. For the same reason an outlier must exceed the median by a few time slices of other processes (Linux,
+    kernel/sched/fair.c: a slice of 0.7 ms * (1 + log2 of the cores), of which it counts at most 8: 2.8 ms).
 
     Attributes:
-        is_robust: median and MAD in the place of mean and standard deviation.
-        share: of all steps that the outliers must also exceed: a long run has ten of them by chance.
-        cost_share: of the time of all steps, what the outliers took beyond the limit.
-        min_excess_seconds: beyond the median; only of the robust measure.
+        is_robust: whether to use median and MAD in place of mean and standard deviation.
+        share: share of all steps that the outliers must exceed, too: a long run has ten outliers by chance.
+        cost_share: least share of all step time that the outliers spend above the limit.
+        min_excess_seconds: least seconds above the median; robust measure only.
     """
 
     ORIGIN = Origin.PROFILER
@@ -164,11 +164,11 @@ class StepOutlier(Rule):
         return _StepOutlier(self)
 
     def robust_limit(self, seconds: Sequence[float]) -> float:
-        """Return what a step must exceed among such steps (s).
+        """Return the duration in seconds above which a step is an outlier.
 
-        Median plus `stddev` standard deviations (1.4826 times the MAD each), twice the median at least, and
-        `min_excess_seconds` beyond it. Worked: steps of 9, 10 and 11 s in equal numbers have the MAD 1: 10 + 5 * 1.4826
-        = 17.4 is less than 20, so 20 s.
+        The largest of three: the median plus `stddev` standard deviations (1.4826 times the MAD each), twice the
+        median, and the median plus `min_excess_seconds`. Worked: steps of 9, 10 and 11 s in equal numbers have the MAD
+        1: 10 + 5 * 1.4826 = 17.4 is less than 20, so 20 s.
         """
         middle, mad = median_and_mad(seconds)
         return middle + max(self.stddev * SIGMA_PER_MAD * mad, middle, self.min_excess_seconds)
@@ -237,7 +237,7 @@ class _StepOutlier(RuleState[Record]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverallFrameworkMetrics(Rule):
-    """Never an issue: shares of the time of steps, by part; see AWS's rule of this name in its Developer Guide."""
+    """Shares of the step time by part; never an issue. Source: SageMaker Developer Guide, OverallFrameworkMetrics."""
 
     ORIGIN = Origin.PROFILER
     READS = (StepRecord,)

@@ -1,4 +1,4 @@
-"""Rules on what a classifier makes of its samples."""
+"""Rules on the predictions of a classifier."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Matrix = tuple[tuple[int, ...], ...]
 _KEPT = 16
-"""Judged matrices that are kept, for a restart that goes back behind them."""
+"""Number of evaluated matrices to keep, for a restart from an earlier step."""
 _COUNTS = "counts of labels against predictions (kind `predictions`)"
 
 
@@ -23,9 +23,10 @@ _COUNTS = "counts of labels against predictions (kind `predictions`)"
 class ClassImbalance(Rule):
     """Labels are uneven by more than `threshold_imbalance` to one, or a class is mostly mispredicted.
 
-    Judged each time `samples` labels have come: the ratio of counts is above `threshold_imbalance`, or of some class's
-    samples more than `threshold_misprediction` were given another class. Source: SageMaker Developer Guide,
-    ClassImbalance. Everything is mispredicted at first: the robust profile judges from step 500 on, three in a row.
+    Evaluated after every `samples` labels. The ratio of the label counts is above `threshold_imbalance`, or more than
+    `threshold_misprediction` of a class's samples were predicted as another class. Source: SageMaker Developer Guide,
+    ClassImbalance. Early predictions are mostly wrong: the robust profile begins at step 500 and needs three violations
+    in a row.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -45,7 +46,7 @@ class ClassImbalance(Rule):
 
 
 class _Counted(RuleState[Predictions]):
-    """Adds up confusion matrices until they hold so many samples, then judges and begins again."""
+    """Base that sums confusion matrices up to the given number of samples, evaluates the sum, and starts over."""
 
     def __init__(self, samples: int) -> None:
         self._samples = samples
@@ -111,9 +112,10 @@ class _ClassImbalance(_Counted):
 class Confusion(Rule):
     """A class's share on the diagonal is below `min_diag`, or a share off it above `max_off_diag`.
 
-    Source: SageMaker Developer Guide, Confusion Rule. Its text divides a diagonal element by the sum of the diagonal,
-    which several classes can never fulfil; here it is the share of the label's samples: confusion[i][i] / sum_j
-    confusion[i][j]. Off the diagonal it is as there: confusion[j][i] / sum_j confusion[j][i].
+    Source: SageMaker Developer Guide, Confusion Rule. The guide divides a diagonal element by the sum of the diagonal,
+    so several classes can never all reach the threshold. Here the divisor is the number of the label's samples:
+    confusion[i][i] / sum_j confusion[i][j]. Off the diagonal the guide's formula applies: confusion[j][i] / sum_j
+    confusion[j][i].
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -1,4 +1,4 @@
-"""Rules that compare ranks: one that is slow, one whose weights have gone another way."""
+"""Rules that compare ranks: slow ranks, and replicas whose weights differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_OPEN = 1000
-"""Steps that wait for the records of further ranks."""
+"""Largest number of steps for which records of some ranks are outstanding."""
 Key = TypeVar("Key")
 Kind = TypeVar("Kind")
 
@@ -24,10 +24,10 @@ Kind = TypeVar("Kind")
 class Straggler(Rule):
     """A rank's time before the first collective is much longer than the fastest rank's.
 
-    min(local seconds) / own below `score`, by medians over `window` steps, in so many reports in a row; and the
-    difference is more than `min_share` of a step. Whole steps say nothing: collectives make them equally long
-    (measured: 42.2 and 42.5 ms where local times were 1.2 and 31.7). Source of the score: NVIDIA Resiliency Extension
-    (0.75).
+    min(local seconds) / own local seconds is below `score`, by medians over `window` steps, in `persistence` reports in
+    a row. The difference must also exceed `min_share` of a step. The duration of whole steps cannot be used, because
+    collectives equalise it (measured: 42.2 and 42.5 ms with local times of 1.2 and 31.7 ms). Source of the score:
+    NVIDIA Resiliency Extension (0.75).
     """
 
     READS = (Start, StepRecord)
@@ -96,9 +96,9 @@ class _Straggler(RuleState[Record]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDivergence(Rule):
-    """Ranks that hold the same parameters have different checksums: a bit flipped, or a collective went wrong.
+    """Replicas of the same parameters have different checksums, after a bit flip or a faulty collective.
 
-    Data parallelism never repairs it. The ranks in the minority are named; of two that differ, both. Source:
+    Data parallelism never repairs this. The issue names the ranks in the minority, or both if only two differ. Source:
     Megatron-LM, --check-weight-hash-across-dp-replicas-interval.
     """
 
@@ -153,7 +153,7 @@ class _ReplicaDivergence(RuleState[Checksums]):
 
 
 def _bound(open_places: dict[Key, dict[int, Kind]]) -> None:
-    """Drop the oldest of what waits for ranks that write nothing any more."""
+    """Drop the oldest entries that wait for ranks which no longer write."""
     while len(open_places) > MOST_OPEN:
         del open_places[next(iter(open_places))]
 

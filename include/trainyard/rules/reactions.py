@@ -1,4 +1,4 @@
-"""Reactions to a rule that fires: a word, an ordered stop, or a failure."""
+"""Reactions to a rule's issue: a warning, an orderly stop, or a failure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 BY_SILENCE = frozenset({"Stalled", "StalledTrainingRule"})
-"""Rules whose remedy is another try, which `heartbeat_timeout_s` gives: they stop a training only on request."""
+"""Rules on silence. `heartbeat_timeout_s` retries a silent job, so these rules stop a training only on request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaction:
-    """An issue, the name of its rule as configured, and what is to follow."""
+    """An issue, the configured name of its rule, and the action to take."""
 
     name: str
     rule: str
@@ -31,7 +31,7 @@ class Reaction:
 
 
 class Reactions:
-    """The action that follows an issue: that of its rule, else that of its severity."""
+    """The actions that follow issues: the action of the rule, else the action of the severity."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Reactions:
         self._by_severity = {Severity.ERROR: on_error, Severity.WARNING: on_warning}
 
     def of(self, name: str, issue: Issue) -> Reaction:
-        """Return what follows an issue of the rule with this configured name."""
+        """Return the reaction to an issue of the rule with this configured name."""
         configured = self._rules[name]
         action = configured.action
         if action is None:
@@ -53,11 +53,11 @@ class Reactions:
         return Reaction(name=name, rule=configured.rule.name, issue=issue, action=action)
 
     def rule_named(self, name: str) -> ConfiguredRule | None:
-        """Return the rule with this configured name; None where there is none."""
+        """Return the rule with this configured name, or None."""
         return self._rules.get(name)
 
     def of_rule(self, rule: str) -> RuleAction | None:
-        """Return what follows an issue of severity error of a rule of the catalogue; None where it is not evaluated."""
+        """Return the action after an issue of severity error of a catalogue rule; None if it is not evaluated."""
         found = next(
             (
                 each
@@ -72,16 +72,16 @@ class Reactions:
 
 
 def planned_reactions(plan: WatchPlan) -> Reactions:
-    """Return what follows the issues of the plan's rules.
+    """Return the reactions to the issues of the plan's rules.
 
     Raises:
-        SpecError: the rules are wrong.
+        SpecError: the rules are invalid.
     """
     rules = configured_rules(plan.rules)
     return Reactions(rules, on_error=plan.on_error, on_warning=plan.on_warning)
 
 
 def worst_reaction(reactions: Sequence[Reaction]) -> Reaction | None:
-    """Return the first of the reactions that asks for most; None for none."""
+    """Return the reaction with the most severe action (the first on a tie), or None if there is none."""
     order = list(RuleAction)
     return max(reactions, key=lambda each: order.index(each.action), default=None)

@@ -1,7 +1,7 @@
 """Records of a training, in the order in which they happened.
 
-Every record has a step (optimizer steps finished), a rank, and the time in epoch seconds where it is known. What was
-not observed is None; NaN and infinities are real observations.
+Each record has a step (number of completed optimizer steps), a rank and, if known, a time in epoch seconds. A value
+that was not observed is None; NaN and infinities are observations.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(Record):
-    """The processes started, `step` steps being done already; what came after that step is undone.
+    """A start of the processes after `step` completed steps; all later steps are undone.
 
     Attributes:
-        attempt: 1, 2, ... over the whole run.
+        attempt: number of the start, from 1 over the whole run.
     """
 
     attempt: int = 1
@@ -45,13 +45,15 @@ class TensorStatistics:
     """Numbers about one tensor at one step, over all its elements.
 
     Attributes:
-        l2: Euclidean norm; update_l2: that of what the optimizer step changed.
+        l2: Euclidean norm.
+        update_l2: Euclidean norm of the optimizer step's change.
         p5, p95: percentiles of the values.
         zero_fraction: share of elements that are zero, 0 to 1.
-        checksum: equal where all bits are equal.
-        inactive_fraction: of a ReLU layer's units, the share active on less than `inactivity_percent` of the
-            observations; saturated_fraction: of a tanh or sigmoid layer's units, the share beyond their thresholds.
-        module_class: of the module whose output this is, such as `ReLU`.
+        checksum: checksum of all bits.
+        inactive_fraction: share of a ReLU layer's units that are active on less than `inactivity_percent` of the
+            observations.
+        saturated_fraction: share of a tanh or sigmoid layer's units beyond their thresholds.
+        module_class: class of the module whose output this is, such as `ReLU`.
     """
 
     l2: float | None = None
@@ -73,7 +75,7 @@ class TensorStatistics:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The numbers that a NaN or an infinity in the tensor would reach."""
+        """The statistics to which a NaN or an infinity in the tensor propagates."""
         each = (self.l2, self.mean, self.mean_abs, self.minimum, self.maximum, self.variance)
         return tuple(value for value in each if value is not None)
 
@@ -93,15 +95,17 @@ Tensors = dict[str, TensorStatistics]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord(Record):
-    """One optimizer step, as its rank saw it.
+    """One optimizer step, as observed on one rank.
 
     Attributes:
-        loss: mean over the global batch. gradient_norm: before clipping.
-        units_per_second: tokens or samples, over all ranks, since the last record of this rank.
+        loss: mean over the global batch.
+        gradient_norm: norm before clipping.
+        units_per_second: tokens or samples per second over all ranks, since the last record of this rank.
         step_seconds: wall seconds of the step; data_wait, forward, backward and optimizer are parts of it.
-        local_seconds: from the step's begin to its first collective: what no other rank can slow down.
-        communication_seconds: blocked in collectives outside of forward, backward and optimizer; another part of it.
-        ends_run: the script ended the run because of this step.
+        local_seconds: seconds from the begin of the step to its first collective, independent of other ranks.
+        communication_seconds: seconds blocked in collectives outside of forward, backward and optimizer; also a part
+            of `step_seconds`.
+        ends_run: whether the script ended the run because of this step.
         tensors: statistics by collection (`weights`, `gradients`, `activations`) and tensor name.
     """
 
@@ -121,13 +125,13 @@ class StepRecord(Record):
     tensors: Mapping[str, Tensors] = field(default_factory=dict)
 
     def collection(self, name: str) -> Tensors:
-        """Return the statistics of one collection by tensor; empty where there are none."""
+        """Return the statistics of one collection by tensor; empty if there are none."""
         return self.tensors.get(name, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation(Record):
-    """The model was measured on the validation split."""
+    """One evaluation on the validation split."""
 
     loss: float | None = None
     accuracy: float | None = None
@@ -138,8 +142,8 @@ class MarkRecord(Record):
     """A sign of life without a measurement.
 
     Attributes:
-        kind: `alive`, `checkpoint`, `durable`, `checkpoint_failed`, `done`; `clock`: it is now `time`, and nothing more
-            was heard; `ended`: the instances were gone at `time`.
+        kind: `alive`, `checkpoint`, `durable`, `checkpoint_failed` or `done`; `clock` if there was no record up to
+            `time`; `ended` if the instances had ended by `time`.
     """
 
     kind: str = "alive"
@@ -147,7 +151,7 @@ class MarkRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """One GPU at one moment: percent of time busy, percent of memory in use; counts since the job began."""
+    """One GPU at one time: percent of time busy, percent of memory in use, and counts since the begin of the job."""
 
     utilization_percent: float | None = None
     memory_percent: float | None = None
@@ -159,13 +163,14 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample(Record):
-    """A host at one moment.
+    """A sample of one host. Its rates are means since the previous sample.
 
     Attributes:
-        cpu_percent: of all its cores together, 0 to 100. io_wait_percent: likewise.
-        memory_bytes: resident, of the training's processes.
-        num_cores: of the host. num_loader_workers: processes that load data, on the host.
-        disk_percent: of the disk's space, in use. The rates below are those since the sample before.
+        cpu_percent, io_wait_percent: mean over all cores, 0 to 100.
+        memory_bytes: resident memory of the training's processes.
+        num_cores: number of cores of the host.
+        num_loader_workers: number of processes on the host that load data.
+        disk_percent: share of the disk space in use, 0 to 100.
     """
 
     host: str = "algo-1"
@@ -184,7 +189,7 @@ class HostSample(Record):
 
     @property
     def gpu_percent(self) -> float | None:
-        """Mean utilisation of its GPUs; None where there is none, or it is not known."""
+        """Mean utilisation of its GPUs in percent; None if it has none or the utilisation is unknown."""
         known = [
             each.utilization_percent for each in self.gpus if each.utilization_percent is not None
         ]
@@ -203,8 +208,8 @@ class Inputs(Record):
     """The model's input since the last such record.
 
     Attributes:
-        num_samples: how many inputs this speaks of.
-        token_shares: token id (as text) to its share of all tokens, 0 to 1; `pad`, `unk` and `masked` by name.
+        num_samples: number of inputs in this record.
+        token_shares: share of all tokens, 0 to 1, by token id (as text) and for `pad`, `unk` and `masked`.
         channel_means: mean of each channel of the images.
     """
 
@@ -232,15 +237,15 @@ class Trees(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts of a run beside its records, from its conf. None is unknown.
+    """Facts of a run that its conf, but not its records, has. None means unknown.
 
     Attributes:
-        units_per_step: tokens or samples of one optimizer step over all ranks.
-        peak_learning_rate, warmup_steps, min_learning_rate_ratio: of the declared schedule, linear warm-up and
-            cosine, as `trainer.optimization` has it.
-        skipped_steps: so many steps in a row whose numbers are not finite are skipped before the script ends the run;
-            0 for a script that ends it at the first.
-        other_runs: the steps of runs to compare with, by the name the configuration gives them.
+        units_per_step: tokens or samples per optimizer step over all ranks.
+        peak_learning_rate, warmup_steps, min_learning_rate_ratio: the declared schedule, linear warm-up and cosine
+            decay as in `trainer.optimization`.
+        skipped_steps: number of consecutive non-finite steps that the script skips before it ends the run; 0 if it
+            ends the run at the first.
+        other_runs: step records of the runs to compare with, by their names in the configuration.
     """
 
     max_steps: int | None = None

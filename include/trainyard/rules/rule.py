@@ -1,4 +1,4 @@
-"""The one interface of all rules: parameters are a frozen value, watching one run is a state made from them."""
+"""The interface of all rules: a frozen value of parameters, which makes a mutable state per run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Origin(StrEnum):
-    """Whose rule it is."""
+    """Origin of a rule: one of AWS's products, Trainyard, or the run's author."""
 
     DEBUGGER = "SageMaker Debugger"
     PROFILER = "SageMaker Profiler"
@@ -27,7 +27,7 @@ class Origin(StrEnum):
 
 
 class RuleProfile(StrEnum):
-    """The set of defaults for what the author leaves open."""
+    """The set of defaults for parameters that the author does not set."""
 
     DOCUMENTED = "documented"
     ROBUST = "robust"
@@ -37,11 +37,11 @@ class RuleAction(StrEnum):
     """The reaction to an issue, the mildest first."""
 
     WARN = "warn"
-    """Say it, and go on."""
+    """Report the issue; the training continues."""
     STOP = "stop"
     """Stop the training, which saves a checkpoint; the verdict is the task's result."""
     FAIL = "fail"
-    """Stop it likewise; the task fails."""
+    """Stop the training in the same way; the task fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +49,11 @@ class Judgement:
     """A rule's judgement of one observation.
 
     Attributes:
-        key: what of: a tensor, a class, a host; empty for the run itself.
-        text: what is wrong, with numbers and units. numbers: the same as data.
-        severity: None for the rule's own.
-        rank: None for that of the record. step: likewise.
+        key: the tensor, class or host; empty for the whole run.
+        text: the fault, with numbers and units.
+        numbers: the numbers of the text as data.
+        severity: None uses the rule's severity.
+        rank, step: None uses the record's.
     """
 
     is_violated: bool
@@ -73,14 +74,14 @@ Seen_contra = TypeVar("Seen_contra", bound=Record, contravariant=True)
 class RuleState(ABC, Generic[Seen_contra]):
     """The state of one rule over one run, or over one rank of it."""
 
-    why_not = ""  # why it could not judge what it saw so far; the rule's NEEDS where it saw nothing
+    why_not = ""  # why the records so far could not be evaluated; without records, the rule's NEEDS is the reason
 
     @abstractmethod
     def see(self, record: Seen_contra) -> Iterable[Judgement]:
-        """Take one record of a kind that the rule reads, and judge what can be judged by now."""
+        """Process one record of a kind that the rule reads; return the judgements that are now possible."""
 
     def roll_back(self, step: int) -> None:
-        """Forget what came after `step`: the run goes on from there."""
+        """Drop the state after `step`, from which the run resumes."""
 
     def summary(self) -> Mapping[str, float]:
         """Return numbers about the whole run, for rules that only report."""
@@ -88,7 +89,7 @@ class RuleState(ABC, Generic[Seen_contra]):
 
 
 class Stateless(RuleState[Seen_contra]):
-    """Judges each record by itself."""
+    """State of a rule that evaluates each record by itself."""
 
     def __init__(self, judge: Callable[[Seen_contra], Iterable[Judgement]]) -> None:
         self._judge = judge
@@ -100,16 +101,20 @@ class Stateless(RuleState[Seen_contra]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(ABC):
-    """One rule with its parameters; subclasses add theirs under AWS's names.
+    """One rule with its parameters; subclasses add parameters under AWS's names.
 
     Attributes:
-        warm_up: steps during which nothing counts as a violation.
-        persistence: how many violations in a row make an issue.
+        warm_up: number of first steps without violations.
+        persistence: number of consecutive violations that make an issue.
 
-    Class attributes: READS: the kinds of records it takes. NEEDS: what it needs, for `not evaluated`. IS_PER_RANK: it
-    judges each rank alone. ROBUST: parameters of the robust profile, over the documented defaults. ON_REQUEST: why it
-    is evaluated only where it is asked for by name; None where it always is. ENDS_WITH_ATTEMPT: violations of one
-    attempt and of the next are not in a row.
+    | class attribute | meaning |
+    |---|---|
+    | READS | kinds of records that the rule reads |
+    | NEEDS | required data, for the text of `not evaluated` |
+    | IS_PER_RANK | whether each rank is evaluated by itself |
+    | ROBUST | parameters of the robust profile, over the documented defaults |
+    | ON_REQUEST | why the rule is evaluated only if it is named; None if it always is |
+    | ENDS_WITH_ATTEMPT | whether a new attempt resets the consecutive violations |
     """
 
     ORIGIN: ClassVar[Origin] = Origin.TRAINYARD
@@ -126,7 +131,7 @@ class Rule(ABC):
 
     @property
     def name(self) -> str:
-        """AWS's name where it is AWS's."""
+        """The rule's name; for rules of AWS, AWS's name."""
         return type(self).__name__
 
     def settings(self) -> dict[str, Any]:
@@ -136,4 +141,4 @@ class Rule(ABC):
 
     @abstractmethod
     def watch(self, facts: Facts) -> RuleState[Any]:
-        """Return a new state that has seen nothing."""
+        """Return a new state without any record."""

@@ -1,4 +1,4 @@
-"""Retries after a stop by a rule: another training from further back, changed, or a question to a human."""
+"""Retries after a stop by a rule: a changed training from an earlier step, or a question to a human."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 MOST_RETRIES = 3
 MOST_SKIPPED = 10
-"""Steps of one stop that a retry leaves out: a fault that lasts longer is not that of single batches."""
+"""Largest number of steps whose batches a retry skips: a longer fault is not caused by single batches."""
 LONGEST_WAIT_S = 30 * 24 * 3600.0
 
 
 class RetryRemedy(StrEnum):
-    """The way a training goes on after a stop by a rule."""
+    """The remedy after a stop by a rule."""
 
     LOWER = "retry_with_lower_learning_rate"
-    """From before the bad step, with a lower learning rate."""
+    """Resume before the bad step with a lower learning rate."""
     SKIP = "skip_batches"
-    """From before the bad steps, without their batches."""
+    """Resume before the bad steps and skip their batches."""
     CONTINUE = "continue"
-    """From the last checkpoint, unchanged."""
+    """Resume from the last checkpoint without changes."""
     END = "end"
-    """Not at all: the verdict is the task's result."""
+    """Do not resume: the verdict is the task's result."""
 
 
 ASK = "ask"
@@ -59,7 +59,7 @@ class RuleRetry:
         """Check the values.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
         found = list(self._findings())
         if found:

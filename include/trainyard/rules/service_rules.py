@@ -109,7 +109,7 @@ def judged_elsewhere(evaluations: Sequence[Mapping[str, Any]]) -> frozenset[str]
     """Return the names of the rules that the service judges: not those whose evaluator failed.
 
     Args:
-        evaluations: as `JobSnapshot.rule_evaluations` has them.
+        evaluations: the job's `JobSnapshot.rule_evaluations`.
     """
     return frozenset(each["name"] for each in evaluations if each["status"] != RuleStatus.ERROR)
 
@@ -131,7 +131,7 @@ def with_service(
 
     Args:
         verdicts: ours, some of rules that were left out.
-        evaluations: as `JobSnapshot.rule_evaluations` has them.
+        evaluations: the job's `JobSnapshot.rule_evaluations`.
     """
     by_name = {each["name"]: each for each in evaluations}
     return [_said_by_service(each, by_name.get(each.name)) for each in verdicts]

@@ -63,7 +63,7 @@ def _broken(where: str, got: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class BundledFiles:
-    """The ranks' files, as far as their objects were taken; what was read is not kept."""
+    """Statistics files of the ranks, reassembled from the bundles received so far. Content is dropped once read."""
 
     _sizes: dict[str, int] = field(default_factory=dict)
     _kept: dict[str, bytearray] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class BundledFiles:
         """Append an object's pieces to their files.
 
         Raises:
-            ContractError: it is no such object.
+            ContractError: the object is not a bundle.
         """
         for name, content in files_in(bundle, where=where):
             self._sizes[name] = self._sizes.get(name, 0) + len(content)

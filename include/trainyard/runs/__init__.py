@@ -1,11 +1,11 @@
-"""The record of a run (report.json), its self-contained page (report.html), and what proves it.
+"""The record of a run (report.json), its self-contained page (report.html), and the checks behind both.
 
-    record      what is kept of a run, as frozen values; `from_json(to_json(record)) == record`
+    record      the record of a run as frozen values; `from_json(to_json(record)) == record`
     builder     plain dicts (task instances, job snapshots, shard index, metric events) -> RunRecord
-    continuity  training log and jobs -> what interruptions cost, and that no sample was lost
-    verify      the same, worked out anew from the run's files; shares no code with `continuity`
-    ledger      every paid thing that a run created, until its end was seen
-    report      RunRecord -> one HTML page that opens offline; nothing it needs is outside the record
+    continuity  training log and jobs -> cost of interruptions, and proof that no sample was lost
+    verify      the same figures, calculated from the run's files by code that `continuity` does not share
+    ledger      every paid resource of a run, from before its creation until its end was observed
+    report      RunRecord -> one HTML page that opens offline and reads nothing but the record
 
-May import the floors below; knows neither Airflow nor AWS clients.
+May import the floors below, but neither Airflow nor AWS clients.
 """

@@ -1,4 +1,4 @@
-"""Builds a run's record from what its tasks left behind. Nothing is required but the run's name."""
+"""Builder of a run's record, from the results of its tasks. Only the DAG's and the run's ids are required."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def build_run_record(
     cap_stop: Mapping[str, Any] | None = None,
     failure: Mapping[str, Any] | None = None,
 ) -> RunRecord:
-    """Return the record of a run, however far it came.
+    """Return the record of a run, complete or not.
 
     Times are epoch seconds. `tasks` are rows with task_id, state, start, end, try_number and
     map_index, the reporting task left out; `jobs` come from `job_record`, all attempts, oldest
     first; `shard_index` and `evaluation` are the parsed index.json and evaluation.json;
     `metric_lines` the lines of metrics.jsonl. `model` is what registering returned
-    (model_package_arn, model_package_group, approval_status). `verdict` is that of the rule which
-    ended the training, `cap_stop` what the task returned of a stop by the cost cap. `failure` holds
-    task_id and the error's `to_dict()`, perhaps with log_tail, a list of lines.
+    (model_package_arn, model_package_group, approval_status). `verdict` is the verdict of the rule
+    that ended the training. `cap_stop` is the task's result if the cost cap stopped the training.
+    `failure` has task_id and the error's `to_dict()`, optionally with log_tail, a list of lines.
     """
     task_records = tuple(_task(each) for each in tasks)
     job_records = tuple(jobs)
@@ -118,7 +118,7 @@ def job_record(
 ) -> JobRecord:
     """Return the record of a job from its snapshot (`JobSnapshot.to_dict`), with its cost.
 
-    `attempts` is this job's number among those of its task: 1 for the first.
+    `attempts` is the number of this job among the jobs of its task, from 1.
     """
     same = {name: snapshot.get(name) for name in _SAME_NAMES}
     return JobRecord(
@@ -170,7 +170,7 @@ def read_events(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def thinned(events: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str, Any], ...]:
-    """Return the events with at most about `most` step events, evenly thinned, the last kept."""
+    """Return the events, with the step events evenly thinned to about `most`; the last one is kept."""
     steps = [index for index, event in enumerate(events) if event["event"] == "step"]
     stride = math.ceil(len(steps) / most) if most else 1
     if stride <= 1:
@@ -180,7 +180,7 @@ def thinned(events: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping with None for numbers that JSON cannot hold."""
+    """Return the mapping with None in place of NaN and infinity, which JSON cannot represent."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in values.items()

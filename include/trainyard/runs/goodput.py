@@ -89,12 +89,12 @@ def goodput(
 
     Args:
         begun_at: start of the run, epoch seconds.
-        ended_at: its end, or now.
-        tasks: `task_id`, `start` and `end` of each task, None for what has not happened.
+        ended_at: end of the run, or now if it has not ended; epoch seconds.
+        tasks: `task_id`, `start` and `end` of each task; a time is None if it has not come yet.
         jobs: `task_id`, `name`, `created_at`, `started_at`, `ended_at` and `transitions` of each job of the run.
-        starts: of the training processes, in order; of a script without a metric line none.
-        stall_seconds: for which the training stood still while it took checkpoints.
-        data_wait_share: of a step's time that ranks waited for data, 0 to 1.
+        starts: starts of the training processes, in order; empty for a script that prints no metric line.
+        stall_seconds: seconds that checkpoints blocked the training.
+        data_wait_share: share of a step's time that ranks wait for data, 0 to 1.
     """
     spans = [
         *(span for each in tasks for span in _task_spans(each, ended_at)),
@@ -116,7 +116,7 @@ def goodput(
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A stretch of time with a cause; of several the highest rank holds."""
+    """A span of time with a cause. If spans overlap, the cause of the highest rank counts."""
 
     begin: float
     end: float
@@ -170,9 +170,10 @@ def _job_spans(
 
 
 def _statuses(job: Mapping[str, Any], until: float) -> Iterator[tuple[str, float, float]]:
-    """Yield a job's statuses with their begin and end; of a processing job, which has none, waiting and work.
+    """Yield a job's statuses with their begin and end, in epoch seconds.
 
-    A search has neither: its task accounts for it.
+    A processing job has no secondary statuses: its waiting and its work are yielded. A search has neither, so its
+    task accounts for the time.
     """
     if job.get("transitions"):
         for each in job["transitions"]:
@@ -196,7 +197,7 @@ def _restart_spans(start: TrainingSpan, after: TrainingSpan) -> Iterator[_Span]:
 
 
 def _by_cause(spans: Sequence[_Span], begun_at: float, ended_at: float) -> dict[Cause, float]:
-    """Return the seconds of each cause, every moment counted once."""
+    """Return the seconds of each cause, without overlap."""
     known = [
         each for each in spans if each.end > max(begun_at, each.begin) and each.begin < ended_at
     ]

@@ -1,9 +1,8 @@
-"""The ledger of a run: every paid thing that it created, from before the Create until the end was seen. Pure.
+"""The ledger of a run: every paid resource, from before its creation until its end was observed. Pure.
 
-An entry is one JSON document, `<run>/ledger/<kind>-<name>.json`, written before the service is asked to create the
-thing (an intent) and once more when it has ended (settled, with what it cost). A run whose ledger is empty, that is
-without an unsettled entry, has left nothing behind that costs money: a process that dies between intent and Create
-leaves an entry too much, never one too few.
+An entry is one JSON document, `<run>/ledger/<kind>-<name>.json`. It is written twice: before the Create call (an
+intent), and when the resource has ended (settled, with its cost). If a ledger has no unsettled entry, nothing of the
+run costs money any more. A process that dies between intent and Create leaves an entry too many, never one too few.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
 NEVER_CREATED = "NeverCreated"
 CREATE_LIMIT_S = 300.0
-"""A Create whose intent is older than this is taken for one that never came: the hook's patient retries pause 231 s
-in all. Such an entry is asked after again whenever the ledger is compared with the service."""
+"""If an intent is older than this and the service has no such resource, the Create call never arrived: the hook's
+retries pause for at most 231 s in total. Each reconciliation with the service checks such an entry again."""
 
 
 class PaidKind(StrEnum):
-    """The kinds of thing that cost money while they exist."""
+    """Kinds of resources that cost money while they exist."""
 
     TRAINING = "training"
     PROCESSING = "processing"
@@ -37,13 +36,13 @@ class PaidKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """One paid thing. Times are epoch seconds.
+    """One paid resource. Times are epoch seconds.
 
     Attributes:
-        name: the service's name for it; unique in its kind.
-        intended_at: when it was about to be created.
-        status: how it ended, `NeverCreated` where it never was; None while that is not known.
-        cost_usd: by the catalogue's price; None while unknown, or where the price is.
+        name: its name in the service; unique per kind.
+        intended_at: time just before its Create call.
+        status: its final status, `NeverCreated` if the Create call never arrived; None until it has ended.
+        cost_usd: cost at the catalogue's price; None until it has ended, and if the price is unknown.
     """
 
     kind: PaidKind
@@ -66,15 +65,15 @@ class LedgerEntry:
         return f"{self.kind}-{self.name}.json"
 
     def reopened(self) -> Self:
-        """Return the entry of a thing that came to be after all: it costs money, how much is not known."""
+        """Return the unsettled entry of a resource that was created after all; its cost is unknown."""
         return replace(self, status=None, settled_at=None, billable_seconds=None, cost_usd=None)
 
     def settled(self, snapshot: Mapping[str, Any] | None, *, at: float) -> Self:
-        """Return the entry as it ended.
+        """Return the settled entry.
 
         Args:
-            snapshot: of the ended job (`JobSnapshot.to_dict`); None if the service knows no such job.
-            at: when that was seen.
+            snapshot: the ended job (`JobSnapshot.to_dict`); None if the service has no such job.
+            at: time of the observation, epoch seconds.
         """
         if snapshot is None:
             return replace(
@@ -98,7 +97,7 @@ class LedgerEntry:
         """Return the entry of a document.
 
         Raises:
-            ContractError: the document is no entry.
+            ContractError: the document is not an entry.
         """
         try:
             members = json.loads(text)
@@ -136,7 +135,7 @@ class Ledger:
         return sum(known) if len(known) == len(costs) else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the ledger as report.json holds it."""
+        """Return the ledger in the form of report.json."""
         return {
             "entries": [asdict(each) for each in self.entries],
             "unsettled": [each.name for each in self.unsettled],

@@ -1,4 +1,4 @@
-"""Whom a run tells what happens to it, and where it remembers what it told. Pure."""
+"""Notifications of a run: the SNS topic, the messages, and the S3 markers of those already sent. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MOST_MESSAGE = 200 * 1024  # bytes of UTF-8; SNS takes 256 KiB, attributes incl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One thing to tell.
+    """One notification.
 
     Attributes:
-        event: what tells it from others of the run, the same at every try: `<job>:interruption:2`.
-        says: what happened, in one line.
-        facts: more of it, name to value.
+        event: its identifier within the run, equal on every try: `<job>:interruption:2`.
+        says: one line that describes the event.
+        facts: details of the event, by name.
     """
 
     occasion: Occasion
@@ -34,7 +34,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifier:
-    """A run's topic, and the S3 folder of its markers. JSON-safe through `to_dict`."""
+    """A run's SNS topic and the S3 prefix of its markers. `to_dict` returns both as JSON-safe data."""
 
     notifications: Notifications
     place: str
@@ -53,7 +53,10 @@ class Notifier:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | str | None) -> Self | None:
-        """Return what `to_dict` wrote, also as JSON text (a rendered template); None for none."""
+        """Return the notifier from the result of `to_dict`, or from its JSON text (a rendered template).
+
+        Return None if there is no data.
+        """
         told = json.loads(data) if isinstance(data, str) else data
         if not told:
             return None
@@ -66,16 +69,16 @@ class Notifier:
         )
 
     def tells(self, notice: Notice) -> bool:
-        """Return whether the run tells of such occasions."""
+        """Return whether the run sends notifications of this kind."""
         return notice.occasion in self.notifications.on
 
     def marker(self, notice: Notice) -> str:
-        """Return the address of the object that says this was told; a function of the event alone."""
+        """Return the address of the object that marks the notification as sent; it depends on the event alone."""
         digest = hashlib.sha256(notice.event.encode()).hexdigest()[:20]
         return f"{self.place.rstrip('/')}/{notice.occasion}-{digest}.json"
 
     def message(self, notice: Notice) -> dict[str, Any]:
-        """Return the Publish request; a FIFO topic also gets its group and what tells duplicates."""
+        """Return the Publish request. For a FIFO topic it has a message group and a deduplication id."""
         told = {"run": self.run_id, "dag": self.dag_id, **notice.facts}
         lines = [f"{notice.says}.", "", *(f"{name}: {value}" for name, value in told.items())]
         attributes = {
@@ -103,7 +106,7 @@ class Notifier:
 
 
 def interruption_notice(*, job_name: str, number: int, instances: str) -> Notice:
-    """Return what is told of a job's spot interruption; the first is number 1."""
+    """Return the notification of a job's spot interruption; `number` counts them from 1."""
     return Notice(
         occasion=Occasion.SPOT,
         event=f"{job_name}:interruption:{number}",
@@ -117,11 +120,11 @@ def interruption_notice(*, job_name: str, number: int, instances: str) -> Notice
 
 
 def failure_notice(failure: Mapping[str, Any], *, try_number: int, report: str) -> Notice:
-    """Return what is told of a run that failed: of its budget where that was the reason.
+    """Return the notification of a failed run; if the budget was the reason, it is a budget notification.
 
     Args:
         failure: `task_id` and the error as `TrainingRunError.to_dict()`.
-        try_number: of the task: a task that was cleared and fails again is told again.
+        try_number: the task's try; a task that was cleared and fails again is reported again.
         report: the report's address.
     """
     kind, task = str(failure.get("error") or "error"), failure.get("task_id")
@@ -137,7 +140,7 @@ def failure_notice(failure: Mapping[str, Any], *, try_number: int, report: str) 
 
 
 def rule_notice(*, job_name: str, rule: str, step: int, says: str, was_stopped: bool) -> Notice:
-    """Return what is told of a rule's first issue in a job."""
+    """Return the notification of a rule's first issue in a job."""
     return Notice(
         occasion=Occasion.RULE,
         event=f"{job_name}:{rule}",
@@ -151,13 +154,13 @@ def rule_notice(*, job_name: str, rule: str, step: int, says: str, was_stopped: 
 
 
 def _subject(text: str) -> str:
-    """Return the text as SNS takes a subject: printable ASCII in one line, at most 100 characters."""
+    """Return the text as a valid SNS subject: printable ASCII on one line, at most 100 characters."""
     plain = "".join(each if " " <= each <= "~" else "?" for each in " ".join(text.split()))
     return plain if len(plain) <= _MOST_SUBJECT else f"{plain[: _MOST_SUBJECT - 3]}..."
 
 
 def _bounded(text: str) -> str:
-    """Return the text, cut at what SNS takes: whole characters of UTF-8."""
+    """Return the text cut to `_MOST_MESSAGE` bytes, at a whole UTF-8 character."""
     encoded = text.encode()
     if len(encoded) <= _MOST_MESSAGE:
         return text

@@ -1,4 +1,4 @@
-"""Paid things that a deployment may stop, because no live run of its own owns them. Pure."""
+"""Orphans: paid resources of a deployment that none of its live runs owns, so it may stop them. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ThingKind(StrEnum):
-    """The kinds of thing that are looked for."""
+    """Kinds of resources that may be orphans."""
 
     TRAINING = "training job"
     PROCESSING = "processing job"
@@ -24,7 +24,7 @@ class ThingKind(StrEnum):
 
 
 class OrphanVerdict(StrEnum):
-    """Decision about a thing, with its reason."""
+    """Decision about a resource, with its reason."""
 
     ORPHAN = "no live run owns it"
     FOREIGN = "not tagged as this deployment's"
@@ -36,11 +36,11 @@ class OrphanVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidThing:
-    """Something that costs money now.
+    """A resource that costs money now.
 
     Attributes:
-        name: the job's or the endpoint's; a warm pool bears the name of the training job that left it.
-        since: when it began to be what it is, epoch seconds: a job its creation, a warm pool its job's end.
+        name: name of the job or the endpoint; for a warm pool, the name of the training job that left it.
+        since: begin of its current kind of cost, epoch seconds: a job's creation, or the end of a warm pool's job.
     """
 
     kind: ThingKind
@@ -58,13 +58,13 @@ def judge(
     grace_s: float,
     is_live: Callable[[Owner], bool],
 ) -> OrphanVerdict:
-    """Return what to do with a thing: stop it only if it is an `ORPHAN`.
+    """Return the verdict on a resource, which may be stopped only if it is an `ORPHAN`.
 
     Args:
-        thing: the thing.
-        deployment: the name of this deployment; a thing of any other is never an orphan.
+        thing: the resource.
+        deployment: name of this deployment; a resource of another one is never an orphan.
         now: epoch seconds.
-        grace_s: a thing that exists for less is left alone.
+        grace_s: a resource younger than this many seconds is never an orphan.
         is_live: whether the owner's DAG run is queued or running; asked last, and only about things of ours.
     """
     if thing.tags.get(DEPLOYMENT) != deployment:

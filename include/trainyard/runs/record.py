@@ -21,7 +21,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """One task of the DAG. Times are epoch seconds; None for what has not happened."""
+    """One task of the DAG. Times are epoch seconds, or None if the event has not happened."""
 
     task_id: str
     state: str | None
@@ -41,9 +41,9 @@ class JobRecord:
     """One SageMaker job of the run.
 
     Attributes:
-        task_id: the task that asked for it.
-        attempts: jobs the task started so far, this one included.
-        artifact_sha256: of the object at artifact_uri.
+        task_id: the task that created the job.
+        attempts: number of jobs that the task has created so far, including this one.
+        artifact_sha256: SHA-256 of the object at `artifact_uri`.
         transitions: secondary statuses, each with status, start, end, message (epoch seconds).
         cost: `JobCost.to_dict()`.
         rung: of the capacity ladder, from 0; `rung_reason`: why this one.
@@ -118,7 +118,7 @@ class DatasetRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """Everything kept of one run.
+    """The record of one run.
 
     Attributes:
         status: `succeeded`, `failed`, `running`, `stopped by a rule` or `stopped by its cost cap`.
@@ -132,11 +132,11 @@ class RunRecord:
             the share of it that spot saved; of the training usd_per_epoch and usd_per_loss_point, for each whole point
             that the validation loss fell from its first measurement to its lowest.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
-        rules: the content of rules.json, what the rules found in the training; None if it was not judged.
-        profile: where the training's time went, the summary of profile.json; None if nobody looked.
+        rules: the content of rules.json, the rules' verdicts on the training; None if no rule was evaluated.
+        profile: the summary of profile.json, the training's time by part; None if there is no profile.
         tuning: the content of tuning.json, the search before the training; None if there was none.
-        goodput: `Goodput.to_dict()`: the run's wall time by cause; None if it has not begun.
-        ledger: `Ledger.to_dict()`: what the run created that costs money; None if nobody kept one.
+        goodput: `Goodput.to_dict()`: the run's wall time by cause; None if the run has not begun.
+        ledger: `Ledger.to_dict()`: the paid resources of the run; None if it kept no ledger.
         verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
             where none did.
         cap_stop: step, last_checkpoint, cost_usd and max_cost_usd (its part of the cap) of a training that the cost cap

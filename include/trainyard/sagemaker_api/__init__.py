@@ -5,7 +5,7 @@
     processing_request  ProcessingJobSpec -> CreateProcessingJob
     request_check       every enum, pattern and maximum of botocore's model, all findings at once
     snapshot            DescribeTrainingJob / DescribeProcessingJob -> one frozen, JSON-safe value
-    failures            a snapshot or a service error -> the error class (the one place that reads message text)
+    failures            a snapshot or a service error -> the error class (the only place that reads message text)
     images              a framework's version -> the address of AWS's image
     source_archive      a folder -> reproducible tar.gz
 

@@ -30,15 +30,15 @@ def render_automl_job(
 ) -> dict[str, Any]:
     """Return the CreateAutoMLJobV2 request, already checked against the service's model.
 
-    Whatever the service would refuse is in one SpecError.
+    A SpecError has all violations of the service's model at once.
 
     Args:
-        spec: what is asked for.
-        name: the job's, of at most 32 characters.
-        region: where the job runs.
-        max_runtime_s: of the whole job, where a budget makes it shorter than the spec's.
-        tags: added to the spec's.
-        account: makes a full ARN of a bare role name.
+        spec: the job.
+        name: name of the job, at most 32 characters.
+        region: region of the job.
+        max_runtime_s: time limit of the whole job, if a budget makes it shorter than the spec's.
+        tags: tags in addition to the spec's.
+        account: account id that completes a bare role name to an ARN.
     """
     channels = {"training": spec.train, "validation": spec.validation}
     members = {

@@ -1,4 +1,4 @@
-"""An AutoML job's candidates, read from the service's answers; the result that its task hands on."""
+"""Candidates of an AutoML job, read from the service's answers, and the result of its task."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLCandidate:
-    """One candidate at one moment. Times are epoch seconds.
+    """State of one candidate. Times are epoch seconds.
 
     Attributes:
-        value: its objective; None while there is none.
-        metrics: data set (`Train`, `Validation`, `Test`) to metric to value.
-        containers: what serves it, in order: `image_uri`, `model_artifact`, `environment`.
-        steps: the jobs that made it: `type`, `name`, `arn`.
-        explainability_uri: the report on which columns it looks at; so is `insights_uri` on its quality.
+        value: value of the objective; None until it is known.
+        metrics: values by data set (`Train`, `Validation`, `Test`) and metric.
+        containers: the inference containers in order, each with `image_uri`, `model_artifact` and `environment`.
+        steps: the jobs that created it, each with `type`, `name` and `arn`.
+        explainability_uri: report on the importance of the columns.
+        insights_uri: report on the model's quality.
     """
 
     name: str
@@ -43,7 +44,7 @@ class AutoMLCandidate:
 
     @property
     def model_artifact(self) -> str | None:
-        """The model of the last container: of several, the ones before prepare its features."""
+        """The model of the last container; earlier containers prepare the features."""
         return self.containers[-1]["model_artifact"] if self.containers else None
 
     @property
@@ -86,7 +87,7 @@ class AutoMLCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLFacts:
-    """Describe's answer about an AutoML job, besides the members of any job (`JobSnapshot`)."""
+    """Members of Describe's answer that only AutoML jobs have; `JobSnapshot` has those of all jobs."""
 
     problem_type: str | None
     metric_name: str | None
@@ -119,7 +120,7 @@ class AutoMLFacts:
 
 
 def ranked(candidates: Sequence[AutoMLCandidate], *, maximize: bool) -> list[AutoMLCandidate]:
-    """Return the candidates, the best first; those without an objective last, by name."""
+    """Return the candidates, the best first. Candidates without an objective come last, by name."""
     sign = -1 if maximize else 1
     judged = sorted(
         (each for each in candidates if each.value is not None),
@@ -132,7 +133,7 @@ def ranked(candidates: Sequence[AutoMLCandidate], *, maximize: bool) -> list[Aut
 def leaderboard(
     candidates: Sequence[AutoMLCandidate], *, metric: str | None, maximize: bool
 ) -> str:
-    """Return one line of text for each candidate, the best first and marked: name, status, objective, seconds."""
+    """Return one line per candidate with name, status, objective and seconds; the best is first and marked."""
     order = ranked(candidates, maximize=maximize)
     head = ["", "candidate", "status", metric or "objective", "seconds"]
     rows = [

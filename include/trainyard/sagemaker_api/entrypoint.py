@@ -1,4 +1,4 @@
-"""The container entry point that lets a training script hear of a stop; see `sigterm_relay`."""
+"""Container entry point that forwards SIGTERM to the training script; see `sigterm_relay`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 RELAY = Path(__file__).with_name("sigterm_relay.py")
 RUN_ARGUMENTS = "import sys; exec('\\n'.join(sys.argv[2:]))"
 LONGEST_ARGUMENT = 256
-"""Characters of one argument (CreateTrainingJob's model; at most 100 arguments)."""
+"""Longest argument in characters (CreateTrainingJob's model; at most 100 arguments)."""
 
 
 def forwarding_entrypoint(program: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return ContainerEntrypoint and ContainerArguments with which SIGTERM reaches the ranks of `program`.
+    """Return the ContainerEntrypoint and ContainerArguments that forward SIGTERM to the ranks of `program`.
 
     The image needs `python3` and the toolkit's `train`, as AWS's framework images have them.
 
     Args:
-        program: the script as the toolkit runs it: `sagemaker_program`.
+        program: path of the script, the hyperparameter `sagemaker_program`.
     """
     return ("python3", "-c", RUN_ARGUMENTS), (program, *_relay_lines())
 
 
 @cache
 def _relay_lines() -> tuple[str, ...]:
-    """Return the relay's code, without what only a reader needs, a line for each argument."""
+    """Return the lines of the relay's code without docstrings and comments, one line per argument."""
     tree = ast.parse(RELAY.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node):

@@ -25,13 +25,11 @@ FailureKind = type[JobFailedError | CapacityError | QuotaExceededError]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRow:
-    """One cause: how its text looks, which error it is, what the reader should do.
+    """One cause: the pattern of its text, its error class and the next step.
 
     Attributes:
-        is_weak: the text is an after-effect (a peer that vanished); a cause in the logs goes before
-            it.
-        is_of_peers: the text is how ranks see another rank's end; any other cause, on this host or another, goes
-            before it.
+        is_weak: whether the text is an after-effect, such as a lost peer; a cause in the logs takes precedence.
+        is_of_peers: whether the text reports the end of another rank; any other cause on any host takes precedence.
     """
 
     pattern: re.Pattern[str]
@@ -78,7 +76,7 @@ RAISED = (
     r"\w+(Error|Exception)\b: "
 )
 # SIGKILL or SIGBUS on the rank that failed first. torchrun itself kills the ranks that are left
-# over, so a signal elsewhere in its table says nothing.
+# over, so a signal elsewhere in its table is no evidence.
 KILLED = (
     r"Root Cause \(first observed failure\):[\s\S]{0,300}?exitcode\s*:\s*-[97]\b"
     r"|failed \(exitcode: -[97]\)|died with <Signals\.SIG(KILL|BUS)"

@@ -1,6 +1,6 @@
-"""From what the service says to the error class.
+"""Error classes of failed jobs and rejected calls, from the service's messages.
 
-With `failure_table`, the only place that looks at message text. What no row knows stays a plain
+With `failure_table`, this is the only place that reads message text. A text without a matching row is a plain
 JobFailedError.
 """
 
@@ -55,10 +55,10 @@ def failure_error(
 
     Args:
         snapshot: the ended job.
-        log_lines: last lines of the hosts' logs. They decide where the reason alone does not: one
-            host's reason often only says that its peers went away.
-        log_hint: where the logs are, put into the next step.
-        stopped_for: why Trainyard itself stopped the job, where it did.
+        log_lines: last lines of the hosts' logs, for a reason that names no cause: the reason of one host is often
+            only that its peers are lost.
+        log_hint: location of the logs, for the next step.
+        stopped_for: why Trainyard stopped the job; None if it did not.
 
     Raises:
         ContractError: the job completed, or has not ended.
@@ -86,9 +86,9 @@ def failure_error(
 
 
 def cause_rank(log_lines: Iterable[str]) -> int:
-    """Return how near a host's lines are to the cause: 0, a failed collective 1, `NO_CAUSE`.
+    """Return the distance of a host's log lines from the cause: 0 = the cause, 1 = a failed collective, or `NO_CAUSE`.
 
-    A rank that dies breaks the collectives of all others, and these may say so before its own words are written.
+    The end of a rank breaks the collectives of all others, whose messages may be written before the rank's own.
     """
     row = _match("\n".join(log_lines))
     if row is None or row.is_weak:
@@ -97,7 +97,7 @@ def cause_rank(log_lines: Iterable[str]) -> int:
 
 
 def names_exception(log_lines: Sequence[str]) -> bool:
-    """Return whether a line says what the script raised, and not only that it failed."""
+    """Return whether a line names the exception that the script raised."""
     return _raised_line(log_lines) is not None
 
 
@@ -113,7 +113,7 @@ def telling_lines(log_lines: Sequence[str], *, most: int = 15) -> list[str]:
 def service_error(
     code: str, message: str, *, operation: str, where: str | None = None
 ) -> TrainingRunError:
-    """Return the error of a refused call, from botocore's `ClientError` code and message."""
+    """Return the error of a rejected call, from the code and message of botocore's `ClientError`."""
     if code in _THROTTLES:
         return ThrottledError(
             f"{operation} was throttled",
@@ -148,7 +148,7 @@ def _refusal_step(code: str, operation: str) -> str:
 
 
 _ACTIONS = {"HeadObject": "s3:GetObject", "HeadBucket": "s3:ListBucket"}
-"""Operations whose IAM action has another name."""
+"""IAM actions of the operations whose action has another name."""
 
 
 _THROTTLES = frozenset(
@@ -181,24 +181,24 @@ _QUOTA_TEXT = re.compile(r" is (\d+) Instances?,.* request delta of (\d+) Instan
 
 
 def _is_beyond_quota(message: str) -> bool:
-    """Return whether the request alone is more than the whole quota, so that no other job's end would help."""
+    """Return whether the request alone exceeds the whole quota, so that waiting for other jobs cannot help."""
     found = _QUOTA_TEXT.search(message)
     return found is not None and int(found.group(2)) > int(found.group(1))
 
 
 def is_name_taken(code: str, message: str) -> bool:
-    """Return whether a Create call was refused because the job already exists: attach to it."""
+    """Return whether a Create call was rejected because the job already exists; the caller then attaches to it."""
     return code == "ResourceInUse" or "already exists" in message.lower()
 
 
 def is_unknown_job(code: str, message: str) -> bool:
-    """Return whether a call was refused because there is no such job."""
+    """Return whether a call was rejected because the job does not exist."""
     says_so = re.search(r"not found|does not exist|could not find", message, re.IGNORECASE)
     return code == "ResourceNotFound" or (code == "ValidationException" and bool(says_so))
 
 
 def _cause(reason: str, logs: str) -> FailureRow | None:
-    """Return the row of the reason; if it is silent or an after-effect, that of the logs."""
+    """Return the row of the reason. If it has none, or only an after-effect, return the row of the logs."""
     row = _match(reason)
     is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)
     deeper = _match(logs) if is_vague and logs else None
@@ -208,7 +208,7 @@ def _cause(reason: str, logs: str) -> FailureRow | None:
 
 
 def _match(text: str) -> FailureRow | None:
-    """Return the row of a text; that of a lost peer only if nothing beside it names a cause."""
+    """Return the row of a text; a row for a lost peer only if no other row matches."""
     row = _first_match(text)
     if row is None or not row.is_of_peers:
         return row
@@ -228,12 +228,12 @@ def _is_of_peers(line: str) -> bool:
 
 
 def _is_bare_exit(text: str, row: FailureRow) -> bool:
-    """Return whether the text is an exit code and nothing about what was raised."""
+    """Return whether the text is an exit code without an exception."""
     return row.error is ScriptError and not re.search(RAISED, text)
 
 
 def _raised_line(lines: Sequence[str]) -> str | None:
-    """Return the last line that names an exception, of a lost peer only without any other; None when none does."""
+    """Return the last line that names an exception, or None. Lines on a lost peer count only if there is no other."""
     raised = [each for each in lines if re.search(RAISED, each)]
     own = [each for each in raised if not _is_of_peers(each)]
     return next(reversed(own or raised), None)
@@ -277,7 +277,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
 
 
 def _ending(snapshot: JobSnapshot) -> str | None:
-    """Return the secondary status; a processing job has none, only its reason says that max_run ended it."""
+    """Return the secondary status. A processing job has none, so its reason is checked for the end by max_run."""
     reason = _reason(snapshot) or ""
     limits = (row for row in FAILURE_TABLE if row.error is TimeLimitError)
     is_told = snapshot.secondary_status is None and any(
@@ -298,7 +298,7 @@ def _failed(
     *,
     raised: str | None = None,
 ) -> TrainingRunError:
-    """Return the error; `raised` is the log's line that names the exception where the reason names none."""
+    """Return the error; `raised` is the log line that names the exception, if the reason names none."""
     reason = _reason(snapshot)
     got = "\n".join(each for each in (reason, raised) if each) or None
     what = f"{snapshot.kind} job {snapshot.name} ended as {_ended_as(snapshot)}: {says}"
@@ -325,7 +325,7 @@ def _failed(
 
 
 def _reason(snapshot: JobSnapshot) -> str | None:
-    """Return what the service says and what the container left as its last words; None for neither."""
+    """Return the service's reason and the container's exit message; None if there is neither."""
     said = (snapshot.failure_reason, snapshot.exit_message)
     return "\n".join(dict.fromkeys(each for each in said if each)) or None
 

@@ -1,4 +1,4 @@
-"""AWS's own images, from the catalogue: the pinned default of PyTorch, and the dated table of all others."""
+"""URIs of AWS's images from the catalogue: the pinned PyTorch default, and the dated table of all others."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def image_uri(
     """Return the URI of AWS's image for the framework.
 
     The default of PyTorch is pinned (`trainyard/catalog/training_images.json`), every other image is in the table
-    (`aws_images.json` there). Hugging Face's version is that of transformers; its image has the newest torch that AWS
-    offers with it. With `has_model_parallel` it is the image of the model parallel library (SMP v2), which is PyTorch's
-    with more in it.
+    (`aws_images.json` there). The version of Hugging Face is the version of transformers; its image has the newest
+    torch that AWS offers for it. `has_model_parallel` selects the image of the model parallel library (SMP v2), an
+    extension of the PyTorch image.
 
     Raises:
         SpecError: no such framework, version or region; the message lists the known ones.
@@ -62,7 +62,7 @@ def _pinned_uri(region: str, instance_type: str, py_version: str | None) -> str:
     """Return the default image's URI.
 
     Raises:
-        SpecError: it has another Python, or AWS has no registry of it in the region.
+        SpecError: the image has another Python version, or AWS has no registry for it in the region.
     """
     pinned = training_images().pytorch
     if py_version not in (None, pinned.py_version):

@@ -1,7 +1,7 @@
 """CloudWatch alarms and the dashboard of a training, as requests.
 
 Names of metrics and the dimension `Host`: "Monitor Amazon SageMaker with Amazon CloudWatch" in the SageMaker developer
-guide. A task's later attempts are other jobs with names that are known before: every alarm looks at all of them.
+guide. Later attempts of a task are other jobs. Their names are known in advance, so each alarm covers all attempts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class MonitoredTraining:
     """The jobs of one training task.
 
     Attributes:
-        job_names: of its attempts, whether or not they will come to be; the first names alarms and dashboard.
-        num_hosts: the most that any of them has.
+        job_names: names of all possible attempts; the first one is in the names of alarms and dashboard.
+        num_hosts: largest number of hosts of any attempt.
     """
 
     job_names: tuple[str, ...]
@@ -48,7 +48,7 @@ class MonitoredTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watched:
-    """Metric of one alarm: its highest value, for so many minutes in a row."""
+    """Metric of one alarm: its threshold, and the number of consecutive minutes."""
 
     name: str
     metric: str
@@ -99,13 +99,13 @@ def render_alarms(
 ) -> Iterator[dict[str, Any]]:
     """Yield the PutMetricAlarm requests: idle, memory, disk, and idle GPUs if there are any.
 
-    An alarm looks at ten metrics at most, so a large training has several of each kind. A metric without data, as
-    before the training and after it, is no alarm.
+    An alarm can have at most ten metrics, so a large training has several alarms of each kind. Missing data, as before
+    and after the training, does not trigger an alarm.
 
     Args:
-        training: what is watched.
-        actions: ARNs of topics that are told of an alarm.
-        tags: of every alarm.
+        training: the training.
+        actions: ARNs of the topics that an alarm notifies.
+        tags: tags of every alarm.
     """
     hosts = training.hosts
     groups = [
@@ -131,7 +131,7 @@ def render_alarms(
 
 
 def render_dashboard(training: MonitoredTraining, *, region: str) -> dict[str, str]:
-    """Return the PutDashboard request: what the hosts use, a graph a metric, and the losses."""
+    """Return the PutDashboard request: one graph per metric of the hosts, and the losses."""
     graphs = [
         ("Processor (% of one core, added up)", "CPUUtilization"),
         ("Memory (%)", "MemoryUtilization"),
@@ -159,7 +159,7 @@ def render_dashboard(training: MonitoredTraining, *, region: str) -> dict[str, s
 
 
 def _highest(metric: str, hosts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the metric of every host, and what the alarm looks at: the highest of them."""
+    """Return the queries of an alarm: the metric of each host, and their maximum, which the alarm evaluates."""
     each = [
         {
             "Id": f"m{number}",

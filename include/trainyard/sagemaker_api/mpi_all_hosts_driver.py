@@ -1,8 +1,8 @@
-"""Started in the container in place of the SDK v3's MPI driver: the same, with ranks on every host.
+"""MPI driver that replaces the SDK v3's driver in the container and starts ranks on every host.
 
-The SDK's driver hands mpirun the ranks of one host as those of all (`-np`), so that the first host runs them and the
-others, paid as well, run none (sagemaker-train 1.27.0, `container_drivers/distributed_drivers/mpi_driver.py`). This one
-lies beside it, and can go when the SDK has mended that.
+The SDK's driver passes the number of ranks per host to mpirun as the total (`-np`). All ranks then run on the first
+host, and the other hosts, which are billed as well, run none (sagemaker-train 1.27.0,
+`container_drivers/distributed_drivers/mpi_driver.py`). Remove this driver once the SDK has fixed that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the SDK's driver, its mpirun command made for all hosts."""
+    """Run the SDK's driver with `-np` set to hosts times ranks per host."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
     driver: Any = import_module("distributed_drivers.mpi_driver")
     of_one_host = driver.get_mpirun_command

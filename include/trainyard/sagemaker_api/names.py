@@ -27,11 +27,11 @@ def job_name(
     two different jobs never share a name and a retry, a restarted worker or a second submit finds
     the same job.
 
-    `rung` is the step of a capacity ladder (0 = first choice). `attempt` is the number of the job
-    in its task, 1 for the first; only a job that failed for good is followed by another. It is not
-    Airflow's try number: a retry that re-attaches keeps the attempt. `longest` is 32 for a tuning job, whose trials'
-    names begin with its own. `deployment` is the Airflow that the job belongs to: two that share an account give a
-    scheduled run the same id. None, for one that has no name, gives the names of releases without it.
+    `rung` is the index in a capacity ladder (0 = first choice). `attempt` is the number of the job in its task, from 1;
+    only a failed job is followed by another. It is not Airflow's try number: a retry that re-attaches keeps the
+    attempt. `longest` is 32 for a tuning job, because the names of its trials begin with its name. `deployment` names
+    the Airflow of the job, because scheduled runs of two deployments in one account have the same run id. None gives
+    the same names as releases without deployments.
     """
     owner = [] if deployment is None else [deployment]
     identity = json.dumps([*owner, dag_id, run_id, task_id, map_index, rung, attempt])
@@ -46,7 +46,7 @@ def job_name(
 
 
 def run_slug(run_id: str) -> str:
-    """Return a run id as one safe S3 key part: at most 80 characters, a digest where changed."""
+    """Return a run id as a safe part of an S3 key: at most 80 characters, with a digest if it was changed."""
     cleaned = re.sub(r"[^A-Za-z0-9._=-]+", "-", run_id).strip("-.")
     if cleaned == run_id and 0 < len(run_id) <= 80:
         return run_id
@@ -55,11 +55,11 @@ def run_slug(run_id: str) -> str:
 
 
 def deployment_prefix(prefix: str, deployment: str | None) -> str:
-    """Return the first part of every S3 key of a deployment: `prefix`, or `prefix/<deployment>` for one with a name."""
+    """Return the prefix of all S3 keys of a deployment: `prefix/<deployment>`, or `prefix` if it has no name."""
     root = prefix.strip("/")
     return root if deployment is None else f"{root}/{run_slug(deployment)}"
 
 
 def slug(text: str) -> str:
-    """Return the text as lower-case ASCII letters, digits and single hyphens, maybe empty."""
+    """Return the text as lower-case ASCII letters, digits and single hyphens; the result may be empty."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

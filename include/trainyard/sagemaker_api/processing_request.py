@@ -47,17 +47,17 @@ def render_processing_job(
     With an entry_point, the code becomes the input `code` at /opt/ml/processing/input/code, and the
     container unpacks it and runs `command entry_point arguments`.
 
-    Whatever the service would refuse is in one SpecError.
+    A SpecError has all violations of the service's model at once.
 
     Args:
-        spec: what is asked for.
+        spec: the job.
         name: the job's name.
-        region: where the job runs.
+        region: region of the job.
         code_s3_uri: sourcedir.tar.gz with the entry point; needed when the spec has an entry_point
             and its source_dir is not on S3 already.
         image_uri: the image when the spec names none (see `images.image_uri`).
-        tags: added to the spec's.
-        account: makes a full ARN of a bare role name.
+        tags: tags in addition to the spec's.
+        account: account id that completes a bare role name to an ARN.
     """
     inputs = [_input(each) for each in spec.inputs]
     if spec.entry_point:

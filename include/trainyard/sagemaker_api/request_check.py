@@ -1,8 +1,7 @@
-"""Checks a request against botocore's model: what botocore itself leaves to the service.
+"""Full check of a request against botocore's model.
 
-botocore checks types, names, required members and minimums. The service also refuses wrong enums,
-patterns and maximums; here all of it is checked before anything is sent, and everything wrong is
-reported at once.
+botocore itself checks types, names, required members and minimums. The service also rejects wrong enums, patterns and
+maximums. This module checks all of them before anything is sent, and reports all faults at once.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _SECRET_MEMBERS = ("Environment",)
 
 
 def validate_request(operation: str, request: Mapping[str, Any]) -> None:
-    """Do nothing when the service's model allows the request.
+    """Check a request against the service's model.
 
-    Checks required members, unknown members (naming the nearest), types, enums, patterns and both
-    limits. Values of environment variables are never repeated in a message.
+    The check covers required members, unknown members (naming the nearest), types, enums, patterns, minimums and
+    maximums. Messages never contain values of environment variables.
 
     Raises:
         SpecError: every fault at once, each with its path (`ResourceConfig.InstanceType`).

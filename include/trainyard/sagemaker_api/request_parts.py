@@ -58,7 +58,7 @@ def partition_of(region: str) -> str:
 def folder_uri(uri: str) -> str:
     """Return an S3 prefix with one `/` at its end.
 
-    SageMaker restores checkpoints by raw string prefix: `.../ddp-x1` would also bring what lies in `.../ddp-x16`.
+    SageMaker restores checkpoints by raw string prefix: `.../ddp-x1` would also restore the objects of `.../ddp-x16`.
     Worked value: `s3://b/ddp-x1` -> `s3://b/ddp-x1/`. Source: syne-tune issue 363, "if this does not end on '/', the
     SM training job will sync back anything from S3 with that prefix".
     """
@@ -66,9 +66,9 @@ def folder_uri(uri: str) -> str:
 
 
 def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
-    """Return the variables by which the training scripts know what is theirs in S3: checkpoints and statistics.
+    """Return the environment variables with the training scripts' S3 prefixes for checkpoints and statistics.
 
-    Statistics lie beside the checkpoints, not below: what is below is restored to every host.
+    The prefix of the statistics is not below the checkpoints', since everything below is restored to every host.
     Worked value: `s3://b/run/train/` -> `s3://b/run/train/` and `s3://b/run/train-statistics/`.
     """
     folder = folder_uri(checkpoint_s3_uri)
@@ -76,7 +76,7 @@ def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
 
 
 def without_places(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are not those of `place_variables`."""
+    """Return the variables without those of `place_variables`."""
     return {name: value for name, value in variables.items() if name not in place_variables("")}
 
 

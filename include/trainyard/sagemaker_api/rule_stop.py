@@ -1,4 +1,4 @@
-"""That a rule stopped a job, written on the job as tags: whoever looks later knows which rule, and at which step."""
+"""Stop of a job by a rule, stored as tags of the job, with the rule and its step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RuleStop:
     """Rule, by its given name, that stopped a job; the step, and whether the task fails by it.
 
     Attributes:
-        onset: the first of the violations that led to the stop; None if it is not known.
+        onset: step of the first of the violations that led to the stop; None if it is not known.
     """
 
     rule: str
@@ -31,7 +31,7 @@ class RuleStop:
 
     @property
     def tags(self) -> list[dict[str, str]]:
-        """The tags that say so. Worked value: `NonFinite@77`."""
+        """The tags of the stop. Worked value: `NonFinite@77`."""
         name = _NOT_IN_TAGS.sub("_", self.rule)[: _MOST_VALUE - 20]
         action = {"Key": _ACTION_KEY, "Value": "fail" if self.fails else "stop"}
         onset = [] if self.onset is None else [{"Key": _ONSET_KEY, "Value": str(self.onset)}]
@@ -39,7 +39,7 @@ class RuleStop:
 
     @classmethod
     def from_tags(cls, tags: Iterable[Mapping[str, str]]) -> Self | None:
-        """Return what a job's tags say; None if no rule of ours stopped it."""
+        """Return the stop in a job's tags, or None if no rule of Trainyard stopped it."""
         values = {each["Key"]: each["Value"] for each in tags}
         if _KEY not in values:
             return None
@@ -53,12 +53,12 @@ class RuleStop:
 
 
 def remedy_tag(remedy: str) -> dict[str, str]:
-    """Return the tag of a stopped job that says how a human lets the training go on after it."""
+    """Return the tag with the remedy that a human chose for a stopped job."""
     return {"Key": _REMEDY_KEY, "Value": remedy}
 
 
 def remedy_of(tags: Iterable[Mapping[str, str]]) -> str | None:
-    """Return what a human chose after a job's stop, by its tags; None if nobody did."""
+    """Return the remedy in the tags of a stopped job, or None if no human chose one."""
     return next((each["Value"] for each in tags if each["Key"] == _REMEDY_KEY), None)
 
 
@@ -68,7 +68,7 @@ def service_stop(
     """Return the rule of the service's own Debugger that stopped a job, and its details; None if none did.
 
     Args:
-        evaluations: as `JobSnapshot.rule_evaluations` has them.
+        evaluations: the job's `JobSnapshot.rule_evaluations`.
     """
     for each in evaluations:
         if each["status"] == "IssuesFound" and each["stops"]:

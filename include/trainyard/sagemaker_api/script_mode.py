@@ -1,7 +1,7 @@
-"""The hyperparameters of script mode: how AWS's framework toolkits learn what to run and how.
+"""Hyperparameters of script mode: the program and its launcher, for AWS's framework toolkits.
 
-Values are JSON-encoded, as the SDK's estimator did (v2.257.7); the toolkit decodes each with
-`json.loads`. What a strategy tells the toolkit is in its own module, `include/trainyard/specs/strategies`.
+Values are JSON-encoded, as by the SDK's estimator (v2.257.7); the toolkit decodes each with `json.loads`. The
+hyperparameters of a strategy are in its own module in `include/trainyard/specs/strategies`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainyard.specs.training_job import TrainingJobSpec
 
 CODE_FOLDER = f"/opt/ml/input/data/{CODE_CHANNEL}"
-"""Where a container that reaches no S3 finds its code (SDK v2, `CONTAINER_CODE_CHANNEL_SOURCEDIR_PATH`)."""
+"""Folder of the code in a container without access to S3 (SDK v2, `CONTAINER_CODE_CHANNEL_SOURCEDIR_PATH`)."""
 
 
 def script_mode_hyperparameters(
@@ -25,8 +25,8 @@ def script_mode_hyperparameters(
 ) -> dict[str, str]:
     """Return all hyperparameters of the request, those of script mode last; values are JSON text.
 
-    Without an entry point (built-in algorithms, own containers) text goes as it is: such images
-    read plain strings.
+    Without an entry point (built-in algorithms, own containers) text is not JSON-encoded, since such images read plain
+    strings.
 
     Raises:
         SpecError: an entry point without uploaded code.
@@ -53,10 +53,10 @@ def script_mode_hyperparameters(
 
 
 def code_uri(spec: TrainingJobSpec, *, code_s3_uri: str | None) -> str:
-    """Return where the code of a spec with an entry point lies in S3.
+    """Return the S3 URI of the code of a spec with an entry point.
 
     Raises:
-        SpecError: nowhere yet.
+        SpecError: the code has not been uploaded.
     """
     is_on_s3 = (spec.source_dir or "").startswith("s3://")
     code = code_s3_uri or (spec.source_dir if is_on_s3 else None)
@@ -82,7 +82,7 @@ def _strategy(spec: TrainingJobSpec) -> dict[str, object]:
 
 
 def _model_folder(spec: TrainingJobSpec, *, name: str) -> dict[str, object]:
-    """Return TensorFlow's `model_dir`, where its estimators write checkpoints; a hyperparameter of that name wins."""
+    """Return TensorFlow's `model_dir`, the folder for checkpoints; a hyperparameter of that name takes precedence."""
     if spec.framework != "tensorflow":
         return {}
     is_mpi = spec.launch is not None and spec.launch.strategy.launcher is Launcher.MPIRUN

@@ -1,4 +1,4 @@
-"""A training job's rules as the service's Debugger is to have them, and the job without them. Pure."""
+"""Training job specs with and without the settings of the service's Debugger and Profiler. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MEMBERS = {
     "ProfilerConfig": "profiler_config",
     "ProfilerRuleConfigurations": "profiler_rules",
 }
-"""A request's members of the service's Debugger and Profiler, and the spec's."""
+"""Members of the service's Debugger and Profiler in a request, with their fields in the spec."""
 
 
 def judged_by_service(spec: TrainingJobSpec, *, evaluator_image: str) -> TrainingJobSpec:
-    """Return the job with what its rules need and the author left open: image, hook and profiler.
+    """Return the job with defaults for the image, hook and profiler that its rules need.
 
-    Tensors and profiles go below the job's output where the author named no place. A rule with an image of its own
-    keeps it. A profiler that is switched off is left as it is: the service takes no place of it.
+    By default, tensors and profiles are stored below the job's output. A rule with an image keeps it. A disabled
+    profiler is unchanged, since the service accepts no S3 address for it.
     """
     place = {"S3OutputPath": spec.output_path}
     hook, profiler = spec.debugger_hook_config, spec.profiler_config
@@ -42,7 +42,7 @@ def judged_by_service(spec: TrainingJobSpec, *, evaluator_image: str) -> Trainin
 
 
 def judged_by_us(spec: TrainingJobSpec) -> TrainingJobSpec:
-    """Return the job without anything of the service's Debugger and Profiler."""
+    """Return the job without the members of the service's Debugger and Profiler."""
     return replace(
         spec,
         debugger=Debugger.OWN,
@@ -54,7 +54,7 @@ def judged_by_us(spec: TrainingJobSpec) -> TrainingJobSpec:
 
 
 def request_without_rules(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a CreateTrainingJob request without anything of the service's Debugger and Profiler."""
+    """Return a CreateTrainingJob request without the members of the service's Debugger and Profiler."""
     return {name: value for name, value in request.items() if name not in _MEMBERS}
 
 
@@ -64,12 +64,12 @@ def settings_of_service(spec: TrainingJobSpec) -> str:
 
 
 def members_of_service(request: Mapping[str, Any]) -> str:
-    """Return the same of a CreateTrainingJob request."""
+    """Return the members of a CreateTrainingJob request for SageMaker Debugger and Profiler, as text."""
     return _told({name: request.get(name) for name in _MEMBERS})
 
 
 def _told(settings: Mapping[str, Any]) -> str:
-    """Return the settings that there are. Worked value: `DebugHookConfig, DebugRuleConfigurations (Overfit)`."""
+    """Return the names of the given settings. Worked value: `DebugHookConfig, DebugRuleConfigurations (Overfit)`."""
     return ", ".join(
         name
         if isinstance(value, Mapping)

@@ -1,4 +1,4 @@
-"""One job at one moment, read from a Describe answer: one frozen shape for all kinds."""
+"""Snapshot of a job, read from a Describe answer, in one frozen form for all kinds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAITING_STATUSES = frozenset(
         "Restarting",
     }
 )
-"""Secondary statuses of a job without instances that work for it."""
+"""Secondary statuses of a job without working instances."""
 _ENDING_STATUSES = TERMINAL_STATUSES | {"Stopping", "MaxWaitTimeExceeded", "MaxRuntimeExceeded"}
 
 
@@ -50,22 +50,20 @@ class JobSnapshot:
     Times are epoch seconds, durations seconds.
 
     Attributes:
-        kind: `training`, `processing`, `tuning` or `automl`. Of a tuning job instances, output and checkpoints are
-            those of its trials, and `final_metrics` is its best objective so far; the latter also of an AutoML job.
+        kind: `training`, `processing`, `tuning` or `automl`. A tuning job has the instances, output and checkpoints of
+            its trials. `final_metrics` of a tuning or AutoML job is its best objective so far.
         status: InProgress, Completed, Failed, Stopping, Stopped, Deleting. Only Completed is
             success.
         secondary_status: the finer state; None for a processing job.
-        instance_type: what the job runs on; the groups' types joined by a comma where it has
-            groups.
+        instance_type: instance type of the job; with instance groups, their types separated by commas.
         instance_count: instances over all groups.
-        billable_seconds: per instance, as the service bills it; None until it says so. A processing
-            job has
-            no such member: the time it ran stands in for it.
+        billable_seconds: billed seconds per instance; None until the service reports them. For a processing job, which
+            has no such member, the duration of its run.
         final_metrics: last value of each metric definition.
         model_artifact: S3 URI of model.tar.gz.
-        hook_s3_uri: where Debugger's hook writes, of a training job that has one.
-        statistics_s3_uri: where the hosts of a training job put their statistics.
-        rule_evaluations: of the service's Debugger and profiler, as `rule_stop.rule_evaluations` reads them.
+        hook_s3_uri: output of the Debugger hook of a training job; None without a hook.
+        statistics_s3_uri: S3 prefix of the statistics of a training job's hosts.
+        rule_evaluations: evaluations of the service's Debugger and profiler, from `rule_stop.rule_evaluations`.
     """
 
     kind: str
@@ -117,10 +115,9 @@ class JobSnapshot:
 
     @property
     def last_wait(self) -> tuple[float, float | None] | None:
-        """When the job last began to wait for instances and when that ended, epoch seconds.
+        """Begin and end of the job's last wait for instances, epoch seconds; the end is None while it waits.
 
-        The end is None while it waits. A job whose last wait was followed by work, by `Downloading` or later, waits
-        no more: None.
+        None if the last wait was followed by work, that is by `Downloading` or a later status.
         """
         waits: list[Transition] = []
         for each in reversed(self.transitions):
@@ -135,9 +132,9 @@ class JobSnapshot:
 
     @property
     def waiting_seconds(self) -> float | None:
-        """Seconds without working instances, over all waits; None if the service tells no transitions.
+        """Seconds without working instances over all waits; None if the service reports no transitions.
 
-        A wait that lasts counts up to the moment of the answer's last change.
+        A current wait counts up to the answer's last change.
         """
         if not self.transitions:
             return None
@@ -146,10 +143,10 @@ class JobSnapshot:
         return sum(max(0.0, (t.end or now or t.start) - t.start) for t in waits)
 
     def billed_seconds_at(self, now: float) -> float:
-        """Return the seconds that each instance of the job is billed for by `now`, the service's clock; at most.
+        """Return an upper bound of the billed seconds per instance by `now`, in the service's time.
 
-        What the service bills, once it has it; else how long the job has held instances, over all its starts. Spot is
-        billed less, and a clock that runs back takes nothing away.
+        The billed seconds if the service reports them, else the time during which the job has had instances, over all
+        its starts. The bill for spot instances is lower. If the clock runs backwards, the result is not negative.
         """
         if self.billable_seconds is not None:
             return float(self.billable_seconds)
@@ -176,7 +173,7 @@ class JobSnapshot:
         """Return the snapshot of a Describe answer of a training, processing, tuning or AutoML job.
 
         Raises:
-            ContractError: the mapping is none of these.
+            ContractError: the mapping is not such an answer.
         """
         if "AutoMLJobName" in description:
             return cls(**_automl(description))
@@ -191,7 +188,7 @@ class JobSnapshot:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the snapshot as JSON-safe data, the derived claims included."""
+        """Return the snapshot as JSON-safe data, including the derived properties."""
         transitions = [{**asdict(t), "seconds": t.seconds} for t in self.transitions]
         derived = {
             "is_terminal": self.is_terminal,
@@ -206,7 +203,7 @@ class JobSnapshot:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the snapshot that `to_dict` wrote; members it does not know are left out."""
+        """Return the snapshot from the result of `to_dict`; unknown members are ignored."""
         known = {each.name for each in fields(cls)}
         members = {name: value for name, value in data.items() if name in known}
         members["transitions"] = tuple(

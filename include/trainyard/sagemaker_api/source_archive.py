@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ARCHIVE_NAME = "sourcedir.tar.gz"
 MAX_SOURCE_BYTES = 256 * 1024**2
 WATCH = TRAINING_SCRIPTS / "trainyard_watch"
-"""The package that a script imports to be watched from within."""
+"""Folder of the package that a script imports to report its progress."""
 _IMPORTS_WATCH = re.compile(rb"^\s*(?:from|import)\s+trainyard_watch\b", re.MULTILINE)
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv"})
 
@@ -38,12 +38,13 @@ class SourceArchive:
 def source_archive(source_dir: Path, *, entry_point: str | None = None) -> SourceArchive:
     """Return the folder as tar.gz, without caches, version control and hidden files.
 
-    Names are sorted, owners and times are zero and only the executable bit of the mode is kept, so
-    the hash changes with the content and with nothing else. If a script imports `trainyard_watch`, that package comes
-    with it, unless the folder has one of its own.
+    Names are sorted, owners and times are zero, and only the executable bit of the mode is kept, so the hash depends on
+    the content alone. If a script imports `trainyard_watch`, the archive contains that package, unless the folder has
+    its own.
 
     Raises:
-        SpecError: no such folder, it is empty or too large, a link leads out of it, or the entry point is not in it.
+        SpecError: the folder does not exist, is empty or too large, has a link to a path outside of it, or lacks the
+            entry point.
     """
     files = dict(_files(source_dir)) if source_dir.is_dir() else {}
     findings = list(_findings(source_dir, files, entry_point))

@@ -1,4 +1,4 @@
-"""Why Trainyard stopped a job, written on the job as a tag: whoever looks later knows, also after a crash."""
+"""Reason for which Trainyard stopped a job, stored as a tag of the job, so that it survives a crash."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _KEY = "trainyard:stopped"
 
 
 class StopCause(StrEnum):
-    """Reasons for which the operator stops a job by itself."""
+    """Reasons for which the operator stops a job without a request."""
 
     HUNG = "hung"
-    """The training was heard of and then fell silent."""
+    """The training had reported and then was silent."""
     NO_CAPACITY = "no capacity"
-    """The job waited for instances longer than its rung allows."""
+    """The job waited for instances longer than its capacity rung allows."""
     BUDGET = "budget"
-    """The next trials of the search would have crossed its budget, or the job its cost cap."""
+    """The next trials would have exceeded the search's budget, or the job its cost cap."""
     TIME = "time"
-    """No further trial of the search could have ended within its time."""
+    """No further trial could have completed within the search's time limit."""
 
     @property
     def tag(self) -> dict[str, str]:
-        """The tag that says so."""
+        """The tag with this reason."""
         return {"Key": _KEY, "Value": str(self)}
 
 
 def stop_cause(tags: Iterable[Mapping[str, str]]) -> StopCause | None:
-    """Return the cause that a job's tags name; None when they name none."""
+    """Return the reason in a job's tags, or None."""
     values = {each["Value"] for each in tags if each["Key"] == _KEY}
     return next((cause for cause in StopCause if str(cause) in values), None)

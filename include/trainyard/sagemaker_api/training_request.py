@@ -44,19 +44,20 @@ def render_training_job(
     """Return the CreateTrainingJob request, already checked against the service's model.
 
     Args:
-        spec: what is asked for.
+        spec: the job.
         name: the job's name.
-        region: where the job runs.
+        region: region of the job.
         code_s3_uri: sourcedir.tar.gz with the entry point; needed when the spec has an entry_point
             and its source_dir is not on S3 already.
-        image_uri: the image when the spec names none (see `images.image_uri`).
-        tags: added to the spec's.
-        account: makes a full ARN of a bare role name.
-        searched: hyperparameters that a search gives each trial beside the spec's.
-        kms_key_id: the key of what our scripts put to S3 themselves; None leaves it to the bucket.
+        image_uri: the image if the spec names none (see `images.image_uri`).
+        tags: tags in addition to the spec's.
+        account: account id that completes a bare role name to an ARN.
+        searched: hyperparameters that a search sets per trial, in addition to the spec's.
+        kms_key_id: key for the objects that Trainyard's scripts upload; None uses the bucket's default.
 
     Raises:
-        SpecError: all that the service would refuse, or a built-in algorithm requires and does not get.
+        SpecError: the request violates the service's model, or a built-in algorithm lacks a required hyperparameter;
+            reports all faults at once.
     """
     if missing := list(missing_hyperparameters(spec, searched=searched)):
         raise SpecError(missing, subject="TrainingJobSpec")
@@ -86,9 +87,9 @@ def render_training_job(
 
 
 def _code_channel(spec: TrainingJobSpec, code_s3_uri: str | None) -> dict[str, Channel]:
-    """Return the channel that brings the code to a container that can fetch none; the SDK v2 has the same.
+    """Return the channel with the code, for a container without network access; the SDK v2 has the same channel.
 
-    If the other channels name instance groups it names all of them, or the service would refuse the job.
+    If the other channels name instance groups, it names all groups, or the service would reject the job.
     """
     if not (spec.entry_point and spec.enable_network_isolation):
         return {}
@@ -101,7 +102,7 @@ def _code_channel(spec: TrainingJobSpec, code_s3_uri: str | None) -> dict[str, C
 
 
 def _isolation(spec: TrainingJobSpec) -> dict[str, Any]:
-    """Return the members about where the instances stand: their network, and whether on spot capacity."""
+    """Return the members on the instances' network and on spot capacity."""
     return {
         "VpcConfig": vpc_config(spec.subnets, spec.security_group_ids),
         "EnableNetworkIsolation": spec.enable_network_isolation or None,
@@ -140,7 +141,7 @@ def _algorithm(spec: TrainingJobSpec, image_uri: str | None) -> dict[str, Any] |
 
 
 def _process_1(spec: TrainingJobSpec) -> dict[str, Any]:
-    """Return what the container starts instead of what its image does; empty lists where it does not."""
+    """Return the entry point and arguments that replace the image's; empty lists if the image's are used."""
     entrypoint, arguments = spec.container_entry_point, spec.container_arguments
     if spec.forward_sigterm and spec.entry_point:
         entrypoint, arguments = forwarding_entrypoint(spec.entry_point)
@@ -248,7 +249,7 @@ def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:
 
 
 def _places(spec: TrainingJobSpec, kms_key_id: str | None) -> dict[str, str]:
-    """Return what tells our scripts where S3 has what is theirs, and its key; nothing if they cannot reach it."""
+    """Return the environment variables with the scripts' S3 prefixes and KMS key; empty without access to S3."""
     if not (spec.entry_point and spec.checkpoint_s3_uri) or spec.enable_network_isolation:
         return {}
     places = place_variables(spec.checkpoint_s3_uri)

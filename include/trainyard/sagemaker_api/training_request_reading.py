@@ -1,7 +1,7 @@
-"""Reads a CreateTrainingJob request into the fields of a TrainingJobSpec: the way back of `training_request`.
+"""Fields of a TrainingJobSpec from a CreateTrainingJob request: the inverse of `training_request`.
 
-For requests that somebody else has made, such as the SageMaker SDK v3. Hyperparameters stay the text that they are on
-the wire, so that a spec read from a request renders as that request.
+It reads requests of other tools, such as the SageMaker SDK v3. Hyperparameters keep their wire text, so that the spec
+renders as the same request.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _SWITCHES: dict[_Path, tuple[str, object]] = {
     ("EnableManagedSpotTraining",): ("use_spot_instances", True),
     ("OutputDataConfig", "CompressionType"): ("disable_output_compression", "NONE"),
 }
-"""Members that a spec says by a boolean, and the value that is its True."""
+"""Members that are boolean fields in a spec: the field, and the wire value for True."""
 _S3_MEMBERS = {
     "S3Uri": "s3_data",
     "S3DataType": "s3_data_type",
@@ -102,12 +102,12 @@ _PREFERENCE_MEMBERS = {
 
 
 def training_job_fields(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the TrainingJobSpec that renders as this request; its name is left out.
+    """Return the fields of the TrainingJobSpec that renders as this request, without the job's name.
 
-    What the spec has no field for stays as it is, in `raw_request_overrides`.
+    Members without a field in the spec are unchanged in `raw_request_overrides`.
 
     Raises:
-        SpecError: a channel, group or preference has a member that is not known.
+        SpecError: a channel, group or preference has an unknown member.
     """
     rest = _copied(request)
     rest.pop("TrainingJobName", None)
@@ -186,13 +186,13 @@ def _value(request: Mapping[str, Any], path: _Path) -> Any:
 
 
 def _taken(request: dict[str, Any], path: _Path) -> Any:
-    """Return the value at a path and take it out; None if there is none."""
+    """Remove the value at a path and return it; None if there is none."""
     parent = _value(request, path[:-1]) if path[:-1] else request
     return parent.pop(path[-1], None) if isinstance(parent, dict) else None
 
 
 def _copied(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request with members that can be taken out, two levels deep as the paths are."""
+    """Return a copy of the request to the depth of two levels, the longest paths to remove."""
     return {
         name: dict(value) if isinstance(value, dict) else value for name, value in request.items()
     }

@@ -1,8 +1,8 @@
 """Renders a TuningJobSpec as a CreateHyperParameterTuningJob request.
 
-A trial's definition is its CreateTrainingJob request, rearranged: one compiler makes the hyperparameters of both, so a
-launcher's flags reach trials as static hyperparameters. What a definition has no member for is above all a container
-entrypoint: trials run the image's own, which does not hand SIGTERM on to the ranks (see `entrypoint`).
+A trial's definition is derived from its CreateTrainingJob request, so a launcher's flags become static
+hyperparameters. A definition lacks some members, above all the container's entry point. Trials run the image's entry
+point, which does not forward SIGTERM to the ranks (see `entrypoint`).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def render_tuning_job(
 ) -> dict[str, Any]:
     """Return the CreateHyperParameterTuningJob request, already checked against the service's model.
 
-    Whatever the service would refuse is in one SpecError.
+    A SpecError has all violations of the service's model at once.
 
     Args:
-        spec: what is asked for.
+        spec: the job.
         name: the tuning job's name, at most 32 characters; trials are named `<name>-<number>-<8 hex digits>`.
         region: where the trials run.
         code_s3_uri: see `render_training_job`.
         image_uri: likewise.
-        tags: added to the training's; the service gives them to the trials too.
-        account: makes a full ARN of a bare role name.
+        tags: tags in addition to the training's; the service also adds them to the trials.
+        account: account id that completes a bare role name to an ARN.
     """
     trial = render_training_job(
         spec.training,
@@ -77,7 +77,7 @@ def render_tuning_job(
 
 
 def range_text(value: Any) -> str:
-    """Return a bound or a category as the wire has it: JSON, which the toolkit reads back to the same value."""
+    """Return a bound or a category as JSON text, which the toolkit decodes to the same value."""
     return repr(value) if isinstance(value, float) else json.dumps(value)
 
 
@@ -184,7 +184,7 @@ def _definition(trial: Mapping[str, Any], *, volume_gb: int) -> dict[str, Any]:
 
 
 def _first_to_be_had(resources: Mapping[str, Any], *, volume_gb: int) -> dict[str, Any]:
-    """Return instance preferences as a tuning job has them: the first type with capacity, for each trial anew."""
+    """Return instance preferences in the form of a tuning job, which uses the first type with capacity per trial."""
     count = resources.get("InstanceCount", 1)
     return present(
         {

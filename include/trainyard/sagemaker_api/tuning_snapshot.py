@@ -21,17 +21,17 @@ _TOOLKIT = "sagemaker_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFacts:
-    """Describe's answer about a search, besides the members of any job (`JobSnapshot`).
+    """Members of Describe's answer that only searches have; `JobSnapshot` has those of all jobs.
 
     Attributes:
         objective_type: `Minimize` or `Maximize`.
-        best_name: the winner's training job, an earlier search's where that one was better; None while there is none.
-        best_value: its objective.
+        best_name: the best training job, which may be from a parent search; None until there is one.
+        best_value: value of its objective.
         best_tuned: its tuned hyperparameters as wire text.
         static: the static hyperparameters of its definition, without those of the service and the toolkit.
-        counters: how many trials and objectives are in which state; it changes whenever one of them does.
+        counters: number of trials and objectives per state; it changes with each change of state.
         has_criteria: whether the search may complete before all its trials.
-        max_jobs: how many trials there may be; None if the search does not say.
+        max_jobs: largest number of trials; None if the search sets none.
     """
 
     strategy: str
@@ -95,12 +95,12 @@ def trial_of(
     job: JobSnapshot | None = None,
     usd_per_s: float | None = None,
 ) -> Trial:
-    """Return a trial of a ListTrainingJobsForHyperParameterTuningJob answer.
+    """Return a trial from a ListTrainingJobsForHyperParameterTuningJob answer.
 
     Args:
         summary: one of its summaries.
-        job: its training job; without it an ended trial is taken to be billed for all the seconds it ran.
-        usd_per_s: the price of a trial's second, for instances that the catalogue alone cannot price.
+        job: the trial's training job; without it, an ended trial counts as billed for its whole duration.
+        usd_per_s: price of a trial per second, for instances without a catalogue price.
     """
     started_at = _epoch(summary.get("TrainingStartTime"))
     ended_at = _epoch(summary.get("TrainingEndTime"))
@@ -130,12 +130,12 @@ def trial_of(
 
 
 def with_early_stops(trials: Sequence[Trial], *, was_cut: bool) -> list[Trial]:
-    """Return the trials of an ended search, those marked that were stopped although the search went on.
+    """Return the trials of an ended search, with a mark on those that early stopping ended.
 
     Args:
-        trials: all of them.
-        was_cut: whether the search's own end may have stopped trials: then only those count that another one started
-            after.
+        trials: all trials of the search.
+        was_cut: whether the end of the search may have stopped trials. If so, a stopped trial is marked only if another
+            trial started after it.
     """
     last_start = max((each.started_at or 0.0 for each in trials), default=0.0)
 

@@ -1,15 +1,18 @@
-"""Turn a data set of any size into balanced shards and an index, in bounded memory.
+"""Sharding of a data set of any size into balanced shards and an index, in bounded memory.
 
-For whom: the shard task of a DAG, the processing job that shards over several instances (`python -m
-trainyard.sharding`), and anyone with a folder of files. What a training script reads back is described in `index.py`.
+Users are the shard task of a DAG, the processing job that shards on several instances (`python -m trainyard.sharding`),
+and anyone with a folder of files. `index.py` describes the format that a training script reads.
 
-May import errors, units, catalog and specs, numpy, pandas, pyarrow and tokenizers (the last four only once data is
-read: importing this package is cheap). Knows no AWS client: it writes through the
-`Objects` seam (`objects.py`).
+May import errors, units, catalog and specs, numpy, pandas, pyarrow and tokenizers. The last four are imported only when
+data is read, so importing this package is cheap. It uses no AWS client, but the interface `Objects` (`objects.py`).
 
-Promises: the same source and settings give byte-identical shards under the same address, and nothing is uploaded
-twice; the index is written last, so its presence means the data set is complete; a row's split depends on its content
-alone; memory does not grow with the data. Rows keep the source's order: shuffling is the sampler's work, by index.
+Promises:
+
+- The same source and settings give byte-identical shards under the same address, and nothing is uploaded twice.
+- The index is written last, so its presence means that the data set is complete.
+- The split of a row depends on its content alone.
+- Memory does not grow with the data.
+- Rows keep the source's order; the sampler shuffles them by index.
 """
 
 from trainyard.sharding.index import ShardIndex

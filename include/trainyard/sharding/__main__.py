@@ -5,9 +5,9 @@
     python -m trainyard.sharding part  --plan plan.json --source DIR --output DIR [--part 0] [--all-files]
     python -m trainyard.sharding merge --plan plan.json --output DIR
 
-In a container every instance runs `part`: source and output are the folders of its input and output, its number comes
-from `/opt/ml/config/resourceconfig.json`, and SageMaker uploads what is written. With an input that is
-`ShardedByS3Key` the instance holds its own files already: `--all-files`.
+In a container each instance runs `part`. Source and output are the container's input and output folders, the part's
+number comes from `/opt/ml/config/resourceconfig.json`, and SageMaker uploads the output. If the input is
+`ShardedByS3Key`, the instance has only its own files: use `--all-files`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RESOURCE_CONFIG = Path("/opt/ml/config/resourceconfig.json")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit code, 1 after an error that says what to do."""
+    """Run one command; return the exit code, which is 1 after an error."""
     options = _parser().parse_args(arguments)
     # Before numpy is loaded: threads of BLAS would spin beside the work, which calls none of it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -90,7 +90,7 @@ def _planned(options: argparse.Namespace) -> tuple[DatasetPlan, LocalObjects]:
 
 
 def _folder_as_store(folder: Path) -> tuple[LocalObjects, str]:
-    """Return a store in which the folder is `s3://<its name>`, notes about its objects lying beside it."""
+    """Return a store in which the folder is `s3://<its name>`; the metadata of its objects are stored beside it."""
     folder = folder.resolve()
     return LocalObjects(folder.parent), f"s3://{folder.name}"
 
@@ -104,7 +104,7 @@ def _settings(options: argparse.Namespace) -> ShardSettings:
 
 
 def _this_part() -> int:
-    """Return this instance's place among the hosts of the job."""
+    """Return this instance's index among the hosts of the job."""
     config = json.loads(RESOURCE_CONFIG.read_text())
     return sorted(config["hosts"]).index(config["current_host"])
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 SUFFIX = ".jsonl"
 MAX_ROW_BYTES = 16 * 1024**2
 MAX_READ_BYTES = 2 * 1024**3
-"""Of one prefix; what comes after is not read, and counted by its size."""
+"""Most bytes to read per prefix; the number of rows in the rest is estimated by its size."""
 MAX_FINDINGS = 20
 MAX_DIGESTS = 2_000_000
-"""Rows among which duplicates are found; 8 bytes of digest each, some 200 MB of memory."""
+"""Number of rows whose digests are kept to find duplicates: 8 bytes each, about 200 MB of memory in total."""
 BYTES_PER_TOKEN = 4.0
 """UTF-8 bytes of one token: English under byte-level BPE of 32,000 to 128,000 entries has 3.5 to 4.5."""
 _BUCKETS = tuple(2**power for power in range(25))
@@ -36,10 +36,10 @@ class AnswerSurvey:
     Attributes:
         uri: the prefix.
         method: `sft` or `dpo`.
-        max_read_bytes: of the prefix.
-        num_rows, num_duplicates, num_bad: of the rows that were read.
-        read_bytes, all_bytes: of the files; they differ if the prefix is larger than `max_read_bytes`.
-        text_bytes: of the rows' texts, UTF-8.
+        max_read_bytes: most bytes to read from the prefix.
+        num_rows, num_duplicates, num_bad: counts of the rows that were read.
+        read_bytes, all_bytes: bytes read, and size of all files; they differ if the prefix exceeds `max_read_bytes`.
+        text_bytes: UTF-8 bytes of the rows' texts.
         findings: the first bad rows.
     """
 
@@ -60,7 +60,7 @@ class AnswerSurvey:
     _digests: set[bytes] = field(default_factory=set)
 
     def read(self, objects: Objects) -> None:
-        """Read the `*.jsonl` below the prefix, as far as `max_read_bytes`.
+        """Read the `*.jsonl` below the prefix, up to `max_read_bytes`.
 
         Raises:
             SpecError: there is no such file, or a row is longer than `MAX_ROW_BYTES`.
@@ -126,7 +126,7 @@ class AnswerSurvey:
 
     @property
     def estimated_rows(self) -> int:
-        """Rows of the whole prefix: by its size, if it was not read to its end."""
+        """Rows of the whole prefix, estimated by its size if it was not read to its end."""
         return round(self.num_rows * max(1.0, self.all_bytes / max(1, self.read_bytes)))
 
     @property
@@ -136,15 +136,15 @@ class AnswerSurvey:
         return round(self.text_bytes / BYTES_PER_TOKEN * whole)
 
     def num_longer_than(self, tokens: int) -> int:
-        """Return the rows that certainly are longer than so many tokens, by powers of two of their size."""
+        """Return a lower bound of the rows longer than `tokens` tokens, from a histogram of sizes by powers of two."""
         least = tokens * BYTES_PER_TOKEN
         return sum(count for size, count in self._sizes.items() if size // 2 >= least)
 
     def raise_errors(self) -> None:
-        """Raise what is wrong with the rows.
+        """Raise an error if there are bad rows.
 
         Raises:
-            SpecError: bad rows, the first of them by file and number.
+            SpecError: there are bad rows; the first of them are listed by file and number.
         """
         if not self.num_bad:
             return
@@ -152,7 +152,7 @@ class AnswerSurvey:
         raise SpecError(self.findings, subject=subject)
 
     def warnings(self, *, max_length: int) -> Iterator[str]:
-        """Yield what a person should know of the rows."""
+        """Yield warnings about the rows."""
         if self.num_duplicates:
             yield f"{self.uri}: {self.num_duplicates} of {self.num_rows} rows are duplicates"
         if longer := self.num_longer_than(max_length):

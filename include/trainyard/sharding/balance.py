@@ -1,4 +1,4 @@
-"""Second pass over what the first wrote: cut one split into exactly N shards of equal weight."""
+"""Second pass of sharding: the shards of the first pass of a split become exactly N shards of equal weight."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _balance_tokens(
 
 
 class _RowShares:
-    """Gives each row the shard that the middle of the row falls into, so that every shard gets a row."""
+    """Assignment of each row to the shard that contains the row's middle, such that no shard is empty."""
 
     def __init__(self, *, num_rows: int, num_tokens: int, num_shards: int) -> None:
         self._num_rows, self._num_tokens, self._num_shards = num_rows, num_tokens, num_shards

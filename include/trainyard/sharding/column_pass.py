@@ -39,13 +39,13 @@ log = logging.getLogger(__name__)
 
 
 def write_columns(context: PassContext) -> Written:
-    """Return the splits and what the index says about columns: the schema.
+    """Return the splits and the schema for the index.
 
-    A column that turns out far into the source to be another than it was planned as, is planned anew and everything
+    If a column's type turns out to be wrong while the source is read, the column is planned again, and the whole source
     is read again.
 
     Raises:
-        SpecError: the settings name a column that is not there.
+        SpecError: the settings name an unknown column.
         DataError: the source cannot be read, has too many bad rows or too few rows.
     """
     table = context.reading.table()
@@ -105,7 +105,7 @@ def _split_batches(
     encoder: TableEncoder,
     context: PassContext,
 ) -> Iterator[tuple[float, dict[str, list[npt.NDArray[Any]]]]]:
-    """Yield the share of the source read so far, and the rows of each split, one array a column."""
+    """Yield the share of the source read so far, and the rows of each split as one array per column."""
     for file, batch in batches:
         rows = _with_target(batch, plans, file, context.reading.bad_rows)
         arrays, hashes = encoder.encode(rows)
@@ -123,7 +123,7 @@ def _split_batches(
 def _known(
     arrays: Mapping[str, npt.NDArray[Any]], name: str, validity: str | None
 ) -> npt.NDArray[Any]:
-    """Return a column's values without those that are missing by its validity."""
+    """Return the values of a column that its validity buffer marks as present."""
     values = arrays[name]
     return values if validity is None else values[arrays[validity].view(np.bool_)]
 

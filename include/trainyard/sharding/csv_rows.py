@@ -1,4 +1,4 @@
-"""Record batches out of csv files: whole blocks by Arrow, and row by row where a block has a bad row."""
+"""Record batches from csv files: Arrow parses whole blocks; a block with a bad row is parsed row by row."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _SAMPLE_FILES = 4
 _SAMPLE_ROWS = 20_000
 _MISSING = frozenset(MISSING)
 _Rows = list[tuple[int, list[str]]]
-"""Fields of rows, with the line each starts on."""
+"""Rows as (number of the first line, fields)."""
 
 
 class CsvTable(TextSchema):
-    """Csv files with a header line each; types are told from the first rows of up to four files.
+    """Csv files with a header line each; the column types are inferred from the first rows of up to four files.
 
     Args:
         files: the files, read in this order.
         objects: opens remote files.
-        settings: `category_columns` are read as strings whatever they hold.
-        bad_rows: takes rows of a wrong number of fields, a wrong type or a wrong encoding.
+        settings: the settings; `category_columns` are always read as strings.
+        bad_rows: receives rows with a wrong number of fields, a wrong type or a wrong encoding.
 
     Raises:
         DataError: a file cannot be read or has other columns than the first.
@@ -108,10 +108,10 @@ class CsvTable(TextSchema):
     def _check_large(
         self, table: pa.Table, data: bytes, header: list[str], delimiter: str, *, skip: int
     ) -> None:
-        """Check by their digits the columns of floats that hold numbers which may be inexact.
+        """Check the digits of float columns with numbers that may be inexact as float64.
 
         Raises:
-            ReplanNeededError, DataError: as `check_exact` does.
+            ReplanNeededError, DataError: see `check_exact`.
         """
         large = [
             field.name
@@ -184,20 +184,14 @@ class CsvTable(TextSchema):
         return header, delimiter
 
     def _check_header(self, file: SourceFile, header: list[str]) -> None:
+        if not header:
+            raise _empty_header(file)
+        twice = sorted({name for name in header if header.count(name) > 1})
+        if twice:
+            raise _repeated_columns(file, header, twice)
         expected = getattr(self, "_header", header)
-        has_twice = len(set(header)) != len(header)
-        if not header or has_twice or sorted(header) != sorted(expected):
-            raise DataError(
-                "a csv file names a column twice"
-                if has_twice
-                else "a csv file's header is not that of the first file",
-                job_name="sharding",
-                where=file.name,
-                got=", ".join(header) or "an empty line",
-                allowed=None if has_twice else ", ".join(expected),
-                next_step="bring the files to the same columns, or narrow the source with a glob; "
-                "for files without a header give csv_options header and names",
-            )
+        if sorted(header) != sorted(expected):
+            raise _other_columns(file, header, expected)
 
     def _sample(self, file: SourceFile) -> pa.Table:
         header, delimiter = self._read_header(file)
@@ -227,6 +221,41 @@ def _carriage_returns(file: SourceFile) -> DataError:
         where=file.name,
         allowed="line feeds, or carriage returns and line feeds",
         next_step="convert it, for example with: tr '\\r' '\\n'",
+    )
+
+
+def _empty_header(file: SourceFile) -> DataError:
+    return DataError(
+        "the first line of a csv file is empty",
+        job_name="sharding",
+        where=file.name,
+        got="an empty line",
+        allowed="a header with the names of the columns",
+        next_step="add a header line, or name the columns by csv_options: "
+        '{"header": null, "names": ["a", "b"]}',
+    )
+
+
+def _repeated_columns(file: SourceFile, header: list[str], twice: list[str]) -> DataError:
+    return DataError(
+        f"a csv file names a column twice: {', '.join(map(repr, twice))}",
+        job_name="sharding",
+        where=file.name,
+        got=", ".join(header),
+        allowed="a different name for each column",
+        next_step="rename one of them in the header line",
+    )
+
+
+def _other_columns(file: SourceFile, header: list[str], expected: list[str]) -> DataError:
+    return DataError(
+        "the columns of a csv file differ from those of the first file",
+        job_name="sharding",
+        where=file.name,
+        got=", ".join(header),
+        allowed=", ".join(expected),
+        next_step="give all files the same columns, or narrow the source with a glob; "
+        'if the files have no header, set csv_options: {"header": null, "names": ["a", "b"]}',
     )
 
 

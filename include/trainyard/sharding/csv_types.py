@@ -1,4 +1,4 @@
-"""Types of a csv file's columns, and the values of their strings in them."""
+"""Types of a csv file's columns, and conversion of their strings to these types."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Wrong = list[tuple[int, str]]
 
 
 def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
-    """Return the type of a column from some of its strings, null where missing; null where all are.
+    """Return the type of a column from a sample of its strings, in which null is a missing value; null if all are null.
 
-    A column is of numbers when nine in ten of its values are: the others are then bad rows.
+    A column is numeric if nine in ten of its values are numbers; rows with other values are then bad rows.
 
     Raises:
         DataError: the column holds whole numbers beyond 64 bits.
@@ -50,7 +50,7 @@ def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.D
 def parse_column(
     values: pa.Array, kind: pa.DataType, settings: ShardSettings, *, name: str, is_fractional: bool
 ) -> tuple[pa.Array, Wrong]:
-    """Return strings (null where missing) as values of a type, null also where they are of another, and those.
+    """Return strings as values of a type, and the wrong strings; missing and wrong strings become null.
 
     Args:
         values: the strings.

@@ -16,9 +16,10 @@ _LAST_SHARD_ROOM = 1.05
 
 
 class ExpectedWeight:
-    """Plans the weight (rows, or tokens) of the next shard of a split while the source is still being read.
+    """Plan of the weight (rows or tokens) of a split's next shard while the source is still being read.
 
-    The fractions asked for count like a quarter of the source; what was seen of the split counts as much as it is.
+    The expected share of a split is a weighted mean: the configured fraction with the weight of a quarter of the
+    source, and the observed share with the weight of the source read so far.
     """
 
     def __init__(self, rule: SplitRule) -> None:
@@ -27,7 +28,7 @@ class ExpectedWeight:
         self._seen: Mapping[str, int] = dict.fromkeys(SPLITS, 0)
 
     def observe(self, done: float, seen: Mapping[str, int]) -> None:
-        """Note that the first share `done` of the source (0 to 1) held this weight in each split."""
+        """Store the weight of each split in the first share `done` of the source (0 to 1)."""
         self._done, self._seen = done, dict(seen)
 
     @property
@@ -37,7 +38,7 @@ class ExpectedWeight:
         return seen / self._done if self._done else float(seen)
 
     def next_weight(self, split: str, *, number: int, num_shards: int, written: int) -> int:
-        """Return the weight to plan for shard `number`, 1 or more; the last one has some room to spare."""
+        """Return the weight to plan for shard `number`, at least 1; the last shard gets a reserve."""
         seen = sum(self._seen.values())
         prior = _PRIOR_SHARE * self.total
         share = (self._seen[split] + prior * self._rule.fraction(split)) / ((seen + prior) or 1)

@@ -1,13 +1,15 @@
-"""The index of a sharded data set: what a reader needs to know, as one JSON document.
+"""The index of a sharded data set, as one JSON document for readers.
 
-A data set lies below one prefix: `index/index.json` (written last: its presence means complete), `train/`,
+A data set is stored below one prefix: `index/index.json` (written last: its presence means complete), `train/`,
 `validation/`, `test/` with `shard-00000.bin ...`, and `quarantine/`. A shard is a file of contiguous little-endian
-buffers, each 64-byte aligned. Kind `tokens`: buffer `tokens` (uint16 or uint32) and `row_ends` (uint64: where each row
-ends in this shard, in tokens, exclusive). Kind `columns`: one buffer a column, fixed width; a missing float is NaN, a
-category is an int32 code into the schema's `categories`, -1 where missing. Whole numbers stay whole: where some are
-missing, the schema's `validity` names a buffer of uint8 (1 or 0, one a row); a shard without it lacks none. A shard
-without a column's own buffer lacks all its values.
-Times are float64 seconds, decimals with a fraction float64.
+buffers, each 64-byte aligned.
+
+- Kind `tokens`: buffers `tokens` (uint16 or uint32) and `row_ends` (uint64, the exclusive end of each row in this
+  shard, in tokens).
+- Kind `columns`: one buffer of fixed width per column. A missing float is NaN. A category is an int32 code into the
+  schema's `categories`, -1 if missing. Times are float64 seconds, decimals with a fraction are float64.
+- Whole numbers stay whole. If a column has missing ones, the schema's `validity` names a uint8 buffer with 1 or 0 per
+  row. A shard without the validity buffer lacks no value; a shard without the column's own buffer lacks all values.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ INDEX_NAME = "index/index.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferPlace:
-    """Place of one column's buffer in a shard file, in bytes."""
+    """Position and size of one column's buffer in a shard file, in bytes."""
 
     name: str
     dtype: str
@@ -66,9 +68,10 @@ class SchemaColumn:
     """One typed column.
 
     Attributes:
-        mean, std: of the train split's finite values; None for categories and where there is no such value.
-        num_infinite: infinities in the train split.
-        validity: name of the buffers that say which values are there; None where none is missing or NaN says so.
+        mean, std: mean and standard deviation of the train split's finite values; None for categories, and if there is
+            no finite value.
+        num_infinite: number of infinities in the train split.
+        validity: name of the validity buffers; None if no value is missing, or missing values are NaN.
     """
 
     name: str
@@ -86,8 +89,8 @@ class ShardIndex:
     """Content of `index/index.json`. `from_json(to_json(index)) == index`.
 
     Attributes:
-        algorithms: how local sources (`source`), shards (`shards`) and rows (`rows`, for the split) were hashed; None
-            where they were not. Absent in version 1: SHA-256, SHA-256.
+        algorithms: hash algorithms of local sources (`source`), shards (`shards`) and rows (`rows`, for the split);
+            None if they were not hashed. Absent in version 1, which used SHA-256 for sources and shards.
     """
 
     kind: str
@@ -136,7 +139,7 @@ class ShardIndex:
 
 
 def dataset_uri(destination: str, fingerprint: str) -> str:
-    """Return where the data set with this fingerprint lies below a destination."""
+    """Return the S3 prefix of the data set with this fingerprint below a destination."""
     return f"{destination.rstrip('/')}/datasets/{fingerprint[:16]}"
 
 

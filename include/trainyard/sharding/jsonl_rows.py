@@ -26,9 +26,9 @@ _SAMPLE_LINES = 20_000
 
 
 class JsonlTable(TextSchema):
-    """Files of one JSON object a line. Columns and types are those of the first lines of up to four files.
+    """Files with one JSON object per line. Columns and types come from the first lines of up to four files.
 
-    A name that none of those lines has is added where it comes; with a text column only that one is read.
+    A column that is not in these lines is added when it first occurs. With a text column, only that column is read.
 
     Args:
         files: the files, read in this order.

@@ -1,4 +1,4 @@
-"""Read a source file as blocks of whole lines, decompressed, in bounded memory."""
+"""Blocks of whole lines of a source file, decompressed, in bounded memory."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def line_blocks(
     """Yield the file's lines in blocks of about `block_bytes`; a longer line makes a longer block.
 
     Args:
-        file: what to read; `max_bytes` ends it at the last line end within.
+        file: the file; `max_bytes` cuts it at the last line end within the limit.
         objects: opens remote files.
         block_bytes: bytes read at a time.
-        delimiter: of csv, where line ends inside a quoted field do not end a line; None for other text.
+        delimiter: the delimiter of csv, so that line ends inside quoted fields do not end a line; None for other text.
 
     Raises:
-        DataError: the file cannot be read, or is not what its compression suffix says.
+        DataError: the file cannot be read, or its content does not match its compression suffix.
     """  # noqa: DOC501 - the named function returns a DataError
     try:
         yield from _blocks(file, objects, block_bytes, delimiter=delimiter)
@@ -129,9 +129,9 @@ def _last_line_end(data: bytes, delimiter: bytes | None) -> int:
 
 
 def open_quote(data: bytes, delimiter: bytes) -> int | None:
-    """Return where a quoted field begins that does not end within csv data; None where there is none.
+    """Return the position of a quoted field that does not end within csv data, or None.
 
-    A quote opens a field at the field's start alone: in `5" pipe` it is a character like any other.
+    A quote opens a field only at the field's start: in `5" pipe` it is a plain character.
     """
     if b'"' not in data:
         return None

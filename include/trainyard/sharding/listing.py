@@ -90,7 +90,7 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
 
     Raises:
         DataError: the source is missing or empty, or its format cannot be told.
-        SpecError: it leads to a local file that a run may not read.
+        SpecError: the source contains a local file that a run may not read.
     """  # noqa: DOC501 - the named function returns a DataError
     found = _found(source, objects)
     if not found:
@@ -119,10 +119,10 @@ def _found(source: Source, objects: Objects) -> list[SourceFile]:
 
 
 def _local_paths(source: Source) -> tuple[list[Path], Path]:
-    """Return the files of a local source in order, and the folder that their names are relative to.
+    """Return the files of a local source in order, and the base folder of their names.
 
     Raises:
-        SpecError: a run may not read there; said before a folder is walked.
+        SpecError: a run may not read the source; raised before a folder is listed.
     """
     if source.files and (findings := [*source.files.findings(source.uri, where="source")]):
         raise SpecError(findings, subject="data source")

@@ -45,7 +45,7 @@ _WILDCARD = re.compile(r"[*?[]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFiles:
-    """Local files that a run may read; of no root, only the standard library's source.
+    """Local files that a run may read; without roots, only the standard library's source.
 
     Attributes:
         roots: folders below which files may be read.
@@ -56,9 +56,9 @@ class LocalFiles:
     private: tuple[Path, ...] = ()
 
     def findings(self, uri: str, *, where: str) -> Iterator[Finding]:
-        """Yield why a source, a tokenizer or a glob may not be read; addresses on S3 are no local files.
+        """Yield why a source, a tokenizer or a glob may not be read; nothing for S3 addresses.
 
-        Only the path itself is looked at: `check` is for each file that it leads to.
+        Only the path itself is checked; `check` is for the files that it leads to.
         """
         if uri.startswith(S3_SCHEME) or uri == PYTHON_STDLIB:
             return
@@ -78,7 +78,7 @@ class LocalFiles:
         """Check the files that are about to be read.
 
         Raises:
-            SpecError: one leads out of the roots or into a private folder.
+            SpecError: a file is outside of the roots or in a private folder.
         """
         bounds = self._bounds()
         for path in paths:
@@ -106,7 +106,7 @@ class LocalFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bounds:
-    """Roots and forbidden folders as they lie on the disk now."""
+    """Roots and private folders, with symbolic links resolved."""
 
     roots: frozenset[Path]
     forbidden: frozenset[Path]
@@ -129,9 +129,9 @@ def local_files(*, roots: object, private: object) -> LocalFiles:
 
     Args:
         roots: a list of absolute folders; `~` is the worker's home.
-        private: likewise. Credentials that the environment names are private too.
+        private: a list of absolute folders. Credential files that the environment names are private, too.
 
-    A list that is none, or names no absolute folder, gives a SpecError.
+    A value that is not a list, or a folder that is not absolute, raises a SpecError.
     """
     named = [os.environ[each] for each in CREDENTIAL_VARIABLES if os.environ.get(each)]
     credentials = [Path(each).absolute() for name in named for each in name.split(os.pathsep)]
@@ -169,7 +169,7 @@ def _private(where: str, uri: str) -> Finding:
 
 
 def _resolved(uri: str) -> Path | None:
-    """Return the path that a text leads to; None where it can be none."""
+    """Return the resolved path of a text, or None if it cannot be a path."""
     if re.search(r"[\x00-\x1f\x7f]", uri) or len(uri) > _MOST_CHARACTERS:
         return None
     try:

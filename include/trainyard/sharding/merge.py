@@ -1,4 +1,4 @@
-"""Make one data set of the parts that several processes wrote."""
+"""Merge of the parts that several processes wrote into one data set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Codes = np.ndarray[Any, np.dtype[np.int32]]
 
 
 def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = None) -> ShardIndex:
-    """Write and return the index of a data set whose parts are all there.
+    """Write and return the index of a data set whose parts are complete.
 
     Raises:
         DataError: a part is missing, parts disagree on the columns, there are too many bad rows, or a split is empty.
@@ -139,7 +139,7 @@ def _merged_columns(
 def _without_valueless(
     splits: Mapping[str, Split], part: PartIndex, schema: list[SchemaColumn]
 ) -> dict[str, Split]:
-    """Leave out buffers of columns that are numbers and of which the part has no value: it took them for categories."""
+    """Drop a part's buffers of numeric columns without any value: the part stored them as categories."""
     numbers = {column.name for column in schema if column.categories is None}
     gone = {each.name for each in part.index.schema or () if each.categories == ()} & numbers
     return {
@@ -158,10 +158,10 @@ def _without_valueless(
 
 
 def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
-    """Return the columns of all parts; a part in which a column has no value goes along with any type.
+    """Return the columns of all parts; a column without values in a part is compatible with any type.
 
     Raises:
-        DataError: the parts do not have the same columns.
+        DataError: the columns of the parts differ.
     """
     schemas = [part.index.schema or () for part in parts]
     names = [column.name for column in schemas[0]]
@@ -210,10 +210,10 @@ def _recoded(
     uploads: Uploads,
     folder: Path,
 ) -> Shard:
-    """Rewrite the codes of a shard and put it in its place.
+    """Rewrite the category codes of a shard and store it again.
 
-    A merge that was cut off, or runs beside this one, may have done so already. What was downloaded decides, not what
-    was known of the object before: it is what the part wrote, or what undoing the codes makes that, or damaged.
+    An interrupted or a parallel merge may have done so already. The downloaded content decides: it is either the part's
+    content, or content that becomes the part's if the codes are mapped back, or damaged.
 
     Raises:
         DataError: the shard is damaged.
@@ -256,7 +256,7 @@ def _recode(path: Path, shard: Shard, codes: Mapping[str, Codes]) -> None:
 
 
 def _undoing(codes: Codes) -> Codes:
-    """Return the table that leads each new code back to its old one; other codes become -2, which none is."""
+    """Return the table from new codes to old ones; codes without an old one become -2, which is never a valid code."""
     *new, _ = codes.tolist()
     table = np.full(max(new, default=-1) + 2, -2, dtype=np.int32)
     table[new] = range(len(new))
@@ -289,7 +289,7 @@ def _merged_column(
 
 
 def _joined_splits(parts: Any) -> dict[str, Split]:
-    """Return the splits of all parts as one, shards by their numbers, first rows and tokens counted through."""
+    """Return the splits of all parts as one: shards in order of numbers, with first rows and tokens recounted."""
     joined = {}
     parts = list(parts)
     for split in SPLITS:

@@ -1,4 +1,4 @@
-"""The seam to object storage, and a local folder that stands in for it."""
+"""Interface to object storage, and its implementation by a local folder."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ObjectHead:
     Attributes:
         uri: `s3://bucket/key`.
         size: bytes.
-        etag: the store's mark of the content, quotes removed; changes whenever the content does.
-        sha256: hex digest given when the object was put; None where unknown (a listing need not know it).
+        etag: the store's ETag without quotes; it changes with the content.
+        sha256: hex digest given at the put; None if unknown, as possible in a listing.
     """
 
     uri: str
@@ -37,7 +37,7 @@ class ObjectHead:
 
 
 class Objects(Protocol):
-    """Object storage as sharding needs it. Every address is `s3://bucket/key`. Safe to call from several threads."""
+    """Thread-safe interface to object storage for sharding. Addresses have the form `s3://bucket/key`."""
 
     def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
         """Store the file's content, with any digest as metadata `sha256`; visible whole or not at all."""
@@ -53,7 +53,7 @@ class Objects(Protocol):
 
         Args:
             uri: the object's address.
-            etag: the version to read, by the mark that its head or the listing gave; None reads any.
+            etag: ETag of the version to read, from its head or the listing; None reads any version.
 
         Raises:
             FileNotFoundError: there is no such object.
@@ -65,7 +65,7 @@ class Objects(Protocol):
 class LocalObjects:
     """Objects as files below a folder: `s3://bucket/key` is `root/bucket/key`. For tests and benchmarks.
 
-    A put links the file where the filesystem can, so the caller must not change it afterwards.
+    A put hard-links the file if the filesystem can, so the caller must not change it afterwards.
     """
 
     root: Path

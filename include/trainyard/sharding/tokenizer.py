@@ -32,7 +32,7 @@ class GivenVocabulary:
 
 
 class Tokenizer(Protocol):
-    """Turns rows of UTF-8 text into one array of token ids, an end-of-sequence token after each row."""
+    """Converter of rows of UTF-8 text to one array of token ids, with an end-of-sequence token after each row."""
 
     name: str
     vocab_size: int
@@ -40,7 +40,7 @@ class Tokenizer(Protocol):
     identity: str
 
     def encode(self, rows: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Return the tokens of all rows (uint16 or uint32) and where each row ends, exclusive."""
+        """Return the tokens of all rows (uint16 or uint32) and the exclusive end of each row, counted in tokens."""
 
 
 def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
@@ -48,7 +48,7 @@ def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
 
     Args:
         tokenizer: `bytes`, a path, or an `s3://` address.
-        objects: the store that an address is read from.
+        objects: store from which an `s3://` address is read.
 
     Raises:
         SpecError: the file is missing or is not a tokenizer.
@@ -75,7 +75,7 @@ def token_dtype(vocab_size: int) -> str:
 
 
 class ByteTokenizer:
-    """One token a byte: ids 0 to 255, and 256 after each row."""
+    """Tokenizer with one token per byte: ids 0 to 255, and 256 after each row."""
 
     name = BYTES_TOKENIZER
     vocab_size = 257
@@ -105,12 +105,12 @@ class FileTokenizer:
             raise SpecError([_not_a_tokenizer(address, error)], subject="shard settings") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        # Text that spells a special token stays text, as every other text does.
+        # Text that spells a special token is encoded as plain text.
         self._tokenizer.encode_special_tokens = True
         self.name = address.rpartition("/")[2]
         self.identity = hashlib.sha256(content).hexdigest()
         known = (self._tokenizer.token_to_id(name) for name in _EOS_NAMES)
-        # Not the number of entries: ids may have gaps.
+        # The largest id, since the number of entries is too small if ids have gaps.
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         vocab_size = max(vocabulary.values(), default=-1) + 1
         # A vocabulary without an end token gets one more id.
@@ -142,7 +142,8 @@ def _content(address: str, objects: Objects) -> bytes:
 def _not_a_tokenizer(address: str, error: Exception) -> Finding:
     return Finding(
         where="tokenizer",
-        what="no tokenizer can be read",
-        got=f"{address} ({type(error).__name__}: {error})",
+        what=f"cannot be read as a tokenizer: {type(error).__name__}: {error}",
+        got=address,
         allowed=f"{BYTES_TOKENIZER!r}, or the path or s3:// address of a tokenizers library's tokenizer.json",
+        next_step="correct the path or address, or write the file with Tokenizer.save()",
     )

@@ -1,4 +1,4 @@
-"""`AccountDefaults`: the settings that an account wants of every job, merged into each spec before it is rendered."""
+"""`AccountDefaults`: an account's default settings for all jobs, merged into each spec before it is rendered."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from trainyard.catalog.instances import catalogue
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import SpecError
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard.specs.reading import read_spec
 from trainyard.specs.training_job import TrainingJobSpec
+from trainyard.specs.training_job_rules import missing_network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +22,10 @@ Spec = TypeVar("Spec", bound=TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountDefaults:
-    """Settings of a job that does not set them itself; the names are those of the specs.
+    """Values for the settings that a job does not set. The names are those of the specs.
 
-    Tags and environment are merged, the job's own values win. The volume key is left out for instance types with local
-    NVMe storage, which take none. An AutoML job has no environment and no network isolation.
+    Tags and environment are merged; the job's values take precedence. The volume key is left out for instance types
+    with local NVMe storage, which accept none. An AutoML job has no environment and no network isolation.
     """
 
     subnets: tuple[str, ...] = ()
@@ -37,28 +38,25 @@ class AccountDefaults:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse half a network.
+        """Check that the network is complete.
 
         Raises:
-            SpecError: subnets without security groups, or the other way round.
+            SpecError: there are subnets without security groups, or security groups without subnets.
         """
         if bool(self.subnets) != bool(self.security_group_ids):
-            missing = "subnets" if self.security_group_ids else "security_group_ids"
-            alone = Finding(
-                where=missing, what="is required: subnets and security groups go together"
-            )
-            raise SpecError([alone], subject="job_defaults")
+            half = missing_network(self.subnets, self.security_group_ids)
+            raise SpecError([half], subject="job_defaults")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
         """Return the defaults read from plain data.
 
-        A SpecError names every unknown key (with the nearest known one) and wrong type at once, or half a network.
+        A SpecError reports all unknown keys (with the nearest known ones) and wrong types, or an incomplete network.
         """
         return read_spec(cls, mapping, where=where)
 
     def of(self, spec: Spec) -> Spec:
-        """Return a job's spec with what it leaves open."""
+        """Return the spec of a job, with the defaults in the fields that it does not set."""
         known = {each.name for each in fields(spec)}
         changes: dict[str, Any] = {}
         for each in fields(self):
@@ -89,6 +87,6 @@ def _instance_types(spec: TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec) -
 
 
 def has_local_storage(instance_type: str) -> bool:
-    """Return whether a type stores on local NVMe disks, which take no key."""
+    """Return whether a type has local NVMe disks, which accept no volume key."""
     known = catalogue().types.get(instance_type)
     return known is not None and known.has_local_storage

@@ -1,4 +1,4 @@
-"""`AccountLimits`: what an account demands of every job, and what its jobs may use."""
+"""`AccountLimits`: settings that an account requires of all jobs, and the resources that its jobs may use."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Required(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountLimits:
-    """Checked of every job once it has the connection's defaults; an empty list of globs allows all.
+    """Limits for all jobs, checked after the connection's defaults are merged. An empty list of globs allows all.
 
     Attributes:
-        required: settings that a job must have. The volume key is not demanded of jobs that run on instance types with
-            local NVMe storage only, which take none, network isolation not of AutoML jobs.
+        required: settings that a job must have. Two exceptions: jobs that run only on instance types with local NVMe
+            storage need no volume key, and AutoML jobs need no network isolation.
         required_tags: keys of tags.
         roles: globs of execution roles.
         buckets: globs of the buckets that a job reads and writes, as far as its spec or the run's conf names them.
         images: globs of image URIs.
         instance_types: globs.
-        max_run_usd: the most that a whole run may cost by its plan.
-        team_month_usd: the most that all runs of a team may cost in a month, by team; `*` for each other team.
+        max_run_usd: the largest allowed cost of a whole run, by its plan.
+        team_month_usd: the largest allowed cost of all runs of a team in a month, by team; `*` = each other team.
         team_tag: the tag of `job_defaults` whose value is the team.
     """
 
@@ -84,26 +84,26 @@ class AccountLimits:
         return read_spec(cls, mapping, where=where)
 
     def check(self, spec: Spec, *, image_uri: str | None = None, reads: Sequence[str] = ()) -> None:
-        """Refuse a job that is beyond the limits.
+        """Check a job against the limits.
 
         Args:
             spec: the job, with the connection's defaults.
-            image_uri: of its container; None for an AutoML job, which brings its own.
-            reads: addresses that it reads beside those of its spec.
+            image_uri: the container's image; None for an AutoML job, whose images the service chooses.
+            reads: addresses that the job reads in addition to those in its spec.
 
         Raises:
-            SpecError: everything that is, at once.
+            SpecError: the job violates limits; reports all of them at once.
         """
         findings = [*self.findings(spec, image_uri=image_uri), *self.bucket_findings(list(reads))]
         if findings:
             raise SpecError(findings, subject="the account's limits")
 
     def findings(self, spec: Spec, *, image_uri: str | None = None) -> Iterator[Finding]:
-        """Yield what of a job is beyond the limits.
+        """Yield a finding for each limit that a job violates.
 
         Args:
             spec: the job, with the connection's defaults.
-            image_uri: of its container; None for an AutoML job, which brings its own.
+            image_uri: the container's image; None for an AutoML job, whose images the service chooses.
         """
         if self != AccountLimits() and getattr(spec, "raw_request_overrides", None):
             yield Finding(
@@ -123,15 +123,15 @@ class AccountLimits:
         yield from self.bucket_findings(asdict(spec))
 
     def bucket_findings(self, given: object) -> Iterator[Finding]:
-        """Yield the buckets of S3 addresses, anywhere in plain data, that are not allowed."""
+        """Yield a finding for each forbidden bucket in the S3 addresses anywhere in plain data."""
         buckets = {each.partition("/")[0] for each in _s3_paths(given)}
         yield from _outside("bucket", sorted(buckets), self.buckets)
 
     def cost_findings(self, ceiling_usd: float | None) -> Iterator[Finding]:
-        """Yield that a run could cost more than a run may.
+        """Yield a finding if a run can cost more than `max_run_usd`.
 
         Args:
-            ceiling_usd: the most that it can cost; None if that is unknown.
+            ceiling_usd: the most that the run can cost; None if it is unknown.
         """
         if self.max_run_usd is None or (
             ceiling_usd is not None and ceiling_usd <= self.max_run_usd

@@ -1,7 +1,7 @@
-"""Precision and compilation of a training whose conf leaves them open, by the accelerators of its instance types.
+"""Default precision and compilation of a training, derived from the accelerators of its instance types.
 
-A run has one arithmetic, whichever of its types it gets: bf16 and compiled if all of them have bf16 in hardware, else
-fp32 and eager. `trainer.precision.settle` decides alike by the device of a job that was sent neither.
+A run has one arithmetic for all its instance types: bf16 and compiled if all of them have bf16 in hardware, else fp32
+and eager. For a job that was sent neither, `trainer.precision.settle` applies the same rule to its device.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ AUTO = "auto"
 
 
 def settled_precision(given: str, instance_types: Iterable[str]) -> str:
-    """Return the given precision, or for "auto" that of the types; bf16 for no types at all."""
+    """Return the given precision. For "auto", return the one derived from the types; bf16 if there are no types."""
     if given != AUTO:
         return given
     return "bf16" if all(map(has_bf16, instance_types)) else "fp32"
 
 
 def settled_compile(given: Any, instance_types: Iterable[str]) -> bool:
-    """Return the given hyperparameter `compile`, or for None whether the types have bf16; True for no types at all."""
+    """Return the given `compile`. For None, return whether all types have bf16; True if there are no types."""
     if given is None:
         return all(map(has_bf16, instance_types))
     return str(given).lower() == "true"

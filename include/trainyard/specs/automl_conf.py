@@ -23,13 +23,14 @@ class AutoMLConf:
     """Settings of one run.
 
     Attributes:
-        dataset: a table that comes with scikit-learn, or `own`: the CSVs below `source`.
-        target_column: of an own table; a bundled one's is `target`.
-        validation_fraction: 0 = the service splits or cross-validates.
-        max_time_s: of the search; None = no bound. max_time_per_candidate_s: likewise, of one candidate.
-        budget_usd: of the search; None = no bound.
-        instance_type: of the jobs that prepare and evaluate.
-        image_uri: of the job that prepares; None = AWS's scikit-learn image.
+        dataset: a table bundled with scikit-learn, or `own`: the CSV files below `source`.
+        target_column: column to predict in an own table; in a bundled table it is `target`.
+        validation_fraction: share of the rows for validation; 0 = the service splits or cross-validates.
+        max_time_s: time limit of the search; None = no limit.
+        max_time_per_candidate_s: time limit of one candidate; None = no limit.
+        budget_usd: budget of the search; None = no limit.
+        instance_type: instance type of the jobs that prepare and evaluate.
+        image_uri: image of the job that prepares; None = AWS's scikit-learn image.
     """
 
     dataset: str = "breast_cancer"
@@ -54,10 +55,10 @@ class AutoMLConf:
     approval_status: str = "PendingManualApproval"
 
     def __post_init__(self) -> None:
-        """Check what the schema cannot say.
+        """Check constraints that the schema cannot express.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
         findings = list(_findings(self))
         if findings:
@@ -70,7 +71,7 @@ class AutoMLConf:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """Return the conf of a run's params. Raises SpecError for whatever is wrong, all at once."""
+        """Return the conf from a run's params. Raises SpecError with all faults at once."""
         return read_spec(cls, params)
 
 

@@ -21,35 +21,36 @@ class ProblemType(StrEnum):
 
 
 class AutoMLMode(StrEnum):
-    """Method by which candidates are made."""
+    """Method that creates the candidates."""
 
     AUTO = "AUTO"
-    """ENSEMBLING for data up to 100 MB, HYPERPARAMETER_TUNING beyond."""
+    """ENSEMBLING for data up to 100 MB, HYPERPARAMETER_TUNING for more."""
     ENSEMBLING = "ENSEMBLING"
-    """Several algorithms, and at last a model made of the best of them."""
+    """Several algorithms, combined into an ensemble of the best models."""
     HYPERPARAMETER_TUNING = "HYPERPARAMETER_TUNING"
-    """A search over the hyperparameters of few algorithms."""
+    """A search over the hyperparameters of a few algorithms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLJobSpec:
-    """One AutoML job: a table, the column to predict, and what the search may take.
+    """One AutoML job: a table, the column to predict, and the limits of the search.
 
     Attributes:
-        train: `s3://` prefix of the training rows; so is `validation`, without which the service splits or
-            cross-validates.
+        train: `s3://` prefix of the training rows.
+        validation: `s3://` prefix of the validation rows; without it the service splits or cross-validates.
         target: the column to predict.
-        problem_type: inferred from the target when absent; goes only together with `objective`.
-        objective: the metric to choose by, by the service's name, such as `F1`, `AUC`, `MSE`.
-        algorithms: of the mode's; all of them when empty.
-        max_candidates: models that are fitted.
-        max_runtime_s: of the whole job; a job that it ends hands on the best candidate so far.
-        max_runtime_per_candidate_s: of one candidate's training job.
-        validation_fraction: share of the training rows that is held out, above 0 and below 1.
-        budget_usd: what all jobs of all attempts of the task may cost by the on-demand price; None = no bound. The
-            request's time limit is set so that `num_parallel` candidates on `candidate_instance_type` cannot cross it.
-        candidate_instance_type: what the service is taken to train on: it chooses by itself, and does not say before.
-        num_parallel: how many candidates it is taken to train at a time.
+        problem_type: inferred from the target if absent; requires `objective`, and `objective` requires it.
+        objective: the metric that ranks candidates, by the service's name, such as `F1`, `AUC`, `MSE`.
+        algorithms: a subset of the mode's algorithms; empty = all of them.
+        max_candidates: largest number of fitted models.
+        max_runtime_s: time limit of the whole job; at the limit the best candidate so far is the result.
+        max_runtime_per_candidate_s: time limit of one candidate's training job.
+        validation_fraction: share of the training rows to hold out, above 0 and below 1.
+        budget_usd: limit for the cost of all jobs over all attempts of the task, at the on-demand price; None = no
+            limit. The request's time limit is chosen so that `num_parallel` candidates on `candidate_instance_type`
+            cannot exceed it.
+        candidate_instance_type: assumed instance type of the candidates; the service chooses the actual one later.
+        num_parallel: assumed number of candidates that train in parallel.
     """
 
     role: str
@@ -85,7 +86,7 @@ class AutoMLJobSpec:
         """Check what this one spec can know.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
         findings = list(automl_findings(self))
         if findings:

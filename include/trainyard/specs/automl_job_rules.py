@@ -18,7 +18,7 @@ METRICS = {
     ),
     "Regression": ("MSE", "RMSE", "MAE", "R2"),
 }
-"""The service's metrics of each problem, its default first."""
+"""The service's metrics per problem type, its default first."""
 MAX_CANDIDATES = 750
 _COUNTS = (
     *("max_candidates", "max_runtime_s", "max_runtime_per_candidate_s", "budget_usd"),
@@ -27,7 +27,7 @@ _COUNTS = (
 
 
 def automl_findings(spec: AutoMLJobSpec) -> Iterator[Finding]:
-    """Yield everything that is wrong with the spec."""
+    """Yield every fault of the spec."""
     yield from _addresses(spec)
     yield from _bounds(spec)
     yield from _objective(spec)

@@ -1,4 +1,4 @@
-"""`BaseRunConf`: what the confs of all runs with one training have in common: instances, watching, place, registry."""
+"""`BaseRunConf`: the common fields of the confs of all runs with one training."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseRunConf:
-    """Settings that every run has, whatever it trains. Seconds, GiB, USD and counts are in the names.
+    """Settings of every run, independent of the model. Names carry the units: seconds, GiB, USD.
 
     Attributes:
-        processes_per_instance: ranks of an instance; None = one for each accelerator of its type, one on a CPU type.
-        capacity_ladder: what is tried in turn; its first rung takes the place of instance_type, instance_count and
-            use_spot_instances. Empty = those alone.
-        heartbeat_timeout_s: a training that was heard of once and then not for so long is stopped and
-            resumed by a new attempt; 0 = never.
-        max_quota_wait_s: how long a training is asked for again that the account's quota has no room for; 0 = for ever.
-        max_retry_attempts: how often the service starts the training again after an error of its own, on the instances
-            that it has; all starts together get max_run_s. 0 = never.
-        evaluation_instance_type, evaluation_max_run_s, evaluation_volume_size_gb: of the processing job that measures
-            the model; None = derived.
-        budget_usd: a run that could cost more does not start; None = no ceiling.
-        max_cost_usd: a run that costs more is not allowed to: its training is stopped in time, and the model so far is
-            measured and registered; None = no cap. stop_reserve_s: what of the cap is kept back for a job's stop, in
-            seconds of its instances (`trainyard.cost.cost_cap`).
-        approval_above_usd: a run whose expected cost is above it, or unknown, starts only if a person approves it;
-            None = nobody is asked. approval_timeout_s: the longest wait for that answer, or one about a model.
-        hyperparameters: further ones, put over those that other fields make.
-        rules: what judges the training, as trainyard.rules.configuration reads it; empty = every rule, robust profile.
-        debugger: who judges by those of the rules that SageMaker has: "own" evaluator, or the "service" if it can.
-        watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
-            rule names nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
-        rules_poll_interval_s: between two looks of theirs; None = as the connection says, or 15.
+        processes_per_instance: ranks per instance; None = one per accelerator of its type, one on a CPU type.
+        capacity_ladder: capacity tiers to try in order. The first rung replaces instance_type, instance_count and
+            use_spot_instances; empty = these three fields are the only tier.
+        heartbeat_timeout_s: if a training that has reported once is silent for longer, it is stopped and a new attempt
+            resumes it; 0 = never.
+        max_quota_wait_s: how long to retry a training that exceeds the account's quota; 0 = without limit.
+        max_retry_attempts: how often the service restarts the training on its instances after a service error. All
+            starts together get max_run_s. 0 = never.
+        evaluation_instance_type, evaluation_max_run_s, evaluation_volume_size_gb: settings of the processing job that
+            evaluates the model; None = derived.
+        budget_usd: a run whose possible cost is higher does not start; None = no limit.
+        max_cost_usd: cost cap of the run. The training is stopped in time, and the model so far is evaluated and
+            registered; None = no cap.
+        stop_reserve_s: part of the cap reserved for stopping a job, in seconds of its instances
+            (`trainyard.cost.cost_cap`).
+        approval_above_usd: a run whose expected cost is higher, or unknown, starts only after a person's approval;
+            None = no approval.
+        approval_timeout_s: longest wait for that answer, or for one about a model.
+        hyperparameters: further hyperparameters, which override those derived from other fields.
+        rules: rules for the training, read by trainyard.rules.configuration; empty = all rules in the robust profile.
+        debugger: evaluator of the rules that SageMaker also has: "own", or the "service" if it can.
+        watch_rules: whether the rules are evaluated while the training runs.
+        on_rule_error: action after an issue of severity error if its rule sets none: `warn`, `stop` (a result with a
+            verdict) or `fail`.
+        rules_poll_interval_s: seconds between two polls of the rules; None = the connection's value, or 15.
         notifications: the SNS topic for messages about spot, rules, failure and budget; None = no messages.
         monitoring: alarms and a dashboard in CloudWatch while it trains; None = neither.
     """
@@ -83,10 +86,10 @@ class BaseRunConf:
     approval_status: str = "PendingManualApproval"
 
     def __post_init__(self) -> None:
-        """Put the ladder's first rung in its place and check what the conf alone can know.
+        """Apply the ladder's first rung to the instance fields, and check the conf by itself.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
         findings: list[Finding] = []
         if self.capacity_ladder:
@@ -97,7 +100,7 @@ class BaseRunConf:
             raise SpecError(findings, subject="run conf")
 
     def findings(self) -> Iterator[Finding]:
-        """Yield every fault that the conf alone can know."""
+        """Yield every fault that can be found in the conf alone."""
         return base_findings(self)
 
     @classmethod
@@ -116,7 +119,7 @@ class BaseRunConf:
 
     @property
     def rungs(self) -> tuple[CapacityRung, ...]:
-        """Capacity tiers of the training, in the order of trying, each with its instance count; at least one."""
+        """Capacity tiers of the training in the order of their use, each with its instance count; at least one."""
         own = CapacityRung(
             instance_type=self.instance_type, use_spot_instances=self.use_spot_instances
         )
@@ -127,19 +130,19 @@ class BaseRunConf:
 
     @property
     def may_use_spot(self) -> bool:
-        """True if any of them is spot capacity."""
+        """True if any capacity tier is spot capacity."""
         return any(rung.use_spot_instances for rung in self.rungs)
 
     @property
     def ranks_per_instance(self) -> int:
-        """Ranks of one instance of the run's own type, which with a capacity ladder is the first rung's."""
+        """Ranks per instance of the run's instance type; with a capacity ladder, that is the first rung's type."""
         return self.ranks_on(self.instance_type)
 
     @property
     def processes_per_host(self) -> int | None:
-        """Ranks of one instance as the job's request has them.
+        """Ranks per instance for the job's request.
 
-        None if rungs have different numbers of accelerators: the toolkit then starts a rank for each.
+        None if the rungs have different numbers of accelerators: the toolkit then starts one rank per accelerator.
         """
         counts = {self.ranks_on(rung.instance_type) for rung in self.rungs}
         return counts.pop() if len(counts) == 1 else None

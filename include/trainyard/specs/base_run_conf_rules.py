@@ -1,4 +1,4 @@
-"""Rules for what the confs of all runs have in common."""
+"""Rules for the common fields of all runs' confs."""
 
 from __future__ import annotations
 

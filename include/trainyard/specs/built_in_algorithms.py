@@ -1,8 +1,8 @@
 """Requirements of AWS's built-in algorithms, as one table: hyperparameters, channels, instances.
 
 Source: SageMaker Developer Guide, each algorithm's pages "hyperparameters" and "input/output interface", November 2026.
-Ranges are those of hyperparameters that the guide marks as required, and of the ones that are most often set; what is
-not in the table is left to the service.
+The ranges cover the hyperparameters that the guide marks as required and those that are set most often. The service
+checks all others.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltInAlgorithm:
-    """One algorithm that comes as an image and takes no script.
+    """An algorithm that AWS ships as an image, without a script.
 
-    `repositories` are the last names of its images; `framework` is what the SDK calls it. Of hyperparameters,
-    `required` ones have no default. `annotated` channels belong to data of loose images, whose content type is
-    application/x-image. `on_gpu` and `on_cpu` tell on which instances it trains; `is_parallel` whether on several.
+    Attributes:
+        repositories: last path components of its image repositories.
+        framework: the SDK's name for it.
+        required: hyperparameters without a default.
+        annotated: channels of a data set of single image files, whose content type is application/x-image.
+        on_gpu, on_cpu: whether it trains on such instances.
+        is_parallel: whether it trains on several instances.
     """
 
     title: str
@@ -172,7 +176,7 @@ ALGORITHMS = (
 
 
 def built_in_algorithm(*, image_uri: str | None, framework: str) -> BuiltInAlgorithm | None:
-    """Return the algorithm that an image is, or the SDK's name of one; None for any other image.
+    """Return the algorithm of an image or of an SDK framework name; None if it is not a built-in algorithm.
 
     Worked: `683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1` is XGBoost.
     """

@@ -20,7 +20,7 @@ GPU_LETTERS = ("p", "g")
 
 
 def built_in_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
-    """Yield the faults of a job whose image is an algorithm of the table and which brings no script."""
+    """Yield the faults of a job with a built-in algorithm and no script."""
     algorithm = _algorithm(spec)
     if algorithm is None:
         return
@@ -43,7 +43,7 @@ def is_built_in(spec: TrainingJobSpec) -> bool:
 def missing_hyperparameters(
     spec: TrainingJobSpec, *, searched: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Yield what a built-in algorithm requires and neither the job nor a search over `searched` gives."""
+    """Yield each required hyperparameter that neither the job nor a search over `searched` sets."""
     algorithm = _algorithm(spec)
     if algorithm is None:
         return

@@ -1,4 +1,4 @@
-"""`CapacityRung`: one kind of capacity that a job may take, and how much waiting and money it is worth."""
+"""`CapacityRung`: one tier of capacity for a job, with its limits on waiting and cost."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ class CapacityRung:
     """One rung of a capacity ladder: spot or on-demand instances of one type.
 
     Attributes:
-        instance_count: None = that of the job.
-        max_wait_s: the longest the job waits for instances in one go before the next rung is tried; None leaves it to
-            the service.
-        max_cost_usd: what all attempts on this rung may cost together, by the on-demand price; None = no bound.
+        instance_count: number of instances; None = the job's.
+        max_wait_s: longest uninterrupted wait for instances before the next rung is tried; None = the service's limit.
+        max_cost_usd: limit for the cost of all attempts on this rung, at the on-demand price; None = no limit.
     """
 
     instance_type: str
@@ -33,10 +32,10 @@ class CapacityRung:
     max_cost_usd: float | None = None
 
     def __post_init__(self) -> None:
-        """Check what one rung can know.
+        """Check the rung by itself.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
         findings = tuple(self._findings())
         if findings:
@@ -53,7 +52,8 @@ class CapacityRung:
                 where="instance_type",
                 what="is malformed",
                 got=repr(self.instance_type),
-                allowed="such as ml.m5.large",
+                allowed="ml.<family>.<size>",
+                next_step="write an instance type such as ml.m5.large",
             )
         for name in ("instance_count", "max_wait_s"):
             value = getattr(self, name)

@@ -1,4 +1,4 @@
-"""The data channels of a training job, in the SDK's words: S3, EFS, FSx, a hub data set."""
+"""Data channels of a training job in the SDK's vocabulary: S3, EFS, FSx, and data sets of a hub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TrainingInput:
     Attributes:
         s3_data: `s3://bucket/prefix`, or the manifest for the manifest types.
         distribution: `FullyReplicated` or `ShardedByS3Key`.
-        compression: `Gzip` where the objects are to be unpacked, else None.
+        compression: `Gzip` if the objects are to be decompressed, else None.
         s3_data_type: `S3Prefix`, `ManifestFile` or `AugmentedManifestFile`.
         input_mode: `File`, `FastFile` or `Pipe`; None takes the job's.
         shuffle_seed: shuffles the order of the objects, a new one each epoch (the SDK's
@@ -42,7 +42,7 @@ class TrainingInput:
         """Check what the channel alone can know.
 
         Raises:
-            SpecError: the address is none on S3, or members contradict each other.
+            SpecError: the address is not an S3 address, or fields contradict each other.
         """
         findings = []
         if not self.s3_data.startswith("s3://"):
@@ -88,7 +88,7 @@ Channel = TrainingInput | FileSystemInput | DatasetInput
 
 
 def read_channel(value: object, *, where: str = "channel") -> Channel:
-    """Return the channel a user wrote: an `s3://` URI, or the fields of one of the three kinds.
+    """Return the channel from the user's value: an `s3://` URI, or the fields of one of the three kinds.
 
     Raises:
         SpecError: the value is none of these.

@@ -1,4 +1,4 @@
-"""`ComparisonConf`: the params of one `compare_strategies` run: a training, strategies for it, numbers of ranks."""
+"""`ComparisonConf`: the params of one `compare_strategies` run: a training, its strategies and numbers of ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainyard.specs.run_conf import RunConf
 MOST_CELLS = 64
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}"
 ENTRY_POINT = r"(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+\.py"
-"""A script in `training_scripts/`; nothing of it leads out of that folder."""
+"""Path of a script relative to `training_scripts/`, without `..`."""
 _SHARED = (
     *(
         "source",
@@ -72,7 +72,7 @@ _SHARED = (
         "role",
     ),
 )
-"""Fields of a run's conf that hold for every cell; the others say nothing of a comparison."""
+"""Fields of a run's conf that apply to every cell; the other fields have no meaning in a comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +80,12 @@ class ComparedStrategy:
     """One way to train the model.
 
     Attributes:
-        name: what table and plots call it.
-        distribution: the SDK estimator's, word for word; empty = torchrun.
-        entry_point: the script, in `training_scripts/`.
-        hyperparameters: put over those that the run's conf makes.
-        ranks: of this strategy alone; empty = the comparison's.
-        image_uri: of this strategy alone; None = the run's.
+        name: its name in the table and the charts.
+        distribution: the SDK estimator's `distribution`, verbatim; empty = torchrun.
+        entry_point: the script in `training_scripts/`.
+        hyperparameters: hyperparameters that override those derived from the run's conf.
+        ranks: numbers of ranks for this strategy; empty = the comparison's.
+        image_uri: image for this strategy; None = the run's.
     """
 
     name: str
@@ -96,10 +96,10 @@ class ComparedStrategy:
     image_uri: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what one strategy can know.
+        """Check the strategy by itself.
 
         Raises:
-            SpecError: its name, its script or its ranks are none.
+            SpecError: the name, the script or the numbers of ranks are invalid.
         """
         findings = [*_rank_findings(self.ranks)]
         if not re.fullmatch(NAME, self.name):
@@ -125,7 +125,7 @@ class ComparedStrategy:
 
 
 def _default_strategies() -> tuple[ComparedStrategy, ...]:
-    """Return copies, shards, and split layers; the last needs two ranks."""
+    """Return three strategies: replicas, sharded state, and split layers. The last needs at least two ranks."""
     sharded = "train_fsdp.py"
     return (
         ComparedStrategy(name="ddp"),
@@ -144,12 +144,12 @@ class Comparison:
     """Settings of a comparison.
 
     Attributes:
-        ranks: how many ranks each strategy is tried with.
-        loss_tolerance: how far, as a part of the reference's loss, a cell's loss may be off at any step.
-        worthwhile_efficiency: what each rank that is added must bring at least, as a part of what a rank brings at
-            the strategy's fewest; below it, adding more has stopped paying.
-        processes_per_instance: ranks of an instance, once there are so many; None = one for each of its accelerators.
-        cells_at_once: trainings at a time, by slots of the pool; 0 = as many as the pool has room for.
+        ranks: numbers of ranks for each strategy.
+        loss_tolerance: largest allowed difference of a cell's loss at any step, relative to the reference's loss.
+        worthwhile_efficiency: least gain of an added rank, relative to the speed per rank at the strategy's fewest
+            ranks; with a smaller gain, more ranks do not pay.
+        processes_per_instance: largest number of ranks per instance; None = one per accelerator.
+        cells_at_once: number of parallel trainings, in slots of the pool; 0 = as many as the pool has slots.
     """
 
     strategies: tuple[ComparedStrategy, ...] = field(default_factory=_default_strategies)
@@ -160,10 +160,10 @@ class Comparison:
     cells_at_once: int = 1
 
     def __post_init__(self) -> None:
-        """Check what the comparison alone can know.
+        """Check the comparison by itself.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
         if findings := [*_comparison_findings(self)]:
             raise SpecError(findings, subject="comparison")
@@ -175,7 +175,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonConf:
-    """A comparison, and the training that all its cells share: on one rank, here."""
+    """A comparison, and the conf of the training that all its cells share, here for one rank."""
 
     comparison: Comparison
     run: RunConf
@@ -185,7 +185,7 @@ class ComparisonConf:
         """Return the conf read from the DAG's params.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
         own = {each.name for each in fields(Comparison)}
         shared = {name: value for name, value in params.items() if name not in own}
@@ -205,13 +205,13 @@ class ComparisonConf:
         return cls(comparison=comparison, run=run)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the conf as JSON-safe data: the params of another run like this one."""
+        """Return the conf as JSON-safe data, usable as the params of another run."""
         shared = {n: v for n, v in asdict(self.run).items() if not is_of_other_runs(n)}
         return {**shared, **asdict(self.comparison)}
 
 
 def is_of_other_runs(name: str) -> bool:
-    """Return whether a field of `RunConf` says nothing of a comparison."""
+    """Return whether a field of `RunConf` has no meaning in a comparison."""
     return name in RunConf.__dataclass_fields__ and name not in _SHARED
 
 

@@ -42,16 +42,16 @@ _BY_SECTIONS = {strategy.sections: strategy for strategy in STRATEGIES}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """A strategy, and the one instance group it runs on where the job has groups."""
+    """A strategy, and the instance group that it runs on if the job has groups."""
 
     strategy: Strategy
     instance_groups: tuple[str, ...] = ()
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return what the toolkit is told, values as they are before JSON.
+        """Return the hyperparameters for the toolkit; the values are not yet JSON.
 
-        The SDK loses the groups under torch_distributed, and every group then trains by itself; the toolkit reads
-        them there too.
+        The SDK drops the groups under torch_distributed, so that each group trains by itself. The toolkit reads them,
+        so they are sent here.
         """
         told = self.strategy.hyperparameters(target)
         if self.instance_groups:
@@ -60,11 +60,11 @@ class Distribution:
 
 
 def read_distribution(distribution: Mapping[str, Any]) -> Distribution | None:
-    """Return what an SDK `distribution` means; None for a plain process on each instance.
+    """Return the distribution that an SDK `distribution` describes; None for a plain process on each instance.
 
     Raises:
-        SpecError: wrong or unknown names (the message says the right one), settings, or sections that do not go
-            together; all at once.
+        SpecError: names (the message has the right one) or settings are wrong, or sections cannot be combined; reports
+            all faults at once.
     """
     findings: list[Finding] = []
     groups: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def _strategy(sections: Sections) -> Strategy | None:
 
 
 def _misfit(names: frozenset[str]) -> Finding:
-    """Return why these sections are no strategy together."""
+    """Return the finding for a combination of sections that is not a strategy."""
     if names == {MODEL_PARALLEL}:
         return Finding(
             where=f"distribution.{MODEL_PARALLEL}",

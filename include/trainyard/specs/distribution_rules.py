@@ -20,7 +20,7 @@ _MP_PARAMETERS = "mp_parameters"
 
 
 def distribution_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
-    """Yield every fault of the spec's distribution: in itself, and beside entry point, framework and groups."""
+    """Yield every fault of the spec's distribution, by itself and together with entry point, framework and groups."""
     if spec.distribution and not spec.entry_point:
         yield Finding(
             where="distribution",

@@ -1,4 +1,4 @@
-"""`FineTuneConf`: the params of one `fine_tune` run, and the own-script run that they stand for."""
+"""`FineTuneConf`: the params of one `fine_tune` run, and the equivalent own-script run."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _OF_THE_SCRIPT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FineTuneConf(BaseRunConf):
-    """Settings of one fine-tuning, beside those of every run.
+    """Settings of one fine-tuning, in addition to those of every run.
 
     Attributes:
         base_model: `s3://` prefix of a model that save_pretrained wrote, or a model's id on the Hugging Face hub.
         train_data: `s3://` prefix of `*.jsonl`: chat, prompt and completion, text, or pairs for DPO.
-        validation_data: likewise, held out: the evaluation measures it; None = nothing measures the model.
-        init_from: `s3://` address of an earlier run's model.tar.gz or of its prefix, to train on from.
+        validation_data: `s3://` prefix of held-out rows in the same form, for the evaluation; None = no evaluation.
+        init_from: `s3://` address of an earlier run's model.tar.gz, or of its prefix, to continue from.
         method: `sft` or `dpo`.
         adapter: `none` trains every weight; `lora`; `qlora` needs bitsandbytes in the image.
-        rank: of the adapter.
-        learning_rate: the peak; None = by method and adapter.
-        epochs, max_steps: the length; max_steps None = by epochs.
-        batch_size: sequences of one rank in one pass.
-        max_length: tokens of one sample.
+        rank: rank of the adapter's matrices.
+        learning_rate: peak learning rate; None = the default of method and adapter.
+        epochs, max_steps: length of the training; `epochs` applies if `max_steps` is None.
+        batch_size: sequences per rank and forward pass.
+        max_length: most tokens per sample.
         artifact: `merged` = a whole model, `adapter` = the adapter only.
-        register_when: what the model must reach to be registered; None = it is registered. Without validation_data
-            nothing is measured, so it is left out.
-        approval: a person is asked before the model is registered.
-        approval_timeout_s: how long; without an answer the model is not registered.
-        environment: variables of the container, such as those of a hub.
+        register_when: condition for the registration; None = no condition. Without validation_data there is no metric,
+            so the condition is ignored.
+        approval: whether a person approves the registration.
+        approval_timeout_s: time limit for the approval; without an answer the model is not registered.
+        environment: environment variables of the container, such as a hub's token.
     """
 
     base_model: str
@@ -80,7 +80,7 @@ class FineTuneConf(BaseRunConf):
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield every fault that the conf alone can know."""
+        """Yield every fault that can be found in the conf alone."""
         yield from base_findings(self)
         yield from choice_findings(self, CHOICES)
         yield from _addresses(self)
@@ -93,7 +93,7 @@ class FineTuneConf(BaseRunConf):
         return not self.base_model.startswith("s3://")
 
     def script_params(self) -> dict[str, Any]:
-        """Return the params of the own-script run (`ScriptConf`) that this fine-tuning is."""
+        """Return the params of the own-script run (`ScriptConf`) that executes this fine-tuning."""
         inputs = {"train": self.train_data} | (
             {} if self.is_from_hub else {"model": self.base_model}
         )
@@ -115,7 +115,7 @@ class FineTuneConf(BaseRunConf):
         }
 
     def _evaluation(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the training's inputs, and what measures the model."""
+        """Return the params of the evaluation: its script, and the inputs of the training with the validation data."""
         if self.validation_data is None:
             return {"inputs": inputs}
         base = {} if self.is_from_hub else {"base": self.base_model}

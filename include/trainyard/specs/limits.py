@@ -1,6 +1,6 @@
-"""The largest and smallest numbers of a conf's fields, for the form and for the checks alike.
+"""Bounds of the numbers in a conf, for the form and for the checks.
 
-Every number has bounds: one beyond 64 bits cannot travel between Airflow's processes.
+Every number has bounds, because Airflow's processes cannot exchange numbers beyond 64 bits.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 MAX_RUN_S = 28 * 24 * 3600
 """The longest training that SageMaker allows."""
 LEAST_RUN_S = 60
-"""The shortest limit of a training that the form takes."""
+"""The shortest time limit of a training that the form accepts."""
 STOP_RESERVE_S, LEAST_STOP_RESERVE_S = 300, 120
-"""Of a cost cap (`trainyard.cost.cost_cap`): its default, and the time that the service gives a job after SIGTERM."""
+"""Seconds reserved for a stop at the cost cap (`trainyard.cost.cost_cap`): the default, and the time between SIGTERM
+and SIGKILL of the service."""
 MAX_PROCESSING_RUN_S = 9 * 24 * 3600
 MAX_PROCESSING_VOLUME_GB = 16_384
 MAX_RETRY_ATTEMPTS = 30

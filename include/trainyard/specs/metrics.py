@@ -12,7 +12,7 @@ from trainyard.specs.reading import read_spec
 _SDK_SPELLING = {"Name": "name", "Regex": "regex"}
 _NUMBER = r"([-+0-9.eEinfa]+)"
 _RANK = r"^(?:\[[^\]]*\]<stdout>: ?)?"
-"""What AWS's toolkit puts before the lines of a job under mpirun: `[1,mpirank:0,algo-1]<stdout>:`."""
+"""Prefix that AWS's toolkit adds to the lines of a job under mpirun: `[1,mpirank:0,algo-1]<stdout>:`."""
 _STEP = rf"{_RANK}trainyard step=\d+ .*?\b"
 _EVAL = rf"{_RANK}trainyard eval step=\d+ .*?\b"
 

@@ -1,4 +1,4 @@
-"""Whom a run tells what happens to it, and what watches over it at the service."""
+"""Notifications of a run by SNS, and its monitoring in CloudWatch."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ class Occasion(StrEnum):
     """Occasions of a notification."""
 
     SPOT = "spot"
-    """Spot capacity was taken away; the job goes on from its last checkpoint."""
+    """Spot capacity was interrupted; the job resumes from its last checkpoint."""
     RULE = "rule"
     """A rule found an issue in the training."""
     FAILURE = "failure"
     """A task failed, and with it the run."""
     BUDGET = "budget"
-    """The run was not started, or not continued, for its budget."""
+    """The run was not started or not continued because of its budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifications:
-    """An SNS topic, and what is published there.
+    """An SNS topic, and the occasions of its messages.
 
     Attributes:
-        on: the occasions; all of them if it is not said.
+        on: the occasions; by default all of them.
     """
 
     topic_arn: str
@@ -39,7 +39,7 @@ class Notifications:
         """Check the topic's form.
 
         Raises:
-            SpecError: it is no topic's ARN, or there is no occasion.
+            SpecError: the topic is not an ARN of SNS, or there is no occasion.
         """
         findings = []
         if not re.fullmatch(TOPIC_ARN, self.topic_arn):
@@ -62,7 +62,7 @@ class Notifications:
 
     @property
     def region(self) -> str:
-        """The topic's region: it can be published to from there only."""
+        """The topic's region; messages can be published only from there."""
         return self.topic_arn.split(":")[3]
 
 
@@ -73,15 +73,15 @@ class Dashboard(StrEnum):
     RUN = "run"
     """Removed when the training has ended."""
     KEEP = "keep"
-    """Until somebody removes it."""
+    """Kept until somebody removes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitoring:
-    """CloudWatch's part in a run while it trains. Both cost money on AWS.
+    """CloudWatch alarms and dashboard of a run's training. Both cost money on AWS.
 
     Attributes:
-        alarms: on idle processors and GPUs, memory and disk of the instances; removed after the training.
+        alarms: whether to set alarms on idle processors and GPUs, memory and disk; removed after the training.
     """
 
     alarms: bool = False

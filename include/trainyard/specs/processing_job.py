@@ -40,11 +40,11 @@ class ProcessingJobSpec:
     """One processing job, in the words of the SDK's `ScriptProcessor`.
 
     Attributes:
-        command: what runs in the container, for example `("python3",)`; the entry point follows it.
+        command: the command in the container, for example `("python3",)`; the entry point is appended.
         code: S3 URI of the script or of sourcedir.tar.gz; mounted as input `code`.
         entry_point: the script's path relative to the code input's folder.
-        code_location: S3 prefix the source folder is uploaded under; below the connection's bucket when absent.
-        max_cost_usd, stop_reserve_s: as of a training job: what is left bounds `max_run`.
+        code_location: S3 prefix for the upload of the source folder; None = a prefix in the connection's bucket.
+        max_cost_usd, stop_reserve_s: cost cap as in a training job; the rest of the cap bounds `max_run`.
     """
 
     role: str
@@ -78,11 +78,11 @@ class ProcessingJobSpec:
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check what the job can know by itself.
+        """Check the job by itself.
 
         Raises:
-            SpecError: it has a volume key on an instance type with local storage, which the service refuses, a
-                `code_location` that is no S3 URI, or a cost cap that is out of range.
+            SpecError: there is a volume key on an instance type with local storage, which the service rejects; or
+                `code_location` is not an S3 URI; or the cost cap is out of range.
         """
         if self.code_location is not None and not self.code_location.startswith("s3://"):
             place = Finding(

@@ -1,9 +1,8 @@
 """Reads a mapping (JSON, YAML, rendered templates) into a frozen spec, collecting every fault.
 
-A field's type says what is accepted: `int`, `float`, `bool`, `str`, a `StrEnum`, `Mapping`,
-`tuple[X, ...]`, `X | None`, or another spec (read from a nested mapping). Text that spells a number
-or a boolean is accepted for one, because templated Airflow fields and form inputs arrive as text.
-Nothing is rounded.
+A field's type determines the accepted values: `int`, `float`, `bool`, `str`, a `StrEnum`, `Mapping`, `tuple[X, ...]`,
+`X | None`, or another spec (read from a nested mapping). Text that spells a number or a boolean is converted, because
+templated Airflow fields and form inputs arrive as text. Numbers are never rounded.
 """
 
 from __future__ import annotations
@@ -70,10 +69,10 @@ def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
 def _built(
     cls: type[Spec], values: dict[str, Any], *, mistyped: set[str]
 ) -> tuple[Spec | None, list[Finding]]:
-    """Return the spec, or what it refuses.
+    """Return the spec, or the findings of its own checks.
 
-    Mistyped fields stand at their defaults: a finding that mentions one is left out, since it would
-    blame values that the user never wrote.
+    Mistyped fields have their defaults in these checks. A finding that mentions such a field is left out, because it
+    would report a value that the user never wrote.
     """
     try:
         return cls(**values), []

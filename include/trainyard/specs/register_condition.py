@@ -1,4 +1,4 @@
-"""`RegisterCondition`: the figure that a model must reach to be registered, such as `accuracy >= 0.9`."""
+"""`RegisterCondition`: the condition on a metric for a model's registration, such as `accuracy >= 0.9`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RegisterCondition:
         """Return the condition that a text spells.
 
         Raises:
-            SpecError: it spells none.
+            SpecError: the text is not a condition.
         """
         found = _FORM.fullmatch(text)
         if found is None:
@@ -44,7 +44,7 @@ class RegisterCondition:
         return cls(metric=metric, comparison=comparison, threshold=float(threshold))
 
     def holds(self, metrics: Mapping[str, float]) -> bool:
-        """Return whether the metrics meet it; NaN meets nothing.
+        """Return whether the metrics meet the condition; NaN never does.
 
         Raises:
             SpecError: the metric is not among them.

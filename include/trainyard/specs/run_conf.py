@@ -19,36 +19,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConf(BaseRunConf):
-    """Settings of one run of the shipped models, beside those of every run.
+    """Settings of one run of the shipped models, in addition to those of every run.
 
     Attributes:
         source: `python-stdlib`, a local path or an `s3://` URI.
-        num_shards: 0 = chosen to fit the ranks. max_source_bytes: 0 = all.
-        shard_instance_count: instances of the processing job that shards; 0 = in the worker.
-        text_column: of a table: the text that is tokenised, or lists of token ids.
-        tokenizer: `bytes`, or a tokenizers file. vocab_size, eos_token_id: of a source of token ids whose tokenizer is
-            not at hand: how many ids there are, and the one that ends a document; 0 and None for any other source.
-        ignore_columns, category_columns: of a table: left out, and read as categories.
-        evaluation_place: `processing` (a job of its own), `training` (the training's last step), or `auto`: the first
-            if a type of processing jobs holds the model.
-        evaluation_instance_type: None = that of training if processing jobs may have it and it holds the model, else
-            the cheapest that does. evaluation_max_samples: None = derived (trainyard.planning.evaluation_plan).
-        checkpoint_interval: steps; 0 = chosen by the script from the measured cost of a checkpoint and
-            mean_time_to_interruption_s; -1 = only at the end and when told to stop.
-        deadline_h: hours that the planner lets the training take, if it is asked; None = the cheapest plan.
-        warmup_steps: None = a tenth of max_steps, as `warmup_of` has it.
+        num_shards: number of shards; 0 = derived from the number of ranks.
+        max_source_bytes: most bytes to read from the source; 0 = all.
+        shard_instance_count: instances of the processing job that shards; 0 = sharding in the Airflow worker.
+        text_column: column of a table with the text to tokenise, or with lists of token ids.
+        tokenizer: `bytes`, or a tokenizers file.
+        vocab_size, eos_token_id: for a source of token ids without its tokenizer: the number of ids, and the id that
+            ends a document; 0 and None for any other source.
+        ignore_columns, category_columns: columns of a table to leave out, and to read as categories.
+        evaluation_place: `processing` (a processing job), `training` (the training's last step), or `auto`:
+            `processing` if an instance type for processing jobs has memory for the model, else `training`.
+        evaluation_instance_type: None = the training's type if processing jobs may use it and the model fits, else the
+            cheapest type that fits.
+        evaluation_max_samples: None = derived (trainyard.planning.evaluation_plan).
+        checkpoint_interval: in steps; 0 = chosen by the script from the measured cost of a checkpoint and
+            mean_time_to_interruption_s; -1 = only at the end and before a stop.
+        deadline_h: the planner's limit for the training in hours; None = the cheapest plan.
+        warmup_steps: None = a tenth of max_steps (`warmup_of`).
         precision: "auto" = bf16 if all types of the run have it in hardware, else fp32 (`training_precision`). The
-            hyperparameter `compile` follows likewise (`is_compiled`).
-        strategy: `ddp` (train_ddp.py: whole copies) or `fsdp` (train_fsdp.py: state and layers spread over ranks, by
-            its own hyperparameters). "auto" is resolved by trainyard.planning.auto_plan, before a conf is read.
-        checksums: whether sources and shards are digested, and the trainer verifies them; else sizes alone.
-        on_rule_stop: what follows a stop by a rule, as trainyard.rules.rule_retry reads it; empty = nothing.
-        tune: whether a search chooses hyperparameters before the training, which takes the winner's. What it varies and
-            how is in the fields that begin with `tuning_`; `search_of` fills in their defaults.
-        tuning_ranges: hyperparameter to range (`read_ranges`); empty = `default_ranges`.
-        tuning_max_steps: of a trial; 0 = a quarter of the training. tuning_instance_count: of a trial; 0 = as training.
-        tuning_max_run_s: of a trial; 0 = as training. tuning_max_time_s: of the whole search; None = no bound.
-        tuning_budget_share: the most that the search may take of budget_usd and max_cost_usd.
+            default of the hyperparameter `compile` follows the same rule (`is_compiled`).
+        strategy: `ddp` (train_ddp.py: replicas) or `fsdp` (train_fsdp.py: state and layers sharded over ranks, by its
+            own hyperparameters). trainyard.planning.auto_plan resolves "auto" before a conf is read.
+        checksums: whether sources and shards are digested, and verified by the trainer; otherwise only sizes are.
+        on_rule_stop: retries after a stop by a rule, read by trainyard.rules.rule_retry; empty = none.
+        tune: whether a search chooses hyperparameters for the training. The fields that begin with `tuning_` describe
+            the search; `search_of` fills in their defaults.
+        tuning_ranges: ranges by hyperparameter (`read_ranges`); empty = `default_ranges`.
+        tuning_max_steps: steps of a trial; 0 = a quarter of the training's.
+        tuning_instance_count, tuning_max_run_s: instances and time limit of a trial; 0 = the training's.
+        tuning_max_time_s: time limit of the whole search; None = no limit.
+        tuning_budget_share: largest share of budget_usd and max_cost_usd for the search.
     """
 
     source: str = "python-stdlib"
@@ -103,7 +107,7 @@ class RunConf(BaseRunConf):
     deadline_h: float | None = None
 
     def findings(self) -> Iterator[Finding]:
-        """Yield every fault that the conf alone can know."""
+        """Yield every fault that can be found in the conf alone."""
         return conf_findings(self)
 
     @property
@@ -127,7 +131,7 @@ class RunConf(BaseRunConf):
 
     @property
     def num_readers(self) -> int:
-        """Groups of ranks that read samples of their own; ranks that split a model read the same."""
+        """Number of data-parallel groups of ranks; the ranks that split one model read the same samples."""
         if self.strategy == "ddp":
             return self.world_size
         degrees = (int(self.hyperparameters.get(name, 1)) for name in SPLITTING_DEGREES)
@@ -135,7 +139,7 @@ class RunConf(BaseRunConf):
 
     @property
     def num_state_shards(self) -> int:
-        """Ranks that hold one copy of the model's state together."""
+        """Number of ranks that share one copy of the model's state."""
         if self.strategy == "ddp":
             return 1
         tensor, _, pipeline = (int(self.hyperparameters.get(n, 1)) for n in SPLITTING_DEGREES)
@@ -144,14 +148,14 @@ class RunConf(BaseRunConf):
 
     @property
     def readers_per_rank(self) -> int:
-        """Processes of one rank that share its shards: its loader workers, or the rank itself."""
+        """Number of processes that share a rank's shards: its loader workers, or 1 for the rank itself."""
         return int(self.hyperparameters.get("num_workers", 0)) or 1
 
 
 def readable_conf(params: Mapping[str, Any]) -> RunConf | None:
-    """Return the conf without the fields that are wrong, so that the rest can be checked too; None if that is no conf.
+    """Return the conf without its wrong fields, so that the rest can be checked; None if the rest is not valid.
 
-    What is wrong with those fields is for `RunConf.from_params` to raise.
+    `RunConf.from_params` reports the wrong fields.
     """
     try:
         return RunConf.from_params(params)
@@ -170,10 +174,10 @@ def readable_conf(params: Mapping[str, Any]) -> RunConf | None:
 
 
 def _tops(places: Iterable[str]) -> set[str]:
-    """Return the fields that the places lie in."""
+    """Return the top-level fields of dotted places."""
     return {re.split(r"[.\[]", each)[0] for each in places}
 
 
 def warmup_of(max_steps: int) -> int:
-    """Return the steps of warm-up of a training that names none: a tenth, as the scripts have it. Of 400 steps 40."""
+    """Return the default number of warm-up steps: a tenth of all steps, as in the scripts. Worked: 40 of 400."""
     return max_steps // 10

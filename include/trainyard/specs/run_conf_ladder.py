@@ -1,4 +1,4 @@
-"""Rules for a run's capacity ladder by itself: each rung must be a valid plan."""
+"""Rules for a run's capacity ladder: each rung must be a valid plan."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _OF_FIRST_RUNG = ("instance_type", "instance_count")
 
 
 def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
-    """Yield the fields whose place the first rung takes and that say something else.
+    """Yield a finding for each field that contradicts the first rung, which replaces it.
 
-    A field that stands at its default says nothing.
+    A field with its default value is no contradiction.
     """
     first = conf.capacity_ladder[0]
     declared = type(conf).__dataclass_fields__
@@ -57,7 +57,7 @@ def even_rung_findings(conf: RunConf) -> Iterator[Finding]:
 
 
 def rung_findings(ladder: Iterable[CapacityRung]) -> Iterator[Finding]:
-    """Yield what is wrong with a ladder whatever runs on it: too long, or one rung twice."""
+    """Yield the faults of a ladder that do not depend on the job: too many rungs, or a repeated rung."""
     rungs = list(ladder)
     if len(rungs) > MOST_RUNGS:
         yield Finding(

@@ -1,4 +1,4 @@
-"""Rules for a run's conf by itself, beyond types and names."""
+"""Rules for a run's conf, in addition to types and names."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ OF_SHARDS = (
     "cpu_offload",
 )
 HYBRID_DEGREE, *SPLITTING_DEGREES = OF_SHARDS[:4]
-"""Ranks of these degrees read the same samples."""
+"""Degrees whose ranks read the same samples."""
 
 
 def conf_findings(conf: RunConf) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ def _vocabulary(conf: RunConf) -> Iterator[Finding]:
 
 
 def _sharding_job(conf: RunConf) -> Iterator[Finding]:
-    """Yield what keeps the instances of a sharding job from their work: they see S3 only."""
+    """Yield the settings that a sharding job cannot use, because its instances can access S3 only."""
     if conf.shard_instance_count <= 0:
         return
     if not conf.source.startswith("s3://"):

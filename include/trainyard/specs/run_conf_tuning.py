@@ -1,4 +1,4 @@
-"""The search of a run's conf: which hyperparameters it tries, over which ranges, in how many trials of which length."""
+"""The search of a run's conf: its hyperparameters, their ranges, and the number and length of trials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OBJECTIVES = {
     "train:samples_per_second": ObjectiveType.MAXIMIZE,
 }
 EVALUATIONS_OF_A_TRIAL = 5
-"""So often a trial is evaluated: what early stopping and Hyperband decide by."""
+"""Evaluations per trial; early stopping and Hyperband decide by their results."""
 
 # Hyperparameters of training_scripts/ that a search may vary: the kind of range, the least and the most.
 LIMITS: Mapping[str, tuple[str, float, float]] = {
@@ -53,13 +53,15 @@ class SearchSettings:
     """Search of a conf, its defaults filled in.
 
     Attributes:
-        max_jobs: trials in all; of a Grid, its combinations.
-        num_steps: optimizer steps of a trial. eval_interval: steps between its evaluations.
-        instance_count: of each trial.
-        max_run_s: the longest of one trial; max_time_s: of the whole search, None = no bound.
-        budget_usd: the search's part of the run's budget, or of its cost cap if that is less; None without both.
-        max_cost_usd: the search's part of the cap alone.
-        ranges: what it varies.
+        max_jobs: number of trials; for a Grid, the number of combinations.
+        num_steps: optimizer steps of a trial.
+        eval_interval: steps between the evaluations of a trial.
+        instance_count: instances of each trial.
+        max_run_s: time limit of a trial.
+        max_time_s: time limit of the whole search; None = no limit.
+        budget_usd: the search's share of the run's budget, or of its cost cap if that is less; None without both.
+        max_cost_usd: the search's share of the cap alone.
+        ranges: ranges by hyperparameter.
     """
 
     strategy: SearchStrategy
@@ -117,9 +119,9 @@ def trial_steps(conf: RunConf) -> int:
 
 
 def read_ranges(conf: RunConf) -> tuple[dict[str, ParameterRange], list[Finding]]:
-    """Return what the conf's search varies, by default `default_ranges`, and what is wrong with it.
+    """Return the ranges of the conf's search, by default `default_ranges`, and the findings for them.
 
-    The kind of a range follows from its hyperparameter: two bounds are enough. Values, or a list, are choices.
+    The hyperparameter determines the kind of a range, so two bounds are enough. Values or a list are choices.
     """
     if not conf.tuning_ranges:
         return default_ranges(conf), []
@@ -141,10 +143,11 @@ def read_ranges(conf: RunConf) -> tuple[dict[str, ParameterRange], list[Finding]
 
 
 def default_ranges(conf: RunConf) -> dict[str, ParameterRange]:
-    """Return what is searched where the conf names no ranges; what it fixes in `hyperparameters` is left out.
+    """Return the default ranges, without the hyperparameters that the conf fixes in `hyperparameters`.
 
-    The learning rate from an eighth to four times the conf's, weight decay from 0.01 to 0.5, both by their logarithm;
-    the warm-up as far as a third of a trial, or for a table's network the dropout to 0.4.
+    - Learning rate: an eighth to four times the conf's, logarithmic.
+    - Weight decay: 0.01 to 0.5, logarithmic.
+    - Warm-up: up to a third of a trial; for a table's network instead the dropout, up to 0.4.
     """
     rate, longest = conf.learning_rate, trial_steps(conf) // 3
     ranges: dict[str, ParameterRange] = {
@@ -167,12 +170,12 @@ def default_ranges(conf: RunConf) -> dict[str, ParameterRange]:
 
 
 def combinations(ranges: Mapping[str, ParameterRange]) -> float:
-    """Return how many different trials the ranges allow."""
+    """Return the number of different trials in the ranges."""
     return math.prod(each.num_values for each in ranges.values())
 
 
 def ends_and_choices(given: ParameterRange) -> tuple[Any, ...]:
-    """Return the values of a range that tell whether it fits: its ends, or all of its choices."""
+    """Return the values of a range to check: its two ends, or all of its choices."""
     if isinstance(given, CategoricalRange):
         return given.values
     return given.min_value, given.max_value

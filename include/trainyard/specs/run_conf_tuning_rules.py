@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def tuning_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield every fault of the search that the conf alone can be known to have; of one that is off, none."""
+    """Yield every fault of the search that can be found in the conf alone; nothing if the search is off."""
     if (
         not conf.tune or conf.learning_rate <= 0
     ):  # its ranges start from there, and that is said already
@@ -148,7 +148,7 @@ def _number_of_trials(conf: RunConf, ranges: Mapping[str, ParameterRange]) -> It
 def _values_that_do_not_fit(
     conf: RunConf, ranges: Mapping[str, ParameterRange]
 ) -> Iterator[Finding]:
-    """Yield what the ends and choices of each range would make of a trial, each looked at by itself."""
+    """Yield the faults of a trial with each end or choice of each range, checked one at a time."""
     searched: dict[str, Any] = {"warmup_steps": 0} if "warmup_steps" in ranges else {}
     try:
         trial = with_values(conf, {"max_steps": trial_steps(conf), **searched})

@@ -29,7 +29,7 @@ TORCHRUN: Mapping[str, Any] = {"torch_distributed": {"enabled": True}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptConf(BaseRunConf):
-    """Settings of one run of a script of one's own, beside those of every run.
+    """Settings of one run of a user's own script, in addition to those of every run.
 
     Attributes:
         entry_point: the training script, a path within source_dir.
@@ -70,7 +70,7 @@ class ScriptConf(BaseRunConf):
     approval: bool = False
 
     def findings(self) -> Iterator[Finding]:
-        """Yield every fault that the conf alone can know."""
+        """Yield every fault that can be found in the conf alone."""
         yield from base_findings(self)
         yield from choice_findings(self, CHOICES)
         yield from _unset(self)

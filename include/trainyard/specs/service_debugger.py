@@ -1,4 +1,4 @@
-"""Who judges a training by rules: SageMaker's Debugger and Profiler, or our evaluator."""
+"""Evaluator of a training's rules: SageMaker's Debugger and Profiler, or Trainyard's evaluator."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from trainyard.specs.training_job import TrainingJobSpec
 
 MAX_SERVICE_RULES = 20
-"""Of each kind in a job (botocore's model of CreateTrainingJob, November 2026)."""
+"""Rules of each kind per job (botocore's model of CreateTrainingJob, November 2026)."""
 
 
 class Debugger(StrEnum):
-    """Who judges a training by rules."""
+    """Evaluator of a training's rules."""
 
     OWN = "own"
-    """Our evaluator. The spec's members for the service's Debugger are sent as they are, if there are any."""
+    """Trainyard's evaluator. The spec's members for the service's Debugger, if any, are sent unchanged."""
     SERVICE = "service"
-    """The service, by the spec's rules, where it can and the account has it; else our evaluator."""
+    """The service, with the spec's rules, if it supports the job and the account has it; else Trainyard's evaluator."""
 
 
 def debugger_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
-    """Yield what is wrong with who judges, and rules beyond what the service takes."""
+    """Yield the faults of the evaluator's settings, and rules above the service's limits."""
     if spec.debugger not in set(Debugger):
         yield Finding(
             where="debugger",

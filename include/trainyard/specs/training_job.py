@@ -17,7 +17,7 @@ from trainyard.specs.service_debugger import Debugger
 from trainyard.specs.training_job_rules import spec_findings
 
 DEFAULT_QUOTA_WAIT_S = 24 * 3600
-"""How long a job waits for the account's quota unless its spec says otherwise: a day, in which other jobs end."""
+"""Default time that a job waits for the account's quota: one day, in which other jobs end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ class TrainingJobSpec:
         """Read the channels and check what this one spec can know.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
         findings: list[Finding] = []
         channels: dict[str, Channel] = {}

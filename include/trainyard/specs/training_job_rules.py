@@ -18,7 +18,7 @@ from trainyard.specs.service_debugger import debugger_findings
 from trainyard.specs.strategies.deepspeed import HYPERPARAMETER as DS_CONFIG, deepspeed_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from trainyard.specs.training_job import TrainingJobSpec
 
@@ -219,8 +219,7 @@ def _warm_pool(spec: TrainingJobSpec) -> Iterator[Finding]:
 
 def _network(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
     if bool(spec.subnets) != bool(spec.security_group_ids):
-        missing = "security_group_ids" if spec.subnets else "subnets"
-        yield Finding(where=missing, what="is required: subnets and security groups go together")
+        yield missing_network(spec.subnets, spec.security_group_ids)
     mounted = [name for name, c in channels.items() if isinstance(c, FileSystemInput)]
     if mounted and not spec.subnets:
         yield Finding(
@@ -228,6 +227,20 @@ def _network(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator
             what="is a file system, which a job reaches only inside a VPC",
             next_step="set subnets and security_group_ids",
         )
+
+
+def missing_network(subnets: Sequence[str], security_group_ids: Sequence[str]) -> Finding:
+    """Return the finding for a network of which one half is missing."""
+    missing, given = "subnets", "security_group_ids"
+    if subnets:
+        missing, given = given, missing
+    return Finding(
+        where=missing,
+        what="is required: a network needs subnets and security groups",
+        got=f"{given} {', '.join(subnets or security_group_ids)} alone",
+        allowed="both or neither",
+        next_step=f"set {missing}, or remove {given}",
+    )
 
 
 def _groups_of_channels(
@@ -278,9 +291,10 @@ def _hyperparameters(spec: TrainingJobSpec) -> Iterator[Finding]:
         if not 0 < len(key) <= MAX_KEY_CHARACTERS:
             yield Finding(
                 where=where,
-                what="has a bad name length",
+                what="has a name that is empty or too long",
                 got=f"{len(key)} characters",
-                allowed=f"1 to {MAX_KEY_CHARACTERS}",
+                allowed=f"1 to {MAX_KEY_CHARACTERS} characters",
+                next_step="rename it",
             )
         yield from _hyperparameter_value(where, value)
     if DS_CONFIG in spec.hyperparameters:

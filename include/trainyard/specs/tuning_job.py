@@ -58,7 +58,7 @@ class CompletionCriteria:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HyperbandResources:
-    """Least and most values of the objective that a trial prints before Hyperband evaluates it."""
+    """Resources of Hyperband, counted in printed values of the objective: the least and the most of a trial."""
 
     min_resource: int = 1
     max_resource: int
@@ -66,7 +66,7 @@ class HyperbandResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStart:
-    """The earlier searches, by the names of their tuning jobs, that a search learns from."""
+    """Warm start: names of the parent tuning jobs whose results a search uses."""
 
     parents: tuple[str, ...]
     warm_start_type: WarmStartType = WarmStartType.IDENTICAL
@@ -120,7 +120,7 @@ class TuningJobSpec:
         """Read the ranges and check what this one spec can know.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
         findings: list[Finding] = []
         ranges: dict[str, ParameterRange] = {}

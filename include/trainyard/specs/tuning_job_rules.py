@@ -142,9 +142,10 @@ def _names(spec: TuningJobSpec) -> Iterator[Finding]:
         if not 0 < len(name) <= LONGEST_TEXT:
             yield Finding(
                 where=where,
-                what="has a bad name length",
+                what="has a name that is empty or too long",
                 got=f"{len(name)} characters",
-                allowed=f"1 to {LONGEST_TEXT}",
+                allowed=f"1 to {LONGEST_TEXT} characters",
+                next_step="rename it",
             )
 
 

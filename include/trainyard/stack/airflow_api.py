@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 TIMEOUT_S = 120
-"""Of one answer: an api-server on a busy machine is slow, not gone."""
+"""Time limit of one answer: an api-server on a busy machine is slow but alive."""
 
 
 class AirflowApi:
@@ -41,7 +41,7 @@ class AirflowApi:
         return self._call("GET", f"/dags/{quote(dag_id)}", allow_missing=True) is not None
 
     def import_errors(self) -> list[dict[str, Any]]:
-        """Return what Airflow could not import: `filename` and `stack_trace` of each."""
+        """Return the DAG files that Airflow could not import, each with `filename` and `stack_trace`."""
         return list(self._get("/importErrors")["import_errors"])
 
     def task_order(self, dag_id: str) -> list[str]:
@@ -60,7 +60,7 @@ class AirflowApi:
     def trigger(self, dag_id: str, *, conf: Mapping[str, Any]) -> str:
         """Start a run and return its id.
 
-        A conf that does not fit the params ends in a RejectedRequestError with Airflow's text.
+        If the conf does not match the params, a RejectedRequestError has Airflow's message.
         """
         body = {"logical_date": None, "conf": dict(conf)}
         answer = self._call("POST", f"/dags/{quote(dag_id)}/dagRuns", body=body)
@@ -100,10 +100,10 @@ class AirflowApi:
         return [line for line in answer.get("content", []) if isinstance(line, dict)]
 
     def post_asset_event(self, uri: str, *, extra: Mapping[str, Any] | None = None) -> None:
-        """Tell Airflow that an asset changed, which starts the DAGs scheduled on it.
+        """Create an asset event, which starts the DAGs scheduled on the asset.
 
         Raises:
-            TrainingRunError: no DAG knows the asset.
+            TrainingRunError: no DAG uses the asset.
         """
         asset = next(self._assets(uri), None)
         if asset is None:

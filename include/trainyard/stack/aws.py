@@ -43,12 +43,12 @@ TAIL_LINES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job at one moment: its status, and the numbers of its last metric line.
+    """State of a job: its status, and the numbers of its last metric line.
 
-    Of a search: how many trials it may run, have ended and are running, and the best value so far, of `objective`.
+    For a search: the allowed, ended and running trials, and the best value of `objective` so far.
 
     Attributes:
-        cost_usd: so far, by the on-demand price; None if it is not known.
+        cost_usd: cost so far at the on-demand price; None if it is not known.
     """
 
     name: str
@@ -59,9 +59,10 @@ class JobView:
 
 
 def cost_so_far(job: Mapping[str, Any], *, now: datetime) -> float | None:
-    """Return what a described training or processing job costs so far, at most; None if the price is not known.
+    """Return an upper bound of a training or processing job's cost so far in USD; None if the price is unknown.
 
-    What the service bills, once it has; else all time since the start, in which spot may have waited unbilled.
+    It counts the billed seconds if the service reports them, else all time since the start, which for spot includes
+    unbilled waits.
     """
     processing = job.get("ProcessingResources", {}).get("ClusterConfig", {})
     cluster = job.get("ResourceConfig") or processing
@@ -90,7 +91,7 @@ class AwsEndpoint:
         self._metrics: dict[str, dict[str, float]] = {}
 
     def job(self, name: str, *, kind: str) -> JobView | None:
-        """Return a job as it is now, None if the endpoint does not answer or know it (yet)."""
+        """Return the current state of a job; None if the endpoint does not answer, or does not have the job (yet)."""
         try:
             if kind == "tuning":
                 return self._search(name)
@@ -178,7 +179,7 @@ class AwsEndpoint:
         """Return the status of a training, processing or tuning job; None if there is no such job.
 
         Raises:
-            ClientError: the service refused to tell.
+            ClientError: the service rejected the call.
         """
         describe, member, answer = _DESCRIBE[kind]
         try:

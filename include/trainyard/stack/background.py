@@ -36,9 +36,9 @@ POLL_S = 0.3
 
 
 def up(home: Home, *, console: Console) -> int:
-    """Start a stack that stays; print where it is and how to log in once a run can be started.
+    """Start a stack in the background; once a run can be started, print its address and login.
 
-    A second call only prints. A stack that does not come up ends in a TrainingRunError with its last lines.
+    If the stack already runs, only print. If it fails to start, a TrainingRunError has its last log lines.
     """
     if (record := read_record(home)) is not None:
         console.print("the stack is already up")
@@ -53,7 +53,7 @@ def up(home: Home, *, console: Console) -> int:
 
 
 def down(home: Home, *, console: Console) -> int:
-    """Stop the stack, or what is left of one that crashed. Fine when nothing runs."""
+    """Stop the stack, or the remaining processes of a crashed one; do nothing if none runs."""
     record = read_record(home)
     if record is not None:
         processes.signal_all([record.pid], signal.SIGTERM)
@@ -69,9 +69,9 @@ def down(home: Home, *, console: Console) -> int:
 
 
 def supervise(home: Home, *, console: Console) -> int:
-    """Run a stack in the foreground until it is told to stop.
+    """Run a stack in the foreground until it receives a signal to stop.
 
-    One that does not start, or whose component keeps dying, ends in a TrainingRunError.
+    A stack that fails to start, or whose component keeps crashing, raises a TrainingRunError.
     """
     stack = Stack(home, say=lambda line: console.print(line, markup=False), purpose="up")
     try:
@@ -122,7 +122,7 @@ def _is_healthy(home: Home, record: StackRecord) -> bool:
 
 
 def _knows_its_dag(api: AirflowApi) -> bool:
-    """Return whether the DAG can be run; also if a file cannot be imported, which Airflow's own pages then tell."""
+    """Return whether the DAG can be run; also True on an import error, which Airflow's own pages show."""
     return api.has_dag(DAG_ID) or bool(api.import_errors())
 
 

@@ -26,7 +26,7 @@ AIRFLOW = str(Path(sys.executable).with_name("airflow"))
 class Component:
     """One service of the stack.
 
-    `stop_grace_s` is how long it may take to stop after SIGTERM.
+    `stop_grace_s` is the time between SIGTERM and SIGKILL, in seconds.
     """
 
     name: str
@@ -38,9 +38,9 @@ class Component:
 
     @property
     def takes_children_along(self) -> bool:
-        """Return whether what it forked is of no use without it and must end with it.
+        """Return whether its child processes must end with it.
 
-        An executor without its scheduler is; the engine's jobs outlive a killed engine on purpose.
+        An executor must end with its scheduler; the engine's jobs outlive a killed engine on purpose.
         """
         return self.is_airflow
 
@@ -76,10 +76,10 @@ def engine(home: Home, addresses: Addresses) -> Component:
 
 
 def airflow_services(home: Home, addresses: Addresses, env: Mapping[str, str]) -> list[Component]:
-    """Return Airflow's services. Nobody serves logs: they are on this disk.
+    """Return Airflow's services, without a log server: all logs are on the local disk.
 
-    The API that tasks talk to is a process of its own. In one process with the UI's API it can
-    stand still for as long as SQLite waits: that one writes its audit log on the event loop, and
+    The execution API is a process of its own. In one process with the UI's API it can
+    block for as long as SQLite waits: the UI's API writes its audit log on the event loop, and
     the tasks' requests need the loop to commit what the audit log waits for (Airflow 3.3.2,
     `api_fastapi/logging/decorators.py`).
     """
@@ -112,8 +112,8 @@ def import_path() -> str:
 def with_environment(home: Home, changes: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment with `changes`, without its Airflow and AWS settings.
 
-    A stack answers to its home alone: an `AWS_PROFILE` or `AIRFLOW__*` of the user's shell would
-    lead a local run to the user's account or database.
+    A stack depends on its home alone. An `AWS_PROFILE` or `AIRFLOW__*` of the user's shell would
+    direct a local run to the user's account or database.
     """
     foreign = ("AIRFLOW", "AWS_", "SAGEMAKER_", "SM_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def load(path: str | Path | None) -> dict[str, Any]:
     """Return the conf in the file at `path`; without a file, the empty conf (all defaults).
 
-    Whether its keys and values are right is the DAG's to say.
+    The DAG checks the keys and values.
 
     Raises:
-        TrainingRunError: there is no such file, or it does not hold a JSON object.
+        TrainingRunError: the file does not exist or does not contain a JSON object.
     """
     if path is None:
         return {}
@@ -48,10 +48,10 @@ def load(path: str | Path | None) -> dict[str, Any]:
 
 
 def check(path: str | Path, home: Home) -> None:
-    """Refuse a run's conf that `make lint-run` finds errors in, before anything is started.
+    """Check a run's conf by `make lint-run`, before anything is started.
 
     Raises:
-        TrainingRunError: what `make lint-run` prints.
+        TrainingRunError: `make lint-run` found errors; the message is its output.
     """
     linted = subprocess.run(  # noqa: S603  # our own module
         [sys.executable, "-m", "trainyard_airflow.tasks.end_to_end.lint_command", str(path)],
@@ -73,4 +73,4 @@ def check(path: str | Path, home: Home) -> None:
 
 
 _FAULTY = 1
-"""What `make lint-run` exits with where it finds an error; any other failure of its own is preflight's to judge."""
+"""Exit status of `make lint-run` if it finds an error; after any other failure, the check is left to preflight."""

@@ -30,7 +30,7 @@ def is_migrated(home: Home) -> bool:
 def migrate(home: Home, forks: ForkServer) -> None:
     """Create or update the tables, create the pool of training instances, and note that it was done.
 
-    The pool's size is its owner's from then on: a later migration leaves it alone.
+    A later migration keeps the pool's size, which users may change.
 
     Raises:
         TrainingRunError: the migration or the creation failed; the message ends with the last lines of its log.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def exports(url: str) -> tuple[str, str]:
-    """Return the two shell lines with which any SageMaker client uses the engine."""
+    """Return two shell lines that direct any SageMaker client to the engine."""
     return (
         f"export AWS_ENDPOINT_URL={shlex.quote(url)}",
         f"export AWS_ACCESS_KEY_ID={ENGINE_LOGIN} AWS_SECRET_ACCESS_KEY={ENGINE_SECRET} AWS_DEFAULT_REGION={REGION}",
@@ -30,7 +30,7 @@ def exports(url: str) -> tuple[str, str]:
 
 
 def airflow_export(url: str, home: Home) -> str:
-    """Return the shell line with which any Airflow of this machine uses the engine."""
+    """Return a shell line that directs any Airflow on this machine to the engine."""
     connection = aws_connection(url, home=home)
     # What the launcher's own Airflow may read of this machine is no other Airflow's.
     own = connection["extra"]["trainyard"]
@@ -42,7 +42,7 @@ def airflow_export(url: str, home: Home) -> str:
 def engine_alone(home: Home, *, console: Console) -> int:
     """Run the engine until interrupted, printing its export lines once it answers.
 
-    An engine that does not start, or a home in use, ends in a TrainingRunError.
+    If the engine fails to start or the home is in use, raise a TrainingRunError.
     """
     stack = Stack(home, say=lambda line: console.print(line, markup=False), purpose="up")
     try:

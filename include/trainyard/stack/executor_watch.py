@@ -1,13 +1,12 @@
-"""Notices that a worker of the LocalExecutor was killed in a way that Airflow does not survive by itself.
+"""Detection of killed LocalExecutor workers from which Airflow does not recover by itself.
 
-Idle workers take turns at one lock to wait for work (Airflow 3.3.2, `executors/local_executor.py`: a
-`multiprocessing.SimpleQueue`). One that is killed while it holds the lock leaves it locked for ever: tasks
-stay queued. A busy worker holds no lock. Its task is given up by its missing heartbeat, but one that it had only just
-taken has none yet: it stays queued for ever, because this executor cannot revoke it (`BaseExecutor.revoke_task`, which
-`[scheduler] task_queued_timeout` calls). A new scheduler queues it again.
-
-Idle workers also end when a scheduler that has failed waits for the tasks that run. Starting it again ends those tasks'
-processes, too: it is given a while first, in which a task that was deleted under it can hear of it and stop its job.
+- Idle workers share one lock to wait for work (Airflow 3.3.2, `executors/local_executor.py`: a
+  `multiprocessing.SimpleQueue`). If a worker is killed while it holds the lock, tasks stay queued for ever.
+- A busy worker holds no lock, and the scheduler fails its task after missed heartbeats. A task that the worker had
+  taken but not begun has no heartbeat. It stays queued for ever, because this executor cannot revoke it
+  (`BaseExecutor.revoke_task`, called by `[scheduler] task_queued_timeout`). A new scheduler queues it again.
+- Idle workers also end if a failed scheduler waits for the running tasks. Restarting it ends the processes of these
+  tasks, too. It gets a grace period first, in which a deleted task can notice its deletion and stop its job.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 TITLE = "airflow worker -- LocalExecutor"
 IDLE = "<idle>"
 GRACE_S = 10.0
-"""A task hears of its deletion by its heartbeat, every 3 s here, and asks the service to stop its job."""
+"""Grace period: a task notices its deletion by its heartbeat, every 3 s here, and stops its job."""
 TAKEN_S = 60.0
-"""How long after a busy worker's loss a task is looked for that it had taken and not begun."""
+"""Seconds after the loss of a busy worker during which its taken but unstarted task is searched for."""
 _QUEUED = """
 SELECT count(*) FROM task_instance
 WHERE state = 'queued' AND julianday('now') - julianday(queued_dttm) > ? / 86400.0
@@ -34,7 +33,7 @@ WHERE state = 'queued' AND julianday('now') - julianday(queued_dttm) > ? / 86400
 
 
 class ExecutorWatch:
-    """Remembers the workers of one scheduler from look to look.
+    """State of one scheduler's workers between polls.
 
     Args:
         database: Airflow's, SQLite.
@@ -48,11 +47,11 @@ class ExecutorWatch:
         self._busy_lost_at: float | None = None
 
     def stuck(self, scheduler: int, *, now: float) -> str | None:
-        """Return why the scheduler, which still runs, must be started again; None while it need not.
+        """Return why the running scheduler must be restarted, or None.
 
         Args:
             scheduler: its pid.
-            now: of a clock that never goes back, seconds.
+            now: seconds of a monotonic clock.
         """
         if scheduler != self._scheduler:
             self._scheduler, self._workers = scheduler, {}
@@ -81,13 +80,13 @@ class ExecutorWatch:
         }
 
     def _holds_a_task(self, lost_s: float) -> bool:
-        """Return whether a task is queued although a worker waits for one, some time after a busy worker was lost."""
+        """Return whether a task stays queued although a worker is idle, after the loss of a busy worker."""
         if lost_s > TAKEN_S:
             self._busy_lost_at = None
         return lost_s >= GRACE_S and any(self._workers.values()) and self._num_queued() > 0
 
     def _num_queued(self) -> int:
-        """Return how many tasks are queued for longer than `GRACE_S`."""
+        """Return the number of tasks that have been queued for longer than `GRACE_S`."""
         with closing(
             sqlite3.connect(f"file:{self._database}?mode=ro", uri=True, timeout=5)
         ) as open_:

@@ -49,7 +49,7 @@ class Home:
 
     @property
     def logs(self) -> Path:
-        """One log file per component."""
+        """Folder with one log file per component."""
         return self.path / "logs"
 
     @property

@@ -1,9 +1,8 @@
 """A search by asking and telling: which trials to run next, from what those before came to. Pure.
 
-Optuna's sampler draws new trials over a study that is built anew from the told results, so that the same results give
-the same trials, whoever asks and how often. Each trial is trained short first; the best third is trained long
-(successive halving, Li et al.: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020, section 3), the rest
-is pruned.
+Optuna's sampler draws new trials over a study that is rebuilt from all results, so the same results always give the
+same trials. Each trial first has a short training. The best third has a long training, and the rest is pruned
+(successive halving, Li et al.: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020, section 3).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from trainyard.specs.tuning_job_ranges import ParameterRange
 
 REDUCTION = 3
-"""One of so many trials is trained long."""
+"""One of this number of trials has a long training."""
 NUM_ROUNDS = 6
 """Rounds of asking and telling in the DAG: with the default of 12 trainings two at a time."""
 SHORT, LONG = 0, 1
@@ -87,12 +86,12 @@ def ask(
     """Return the next trainings: the trials that deserve a long one, then new trials; the last round has no new ones.
 
     Args:
-        search: what is searched.
-        told: every training so far, in the order it was asked.
-        count: how many at most.
-        steps: of the short and the long rung.
-        is_last: whether nobody will ask again: a new trial could not be trained long any more.
-        seed: of the sampler; each new trial draws with one of its own.
+        search: the settings of the search.
+        told: results of all trainings so far, in the order of their creation.
+        count: largest number of trainings to return.
+        steps: optimizer steps of a short and of a long training.
+        is_last: whether this is the last round, after which a new trial cannot have a long training.
+        seed: seed of the sampler, from which each new trial's seed is derived.
     """
     shorts = [each for each in told if each.asked.rung == SHORT]
     long = {each.asked.number for each in told if each.asked.rung == LONG}

@@ -1,8 +1,8 @@
-"""The ceiling of a search: what it can cost before it starts, and whether it must be stopped while it runs. Pure.
+"""Cost limit of a search: its largest cost before it starts, and the decision to stop it while it runs. Pure.
 
-A tuning job can be stopped but not paused, and the stop ends its running trials too. So it is stopped as soon as no
-running trial can end within what is left: what they would cost from then on would buy nothing. The stop itself takes
-up to 120 s on AWS, which are billed: by so much of the running trials a search may exceed its budget.
+A tuning job can be stopped but not paused, and the stop ends its running trials, too. It is therefore stopped as soon
+as no running trial can end within the rest of the budget, since their further cost would give no result. The stop takes
+up to 120 s on AWS, which are billed. By this part of the running trials' cost, a search may exceed its budget.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class SearchEstimate:
     """Ceiling of a search's cost, by the on-demand price.
 
     Attributes:
-        trial_usd: of one trial that runs for the whole of max_run; None if a price is unknown.
-        total_usd: of all trials; None likewise, or where neither their number nor the search's time is bounded.
-        wave_usd: of the trials that run at a time.
-        note: how it was worked out, in one sentence.
+        trial_usd: cost of one trial that runs for the whole max_run; None if a price is unknown.
+        total_usd: cost of all trials; None if a price is unknown, or if neither their number nor the search's time is
+            limited.
+        wave_usd: cost of the trials that run in parallel.
+        note: the calculation, in one sentence.
     """
 
     trial_usd: float | None
@@ -47,9 +48,9 @@ class Ceiling:
     """Limits that a running search may not cross. JSON-safe by `dataclasses.asdict`.
 
     Attributes:
-        budget_usd: what is left for this search; None = no bound.
-        usd_per_s: price of one second of one trial, all its instances together; None if it is unknown.
-        max_runtime_s: of the whole search since its creation; None = no bound. The service ends it there by itself.
+        budget_usd: rest of the budget for this search; None = no limit.
+        usd_per_s: price of one trial per second, over all its instances; None if it is unknown.
+        max_runtime_s: time limit of the whole search since its creation, enforced by the service; None = no limit.
     """
 
     budget_usd: float | None = None
@@ -59,7 +60,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchVerdict:
-    """Why a search is to be stopped, `budget` or `time`, and in words."""
+    """Reason to stop a search, `budget` or `time`, with a sentence."""
 
     cause: EndedBy
     says: str
@@ -112,16 +113,16 @@ def estimate(spec: TuningJobSpec, *, prices: Catalogue | None = None) -> SearchE
 
 
 def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: float) -> None:
-    """Refuse a search whose budget does not reach for one trial.
+    """Check that the budget of a search is enough for one trial.
 
     Args:
         spec: the search.
-        found: what it can cost.
-        paid_usd: what earlier attempts of the task have cost.
+        found: its largest cost.
+        paid_usd: cost of the task's earlier attempts.
 
     Raises:
-        SpecError: it has a budget, and nobody knows the price.
-        BudgetExceededError: with what was paid and what one trial could cost.
+        SpecError: the search has a budget, but the price is unknown.
+        BudgetExceededError: the rest of the budget is too small; has the cost so far and one trial's largest cost.
     """
     if spec.budget_usd is None:
         return
@@ -151,10 +152,10 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
 
 
 def spent_usd(trials: Sequence[Trial], *, ceiling: Ceiling, now: float) -> float | None:
-    """Return what the trials have cost by now; None if the price is unknown.
+    """Return the cost of the trials so far in USD; None if the price is unknown.
 
-    A second of a trial that runs costs what one of the trials with a result did, on spot less than on demand; before
-    there is any, the on-demand price.
+    A running trial counts at the mean price per second of the trials with a result, which is lower on spot. Before the
+    first result it counts at the on-demand price.
     """
     rate = _rate(trials, ceiling, now)
     costs = [_cost(each, rate, now) for each in trials]
@@ -171,15 +172,15 @@ def judge(
     reaction_s: float = 0.0,
     max_jobs: int | None = None,
 ) -> SearchVerdict | None:
-    """Return why a running search is to be stopped now; None while it may go on.
+    """Return why a running search must be stopped now, or None if it may continue.
 
     Args:
-        trials: those that have a training job.
-        ceiling: what it may not cross.
-        created_at: when the search began, epoch seconds.
-        now: the service's clock, epoch seconds.
-        reaction_s: until the next look, which would be too late.
-        max_jobs: how many trials there will be; None if that is open. After the last one the search ends by itself.
+        trials: the trials that have a training job.
+        ceiling: the limits of the search.
+        created_at: creation time of the search, epoch seconds.
+        now: the service's time, epoch seconds.
+        reaction_s: seconds until the next poll.
+        max_jobs: total number of trials, after which the search ends by itself; None if it is not limited.
     """
     running = [each for each in trials if not each.is_terminal]
     if not running and max_jobs is not None and len(trials) >= max_jobs:
@@ -218,7 +219,7 @@ def _over_budget(
 def _out_of_time(
     first_end_s: float | None, *, ceiling: Ceiling, left_s: float | None
 ) -> SearchVerdict | None:
-    """Trials that the service would stop unfinished at the search's end are not worth their time."""
+    """Return the verdict `time` if no running trial can end before the search's time limit, else None."""
     if left_s is None or first_end_s is None or not 0 < left_s < first_end_s:
         return None
     return SearchVerdict(
@@ -229,9 +230,10 @@ def _out_of_time(
 
 
 def _first_end_s(trials: Sequence[Trial], running: Sequence[Trial], now: float) -> float | None:
-    """Return the seconds until a trial should end, if none runs the next one; None if none has shown how long.
+    """Return the expected seconds until the next trial ends; None without a trial that has ended with a result.
 
-    A trial takes as long as the median of those that ended with a result; one that takes longer may end any moment.
+    The expected duration is the median of the trials with a result. A trial that runs longer is expected to end now.
+    If no trial runs, the result is the expected duration of the next one.
     """
     took = [_seconds(each, now) for each in trials if each.is_usable]
     started = [each for each in running if each.started_at is not None]
@@ -246,7 +248,7 @@ def _left_s(ceiling: Ceiling, created_at: float, now: float) -> float | None:
 
 
 def _rate(trials: Sequence[Trial], ceiling: Ceiling, now: float) -> float | None:
-    """Return what a second of a running trial costs."""
+    """Return the price of a running trial per second in USD."""
     ended = [each for each in trials if each.is_usable and each.cost_usd is not None]
     seconds = sum(_seconds(each, now) for each in ended)
     return sum(each.cost_usd or 0.0 for each in ended) / seconds if seconds else ceiling.usd_per_s

@@ -29,7 +29,7 @@ _NUM_RESAMPLES = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportanceShare:
-    """One hyperparameter's part of what all explain, from 0 to 1: mean and quartiles over resampled trials."""
+    """Share of one hyperparameter in the total importance, 0 to 1: mean and quartiles over resampled trials."""
 
     name: str
     share: float
@@ -39,19 +39,19 @@ class ImportanceShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importance:
-    """The shares, the largest first; none, with `why_unknown`, where the trials do not tell."""
+    """Shares of all hyperparameters, the largest first. If they cannot be calculated, `why_unknown` has the reason."""
 
     num_trials: int
     shares: tuple[ImportanceShare, ...] = ()
     why_unknown: str | None = None
 
     def to_dict(self) -> dict[str, float]:
-        """Return name -> share; empty if it is not known."""
+        """Return shares by name; empty if they are not known."""
         return {each.name: each.share for each in self.shares}
 
 
 def fewest_trials(num_hyperparameters: int) -> int:
-    """Return how many trials the shares need: 10, and 3 for each hyperparameter.
+    """Return the least number of trials for the shares: the larger of 10 and 3 per hyperparameter.
 
     Measured on a noisy bowl in which one hyperparameter counts four times as much as the next (12 seeds): at the limit
     it leads in 3 of 4 searches, at 4 for each in 9 of 10. Worked example: 4 hyperparameters need 12 trials.
@@ -65,13 +65,13 @@ def importance(
     log_scaled: Collection[str] = (),
     seed: int = 0,
 ) -> Importance:
-    """Return how much each hyperparameter mattered.
+    """Return the importance of each hyperparameter.
 
     Args:
-        trials: of each trial that ran to its end, its hyperparameters (text for categories, numbers for the rest) and
-            its objective; one without a finite objective is left out.
-        log_scaled: hyperparameters that were searched by their logarithm.
-        seed: of the forest and the resampling.
+        trials: hyperparameters (text for categories, else numbers) and objective of each completed trial. Trials
+            without a finite objective are ignored.
+        log_scaled: hyperparameters with a logarithmic range.
+        seed: seed of the forest and of the resampling.
     """
     points = [_point(values, result) for values, result in trials if _is_finite(result)]
     names = sorted({name for values, _ in points for name in values})

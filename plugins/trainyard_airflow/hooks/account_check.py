@@ -1,4 +1,4 @@
-"""Looks whether bucket, role, source and tokenizer of a run are there, before anything is started."""
+"""Checks before a run starts that its bucket, role, source and tokenizer exist and are accessible."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrie
 
 
 def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
-    """Return what the call returns.
+    """Return the result of a call to AWS, with its failures as typed errors.
 
     Args:
-        call: asks the account something.
-        where: the param that the answer is for.
-        got: its value.
+        call: the call.
+        where: the param that the call checks.
+        got: value of the param.
 
     Raises:
-        SpecError: the account refused, or the connection cannot even ask.
-        ConnectionError: nobody answered: the same call may succeed later.
-        ThrottledError: the account asked to slow down.
+        SpecError: the service rejected the call, or the connection cannot make it.
+        ConnectionError: the service did not answer; the same call may succeed later.
+        ThrottledError: the service throttled the call.
     """
     try:
         return call()
@@ -62,7 +62,7 @@ def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
 
 
 def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
-    """Yield what is wrong with the bucket: it is not there, or this connection may not look."""
+    """Yield a finding if the bucket does not exist, or if the connection has no access to it."""
     missing = Finding(
         where="bucket",
         what="does not exist",
@@ -75,7 +75,7 @@ def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
 
 
 def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
-    """Yield what is wrong with the execution role; without permission to look only a warning."""
+    """Yield the faults of the execution role; a warning if the connection may not read it."""
     missing = Finding(
         where="role",
         what="does not exist",
@@ -92,7 +92,7 @@ def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
 
 
 def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
-    """Yield what is wrong with a data source: a run may not read it, nothing there, or nothing in it."""
+    """Yield a finding if a data source is forbidden, does not exist or is empty."""
     if source == STANDARD_LIBRARY:
         return
     if refused := _local_refusals(clients, source, where="source"):
@@ -108,7 +108,7 @@ def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
 
 
 def channel_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[Finding]:
-    """Yield that there is nothing below the S3 address of a channel."""
+    """Yield a finding if there is no object below the S3 address of a channel."""
     missing = Finding(
         where=where,
         what="there is no object with bytes below it, or no such bucket",
@@ -119,13 +119,13 @@ def channel_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[F
 
 
 def object_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[Finding]:
-    """Yield that there is no object at an S3 address."""
+    """Yield a finding if there is no object at an S3 address."""
     missing = Finding(where=where, what="does not exist", got=uri)
     yield from _unless_there(partial(_is_object, clients, uri), missing=missing, absent=_NO_BUCKET)
 
 
 def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]:
-    """Yield what is wrong with the tokenizer: a run may not read it, or there is no such file."""
+    """Yield a finding if the tokenizer's file is forbidden or does not exist."""
     if tokenizer == BYTES_TOKENIZER:
         return
     if refused := _local_refusals(clients, tokenizer, where="tokenizer"):
@@ -144,7 +144,7 @@ def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]
 
 
 def _local_refusals(clients: AwsClients, path: str, *, where: str) -> tuple[Finding, ...]:
-    """Return why a run may not read a local path. It is looked at no further: whether it exists is not said."""
+    """Return why a run may not read a local path; the findings do not reveal whether the path exists."""
     if "://" in path:
         return ()
     try:
@@ -154,7 +154,7 @@ def _local_refusals(clients: AwsClients, path: str, *, where: str) -> tuple[Find
 
 
 def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterator[Finding]:
-    """Yield what is wrong with the topic of a run's notifications; without permission to look only a warning."""
+    """Yield the faults of the topic of a run's notifications; a warning if the connection may not read it."""
     where, arn = "notifications.topic_arn", notifications.topic_arn
     if notifications.region != clients.region:
         yield Finding(
@@ -182,7 +182,7 @@ def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterato
 def _unless_there(
     call: Callable[[], object], *, missing: Finding, absent: set[str]
 ) -> Iterator[Finding]:
-    """Yield `missing` when the call finds nothing, and another finding when it cannot look."""
+    """Yield `missing` if the call finds nothing, and another finding if the call is rejected."""
     try:
         if not asked(call, where=missing.where, got=missing.got):
             yield missing
@@ -232,10 +232,10 @@ def _path_findings(path: Path) -> Iterator[Finding]:
 
 
 def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None) -> Finding:
-    """Return the finding for what cannot be looked at; one may not look: a warning, the run itself may be allowed to.
+    """Return the finding for a rejected check. A missing permission is a warning, since the run itself may have it.
 
     Raises:
-        ThrottledError: the same question gets its answer after a wait.
+        ThrottledError: the call was throttled; it may succeed after a wait.
     """
     if isinstance(error, ClientError):
         ours = typed(error, where=where)

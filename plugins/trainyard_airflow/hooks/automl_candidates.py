@@ -1,4 +1,4 @@
-"""The candidates of AutoML jobs as the service tells them, and what their jobs cost; refusals become typed errors."""
+"""Candidates of AutoML jobs from the service, and the billed time of their jobs; rejections become typed errors."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _CHILDREN = (
 class AutoMLCandidates:
     """The AutoML jobs of one account and region, and their candidates.
 
-    Every method raises a TrainingRunError where the service refuses.
+    Every method raises a TrainingRunError if the service rejects a call.
     """
 
     def __init__(self, clients: AwsClients) -> None:
         self._client = clients.client("sagemaker")
 
     def facts(self, name: str) -> AutoMLFacts:
-        """Return what Describe says of the job."""
+        """Return the facts of the job from Describe."""
         with refusals_typed(f"job {name}"):
             answer = self._client.describe_auto_ml_job_v2(**{NAME_KEY: name})
         return AutoMLFacts.from_describe(answer)
@@ -49,16 +49,16 @@ class AutoMLCandidates:
             ]
 
     def children(self, name: str) -> list[JobSnapshot]:
-        """Return the training and processing jobs that the AutoML job has made, whichever candidate they belong to.
+        """Return the training and processing jobs of the AutoML job, for all candidates.
 
-        The service names them after it.
+        They are found by their names, which begin with the job's.
         """
         return [job for kind in _CHILDREN for job in self._children(name, *kind)]
 
     def billed(self, automl: JobSnapshot) -> JobSnapshot:
-        """Return an ended AutoML job with the seconds that its jobs were billed for, each per instance.
+        """Return an ended AutoML job with the billed seconds of its jobs, summed over instances.
 
-        Its instance type is theirs where they all have the same, else None: then the seconds have no one price.
+        Its instance type is that of its jobs if they all have the same, else None: then there is no single price.
         """
         jobs = self.children(automl.name)
         types = {each.instance_type for each in jobs}

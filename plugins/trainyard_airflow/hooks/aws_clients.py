@@ -33,7 +33,7 @@ _TAG_VALUE_WORDS = "1 to 256 of A-Z a-z 0-9 space _ . : / = + @ -"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionArguments:
-    """Name of a connection and overrides of its parts; travels between worker and triggerer as JSON."""
+    """Name of a connection and overrides of its fields; JSON-safe for the way between worker and triggerer."""
 
     aws_conn_id: str | None = "aws_default"
     region_name: str | None = None
@@ -52,10 +52,10 @@ class ConnectionArguments:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` wrote, in this release or in a later one, which may know more members.
+        """Return the arguments from the result of `to_dict`; unknown members of later releases are ignored.
 
         Raises:
-            TypeError: it is no mapping.
+            TypeError: `data` is not a mapping.
         """
         return cls(**known_members(cls, data))
 
@@ -75,7 +75,7 @@ def _models(search_path: str | None) -> Loader:
 
 
 class _SharedSessionHook(AwsBaseHook):
-    """A hook that makes its clients from a given session: each session reads the models of its services anew."""
+    """A hook that creates its clients from a given session, because each new session reads the service models again."""
 
     session: Any = None
 
@@ -86,15 +86,14 @@ class _SharedSessionHook(AwsBaseHook):
         return self.session
 
     def _get_caller(self, target_function_name: str = "execute") -> str:  # noqa: ARG002
-        """Return who calls, for the user agent; the stock hook reads the source of the whole stack, 0.1 s a client."""
+        """Return the caller for the user agent; the stock hook inspects the whole stack, 0.1 s per client."""
         return "Trainyard"
 
 
 class AwsClients:
-    """The clients of one connection, each made once and with the same region, endpoint and settings.
+    """The clients of one connection, each created once, with the same region, endpoint and settings.
 
-    The stock hooks lose the region between services; here every service gets the region of this
-    object.
+    The stock hooks do not pass the region from service to service; here all services have this object's region.
     """
 
     def __init__(self, connection: ConnectionArguments) -> None:
@@ -117,7 +116,7 @@ class AwsClients:
     async def async_client(self, service: str) -> AbstractAsyncContextManager[Any]:
         """Return a context manager that opens an aiobotocore client of a service.
 
-        It has botocore's own retries: whoever waits in the triggerer asks again by itself, and says so.
+        It has botocore's default retries only: code in the triggerer retries by itself and logs it.
         """
         hook = self._hook(service)
         opened: AbstractAsyncContextManager[Any] = await hook.get_async_conn()  # type: ignore[no-untyped-call]
@@ -140,7 +139,7 @@ class AwsClients:
         """The AWS partition: `aws`, `aws-cn` or `aws-us-gov`.
 
         Raises:
-            SpecError: the region is in none.
+            SpecError: no partition has the region.
         """
         try:
             return str(self.session.get_partition_for_region(self.region))
@@ -151,7 +150,7 @@ class AwsClients:
 
     @cached_property
     def account(self) -> str:
-        """The account's number, asked of STS once."""
+        """The account id, read from STS once."""
         return str(self.client("sts").get_caller_identity()["Account"])
 
     @cached_property
@@ -162,7 +161,7 @@ class AwsClients:
 
     @cached_property
     def job_defaults(self) -> AccountDefaults:
-        """The settings that this connection wants of every job.
+        """The connection's default settings for all jobs.
 
         Raises:
             SpecError: unknown keys or wrong types in `trainyard.job_defaults` of the extra.
@@ -172,7 +171,7 @@ class AwsClients:
 
     @cached_property
     def job_limits(self) -> AccountLimits:
-        """The demands of this connection on every job.
+        """The connection's limits for all jobs.
 
         Raises:
             SpecError: unknown keys or wrong types in `trainyard.job_limits` of the extra.
@@ -186,10 +185,10 @@ class AwsClients:
 
         Args:
             spec: the job.
-            image_uri: of its container; None for an AutoML job, which brings its own.
+            image_uri: the container's image; None for an AutoML job, whose images the service chooses.
 
         Raises:
-            SpecError: it is beyond the connection's limits even so.
+            SpecError: the job with its defaults violates the connection's limits.
         """
         whole = self.job_defaults.of(spec)
         self.job_limits.check(whole, image_uri=image_uri)
@@ -200,7 +199,7 @@ class AwsClients:
         """The name of this Airflow among those that share the account; None if the connection gives none.
 
         Raises:
-            SpecError: it cannot be the value of a tag.
+            SpecError: the name is not a valid tag value.
         """
         name = self.defaults.get("deployment")
         if not name:
@@ -213,16 +212,16 @@ class AwsClients:
 
     @property
     def kms_key_id(self) -> str | None:
-        """The key of what this connection writes to S3; None where the bucket's default decides."""
+        """The KMS key for objects that this connection writes to S3; None uses the bucket's default."""
         key = self.defaults.get("kms_key_id")
         return str(key) if key else None
 
     @property
     def shortest_poll_s(self) -> float | None:
-        """The shortest time between two looks at a job, in seconds; None for the usual one.
+        """The shortest time between two polls of a job, in seconds; None for the default.
 
         Raises:
-            SpecError: it is no positive number.
+            SpecError: the value is not a positive number.
         """
         given = self.defaults.get("shortest_poll_s")
         if given is None:
@@ -235,7 +234,7 @@ class AwsClients:
 
     @property
     def root(self) -> str:
-        """The S3 folder of tasks without a run's own prefix: `s3://<bucket>/trainyard[/<deployment>]`.
+        """The S3 prefix of tasks without a run's prefix: `s3://<bucket>/trainyard[/<deployment>]`.
 
         Raises:
             SpecError: the connection names no bucket.
@@ -246,7 +245,7 @@ class AwsClients:
         """Return the bucket for code, data sets and runs: the override, else the connection's.
 
         Raises:
-            SpecError: neither is there.
+            SpecError: there is neither.
         """
         return override or self._default("bucket", param="bucket")
 
@@ -279,7 +278,7 @@ class AwsClients:
         """Return the ARN of the role that jobs run under: the override (an ARN or a name), else the connection's.
 
         Raises:
-            SpecError: neither is there.
+            SpecError: there is neither.
         """
         role = override or self._default("execution_role_arn", param="role")
         if role.startswith("arn:"):

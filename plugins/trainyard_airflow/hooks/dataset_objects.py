@@ -1,4 +1,4 @@
-"""S3 as sharding sees it (`trainyard.sharding.Objects`): files in, heads and streams out, safe from several threads."""
+"""S3 behind sharding's interface (`trainyard.sharding.Objects`): uploads, heads and streams; thread-safe."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class S3DatasetObjects:
         self._client = client
 
     def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
-        """Upload the file in flat memory, large ones in parts, with its digest, if there is one, as metadata."""
+        """Upload the file in bounded memory, a large one in parts, with its digest, if any, as metadata."""
         at = S3Address.parse(uri)
         extra = {} if sha256 is None else {"Metadata": {"sha256": sha256}}
         with refusals_typed(uri):
             self._client.upload_file(str(path), at.bucket, at.key, ExtraArgs=extra)
 
     def head(self, uri: str) -> ObjectHead | None:
-        """Return the object's head with its digest; None when there is no such object."""
+        """Return the object's head with its digest, or None if there is no such object."""
         at = S3Address.parse(uri)
         call = partial(self._client.head_object, Bucket=at.bucket, Key=at.key)
         answer = answer_or_none(call, where=uri, is_absent=is_absent_object)

@@ -14,13 +14,13 @@ _OWN = ("ServerSideEncryption", "SSEKMSKeyId", "SSECustomerAlgorithm")
 
 
 def encrypt_writes(client: Any, kms_key_id: str | None) -> Any:
-    """Let an S3 client ask for SSE-KMS with this key in each write that names no encryption of its own.
+    """Make an S3 client request SSE-KMS with this key in each write that sets no encryption.
 
-    A bucket policy may demand `x-amz-server-side-encryption` in the request, also where the bucket has a default.
+    A bucket policy may require `x-amz-server-side-encryption` in the request even if the bucket has a default.
 
     Args:
-        client: boto3's or aiobotocore's.
-        kms_key_id: the key's ARN or id; None leaves it to the bucket.
+        client: a client of boto3 or aiobotocore.
+        kms_key_id: the key's ARN or id; None uses the bucket's default.
 
     Returns:
         The same client.
@@ -42,6 +42,6 @@ def encrypt_writes(client: Any, kms_key_id: str | None) -> Any:
 async def encrypting(
     opening: AbstractAsyncContextManager[Any], kms_key_id: str | None
 ) -> AsyncIterator[Any]:
-    """Open an async S3 client whose writes are encrypted as those of `encrypt_writes`."""
+    """Open an async S3 client whose writes are encrypted as by `encrypt_writes`."""
     async with opening as client:
         yield encrypt_writes(client, kms_key_id)

@@ -23,12 +23,12 @@ class JobApi:
         noun: the kind in the service's operation names, as in `Create<noun>`.
         method: the same in boto3's method names, as in `create_<method>`.
         name_key: the request member that holds the job's name.
-        log_group: the log group with one stream `<job>/<host>...` for each host; of a tuning job that of its trials,
-            whose names are `<job>-<number>-<digits>`; of an AutoML job that of its candidates, likewise.
+        log_group: the log group, with one stream `<job>/<host>...` per host. For a tuning or AutoML job, the group of
+            its trials or candidates, whose names begin with the job's: `<job>-<number>-<digits>` for a trial.
         console_path: the console's path segment for such jobs.
-        longest_name: characters that a name may have.
-        stream_mark: what follows the job's name in its streams' names.
-        version: what follows `method` in `create_<method>` and `describe_<method>`.
+        longest_name: longest name in characters.
+        stream_mark: text after the job's name in the names of its streams.
+        version: text after `method` in `create_<method>` and `describe_<method>`.
     """
 
     noun: str

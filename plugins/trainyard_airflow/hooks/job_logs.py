@@ -1,4 +1,4 @@
-"""The end of a job's log, host by host, for saying why it failed. Never a reason to fail itself."""
+"""Last log lines of a job per host, as evidence of its failure. Reading them never raises."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_LINES = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLog:
-    """The last lines of one host, and when it printed the last of them (epoch milliseconds)."""
+    """Last lines of one host, and the time of the last one (epoch milliseconds)."""
 
     host: str
     lines: tuple[str, ...]
@@ -26,10 +26,10 @@ class HostLog:
 
 
 def last_lines(logs: Any, *, group: str, job_name: str) -> list[HostLog]:
-    """Return the ends of the hosts' logs, the host that fell silent first before the others.
+    """Return the last log lines of the hosts, ordered by the time of their last line.
 
-    A host that was interrupted and started again has several streams: only the newest is read. What the
-    service does not report (no permission, throttled, away) is missing, with a warning.
+    A host that was interrupted and restarted has several streams, of which only the newest is read. If the service
+    rejects a read (no permission, throttled, unavailable), the lines are missing and a warning is logged.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.
@@ -77,6 +77,6 @@ def _newest_streams(logs: Any, *, group: str, job_name: str) -> dict[str, str]:
 
 
 def _epoch(stream: str) -> int:
-    """Return the moment at the end of `<job>/algo-1-1700000000`; 0 where there is none."""
+    """Return the epoch seconds at the end of `<job>/algo-1-1700000000`; 0 if there are none."""
     last = stream.rpartition("-")[2]
     return int(last) if last.isdigit() else 0

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class NameTakenError(TrainingRunError):
-    """A job of this name exists already: somebody was faster, re-attach to it."""
+    """A job of this name exists already; the caller re-attaches to it."""
 
 
 class SageMakerJobs:
@@ -37,11 +37,11 @@ class SageMakerJobs:
 
     @property
     def longest_name(self) -> int:
-        """Characters that a job's name may have."""
+        """Longest name of a job, in characters."""
         return self._api.longest_name
 
     def describe(self, name: str) -> JobSnapshot | None:
-        """Return the job as it is now; None when there is no such job.
+        """Return the job's current snapshot, or None if there is no such job.
 
         Raises:
             TrainingRunError: the service refused (access, throttling, ...).
@@ -50,10 +50,10 @@ class SageMakerJobs:
         return None if answer is None else masked_snapshot(answer)
 
     def description(self, name: str) -> Mapping[str, Any] | None:
-        """Return Describe's answer about the job, secrets included; None when there is no such job.
+        """Return Describe's answer about the job, including secrets, or None if there is no such job.
 
         Raises:
-            TrainingRunError: as `describe`.
+            TrainingRunError: the service rejected the call.
         """
         call = partial(
             getattr(self._client, f"describe_{self._api.method}{self._api.version}"),
@@ -68,10 +68,10 @@ class SageMakerJobs:
         """Create the job and return its ARN.
 
         Raises:
-            NameTakenError: a job of this name exists, or was created although the service said nothing or failed.
-            ThrottledError: the service is too busy, or failed; it has no such job.
-            BotoCoreError: it did not answer; it has no such job, or does not tell.
-            TrainingRunError: it refused for another reason.
+            NameTakenError: a job of this name exists, perhaps created by this call although it got no answer.
+            ThrottledError: the service throttled the call or failed, and the job does not exist.
+            BotoCoreError: the service did not answer, and the job does not exist or its existence is unknown.
+            TrainingRunError: the service rejected the call for another reason.
         """
         where = f"job {request[self._api.name_key]}"
         call = partial(
@@ -88,7 +88,7 @@ class SageMakerJobs:
         return str(answer[f"{self._api.noun}Arn"])
 
     def _was_created(self, name: str) -> bool:
-        """Return whether a Create without an answer made the job after all; False where that cannot be told."""
+        """Return whether a Create call without an answer created the job; False if that cannot be determined."""
         try:
             return self.describe(name) is not None
         except (TrainingRunError, BotoCoreError) as error:
@@ -96,7 +96,7 @@ class SageMakerJobs:
             return False
 
     def stop(self, name: str, *, is_kill: bool = False) -> bool:
-        """Ask the service to stop the job; return False when it had ended or never was.
+        """Request the stop of the job; return False if it has ended or does not exist.
 
         Args:
             name: the job.
@@ -135,7 +135,7 @@ class SageMakerJobs:
             return list(self._client.list_tags(ResourceArn=arn)["Tags"])
 
     def tags_known(self, arn: str) -> dict[str, str]:
-        """Return the job's tags by key; none, with a warning, where they cannot be read."""
+        """Return the job's tags by key; empty, with a warning, if they cannot be read."""
         try:
             return {each["Key"]: each["Value"] for each in self.tags(arn)}
         except (TrainingRunError, BotoCoreError) as error:
@@ -152,7 +152,7 @@ class SageMakerJobs:
             self._client.add_tags(ResourceArn=arn, Tags=[tag])
 
     def stop_cause(self, arn: str) -> StopCause | None:
-        """Return why Trainyard itself stopped the job; None when it did not, or when the tags cannot be read."""
+        """Return why Trainyard stopped the job; None if it did not, or if the tags cannot be read."""
         try:
             return stop_cause(self._client.list_tags(ResourceArn=arn)["Tags"])
         except (ClientError, BotoCoreError) as error:

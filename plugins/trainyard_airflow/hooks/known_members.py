@@ -1,4 +1,4 @@
-"""Members of a dataclass in data that another release may have written."""
+"""Known members of a dataclass in data of another release."""
 
 from __future__ import annotations
 

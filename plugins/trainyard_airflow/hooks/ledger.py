@@ -1,4 +1,4 @@
-"""A run's ledger in S3, and how it is brought up to date with what the service says."""
+"""A run's ledger in S3, and its reconciliation with the service."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 
 def ledger_uri(*, root: str, dag_id: str, run_id: str) -> str:
-    """Return the folder of a run's ledger; `root` is what all runs share, `s3://bucket/prefix`."""
+    """Return the S3 prefix of a run's ledger; `root` is the common prefix of all runs, `s3://bucket/prefix`."""
     return f"{root}/runs/{dag_id}/{run_slug(run_id)}/ledger"
 
 
 class RunLedger:
-    """The entries of one run, one object each, so that tasks never write the same one.
+    """The ledger of one run, with one object per entry, so that no two tasks write the same object.
 
-    Every method raises a TrainingRunError where S3 refuses.
+    Every method raises a TrainingRunError if S3 rejects a call.
     """
 
     def __init__(
@@ -44,21 +44,21 @@ class RunLedger:
         self.uri = uri.rstrip("/")
 
     def intend(self, kind: PaidKind, name: str, *, task_id: str) -> None:
-        """Note that a thing of this name is about to be created, or tried again after a refusal."""
+        """Store the intent to create a resource of this name, also before a retry of a rejected call."""
         entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=self._now())
         noted = self._noted(entry)
         if noted is None or noted.status == NEVER_CREATED:
             self._write(entry)
 
     def withdraw(self, kind: PaidKind, name: str, *, task_id: str) -> None:
-        """Note that the service refused to create the thing."""
+        """Store that the service rejected the creation of the resource."""
         entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=self._now())
         self._write((self._noted(entry) or entry).settled(None, at=self._now()))
 
     def settle(
         self, kind: PaidKind, name: str, snapshot: Mapping[str, Any], *, task_id: str
     ) -> None:
-        """Note how a job ended, also one that nobody had noted; a settled entry stays as it is."""
+        """Store the end of a job, even without an earlier entry; a settled entry is unchanged."""
         intended_at = float(snapshot.get("created_at") or self._now())
         entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=intended_at)
         noted = self._noted(entry) or entry
@@ -66,15 +66,15 @@ class RunLedger:
             self._write(noted.settled(snapshot, at=self._now()))
 
     def read(self) -> Ledger:
-        """Return all entries as they are noted."""
+        """Return all entries as they are stored."""
         return Ledger.of(self._entries())
 
     def reconciled(self) -> Ledger:
-        """Return all entries after each unsettled one was compared with the service, and settled where it has ended."""
+        """Return all entries, after settling the unsettled ones whose resources have ended by the service."""
         return Ledger.of([self._reconciled(each) for each in self._entries()])
 
     def _reconciled(self, entry: LedgerEntry) -> LedgerEntry:
-        """Return the entry by the service's word; one that never came to be may have come after all."""
+        """Return the entry updated from the service; an entry with `NeverCreated` is checked again, too."""
         is_over = entry.is_settled and entry.status != NEVER_CREATED
         if is_over or str(entry.kind) not in {str(kind) for kind in JobKind}:
             return entry

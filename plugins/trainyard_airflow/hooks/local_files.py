@@ -1,4 +1,4 @@
-"""Local files that a run may read, as the connection and Airflow's configuration say."""
+"""Local files that a run may read, by the connection and Airflow's configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def readable_files(clients: AwsClients) -> LocalFiles:
-    """Return the local files that a run of this connection may read; Airflow's own are none of them.
+    """Return the local files that a run of this connection may read; Airflow's own files are excluded.
 
     Raises:
         SpecError: a list in the connection's extra is malformed.

@@ -1,4 +1,4 @@
-"""The model registry: groups and versions, each made once."""
+"""The model registry: model package groups and versions, each created once."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class ModelRegistry:
         self._client = clients.client("sagemaker")
 
     def ensure_version(self, request: Mapping[str, Any]) -> tuple[str, bool]:
-        """Return the ARN of the version that the request describes, and whether it was made now.
+        """Return the ARN of the version that the request describes, and whether this call created it.
 
-        A version of the same description in the group is the same version: the service's client
-        token expires, a task may be cleared much later.
+        A version with the same description in the group counts as the same version. The service's client token
+        expires, and a task may be cleared much later.
 
         Raises:
             TrainingRunError: the service refused.
@@ -43,9 +43,9 @@ class ModelRegistry:
             return str(self._client.create_model_package(**request)["ModelPackageArn"]), True
 
     def name_source(self, arn: str, uri: str) -> None:
-        """Set a version's SourceUri; a refusal is a warning, since the metadata have the address as well.
+        """Set a version's SourceUri. A rejection is a warning, since the metadata also have the address.
 
-        A call of its own, as in the SageMaker SDK: at Create the service takes the ARN of a model or package only.
+        As in the SageMaker SDK, this is a separate call: Create accepts only the ARN of a model or package.
         """
         try:
             self._client.update_model_package(ModelPackageArn=arn, SourceUri=uri)

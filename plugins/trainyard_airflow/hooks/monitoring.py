@@ -1,4 +1,4 @@
-"""A training's alarms and dashboard in CloudWatch: put there, found again by their names, removed."""
+"""Alarms and dashboard of a training in CloudWatch: creation, lookup by name, and removal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_DASHBOARD = {"DashboardNotFoundError", "ResourceNotFound"}
 class TrainingMonitor:
     """The alarms and the dashboard of one training.
 
-    To put them is to replace what bears their names, so a retry doubles nothing.
+    Put calls replace alarms and dashboards of the same names, so a retry creates no duplicates.
     """
 
     def __init__(self, clients: AwsClients, training: MonitoredTraining) -> None:
@@ -52,7 +52,7 @@ class TrainingMonitor:
         return request["DashboardName"]
 
     def alarms(self) -> list[str]:
-        """Return the names of the training's alarms that are there.
+        """Return the names of the training's existing alarms.
 
         Raises:
             TrainingRunError: CloudWatch refuses.
@@ -65,7 +65,7 @@ class TrainingMonitor:
             return [each["AlarmName"] for page in found for each in page["MetricAlarms"]]
 
     def remove_alarms(self) -> list[str]:
-        """Remove the training's alarms and return their names; none is fine.
+        """Remove the training's alarms and return their names; empty if there were none.
 
         Raises:
             TrainingRunError: CloudWatch refuses.
@@ -77,7 +77,7 @@ class TrainingMonitor:
         return names
 
     def remove_dashboard(self) -> bool:
-        """Remove the training's dashboard; return False where there is none.
+        """Remove the training's dashboard; return False if there was none.
 
         Raises:
             TrainingRunError: CloudWatch refuses.

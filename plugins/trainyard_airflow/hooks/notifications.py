@@ -1,8 +1,9 @@
-"""Messages about a run to an SNS topic: each once, and none of them worth a run.
+"""Messages about a run to an SNS topic. Each is sent at most once, and a failure to send never fails the run.
 
-Before a message is published its marker is written to S3, under a name made of the event alone and only if there is
-none yet: a retry, a restarted triggerer or a cleared task finds it and stays silent. A process killed between the two
-loses the message; one that SNS refuses takes its marker away again, so that the next try tells.
+Before a message is published, its marker is written to S3 by a conditional put, under a name that depends on the event
+alone. A retry, a restarted triggerer or a cleared task finds the marker and sends nothing. If the process is killed
+between marker and message, the message is lost. If SNS rejects the message, the marker is removed, so that the next
+try sends it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ async def notify_from_trigger(
 
 
 def _tell(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
-    """Return False where the notice was told before.
+    """Publish the notice; return False if it was published before.
 
     Raises:
         ClientError: S3 or SNS refuses.
@@ -101,7 +102,7 @@ async def _tell_async(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> 
 
 
 def _marker(notifier: Notifier, notice: Notice) -> dict[str, Any]:
-    """Return the PutObject request that succeeds once."""
+    """Return the PutObject request for the marker, which succeeds only if the marker does not exist."""
     at = S3Address.parse(notifier.marker(notice))
     content = {"occasion": str(notice.occasion), "event": notice.event, "at": time.time()}
     return {

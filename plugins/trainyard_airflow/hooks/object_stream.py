@@ -1,4 +1,4 @@
-"""The bytes of an object in S3, whole or not at all."""
+"""Stream of a whole S3 object, which survives broken connections."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _BREAKS_IN_A_ROW = 5
 def whole_object(client: Any, answer: Mapping[str, Any], *, bucket: str, key: str) -> BinaryIO:
     """Return a buffered stream of the object of a GetObject answer; the caller closes it.
 
-    Where the connection breaks in the middle, or stalls, the rest is asked for again, of the same version. Reading
-    fails with TrainingRunError where the object is another one by then, and as botocore does where every answer breaks.
+    If the connection breaks or stalls, the rest of the same version is requested again. Reading raises a
+    TrainingRunError if the object has been replaced, and botocore's error if all retries fail.
     """
     stream = _Stream(client, answer, bucket=bucket, key=key)
     return cast("BinaryIO", io.BufferedReader(stream, READ_AHEAD_BYTES))

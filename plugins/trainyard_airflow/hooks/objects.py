@@ -32,7 +32,7 @@ class S3Address:
         """Return the address of `s3://bucket/key`.
 
         Raises:
-            SpecError: the text is no such address.
+            SpecError: the text is not an S3 address.
         """
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         if not uri.startswith("s3://") or not bucket:
@@ -43,7 +43,7 @@ class S3Address:
 
 
 def newest_object_at(client: Any, uri: str) -> float | None:
-    """Return when the newest object below the folder `uri` was written, epoch seconds; None when there is none.
+    """Return when the newest object below the prefix `uri` was written, epoch seconds; None if there is none.
 
     Raises:
         TrainingRunError: the listing was refused.
@@ -98,7 +98,7 @@ class S3Objects:
         return whole_object(self._client, answer, bucket=at.bucket, key=at.key)
 
     def newest(self, prefix: str, *, name: str) -> str | None:
-        """Return the address of the newest object below the prefix with this file name; None when there is none."""
+        """Return the address of the newest object below the prefix with this file name, or None."""
         at = S3Address.parse(prefix)
         pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(prefix):

@@ -1,4 +1,4 @@
-"""Everything in the account that costs money now and that Trainyard could have created: found, and stopped."""
+"""Paid resources in the account that Trainyard may have created: listing and stopping."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 class PaidThings:
     """The jobs, endpoints and warm pools of one account and region.
 
-    Listing by state, then reading each one's tags: a few calls, as little runs at a time. The tagging API would find
-    by tag at once, but lists every job that ever was, and lags behind.
+    Resources are listed by state, and then the tags of each are read; since few run at a time, these are few calls. The
+    tagging API finds resources by tag, but it also lists all former jobs, and its data is delayed.
 
     Attributes:
-        refusals: of the tags of single things, which `live` yields without any: nobody's, so they are left alone.
+        refusals: errors for single resources whose tags cannot be read. `live` yields these without tags, so they have
+            no owner and are not stopped.
     """
 
     def __init__(self, clients: AwsClients) -> None:
@@ -29,7 +30,7 @@ class PaidThings:
         self.refusals: list[TrainingRunError] = []
 
     def live(self) -> Iterator[PaidThing]:
-        """Yield what costs money now, AutoML and tuning jobs before the jobs they started.
+        """Yield the resources that cost money now, AutoML and tuning jobs before the jobs that they started.
 
         Raises:
             TrainingRunError: the service refused a listing.

@@ -1,4 +1,4 @@
-"""The account's service quotas against what a run needs, before anything is started."""
+"""Check of a run's needs against the account's service quotas, before anything is started."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 _MOST_PAGES = 100
-"""Of 100 quotas each; SageMaker has some thousands."""
+"""Largest number of pages, of 100 quotas each; SageMaker has a few thousand quotas."""
 
 
 def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[Finding]:
-    """Yield the quotas that are too small; that nobody could tell them is a warning.
+    """Yield a finding for each quota that is too small, and a warning if the quotas cannot be read.
 
-    A rung of a capacity ladder is a warning while another one fits. So is a quota that the service does not list: the
-    region may lack the type, but Service Quotas leaves out some quotas that were never changed, too.
+    A capacity rung that does not fit is a warning if another rung fits. A quota that the service does not list is a
+    warning, too: the region may lack the type, but Service Quotas also omits some quotas that were never changed.
     """
     try:
         values = asked(
@@ -66,7 +66,7 @@ def _instead(need: QuotaNeed) -> str:
 
 
 def _values(clients: AwsClients, names: set[str]) -> dict[str, float]:
-    """Return the values of the quotas of these names; the listing ends with the last one that is looked for."""
+    """Return the values of the named quotas; the listing ends once all of them are found."""
     pages = clients.client("service-quotas").get_paginator("list_service_quotas")
     found: dict[str, float] = {}
     for page in islice(pages.paginate(ServiceCode=SERVICE_CODE), _MOST_PAGES):

@@ -28,7 +28,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def redacted(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request or a conf as it may be shown: no environment value, no value under a secret-like name."""
+    """Return a request or a conf for display, without environment values and values under secret-like names."""
     return {key: _redacted(key, value) for key, value in request.items()}
 
 
@@ -36,7 +36,7 @@ def spec_secrets(spec: object) -> Iterator[str]:
     """Yield the values under secret-like names in a spec's environment and hyperparameters.
 
     Args:
-        spec: a spec object, or a mapping of its fields; of a search also those of its `training`.
+        spec: a spec object, or a mapping of its fields; for a search, its `training` is included.
     """
     for part in ("environment", "hyperparameters"):
         yield from _secret_values(_member(spec, part))
@@ -46,7 +46,7 @@ def spec_secrets(spec: object) -> Iterator[str]:
 
 
 def description_secrets(description: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the secrets of a job that a Describe answer shows, in the forms they may take in its log."""
+    """Return the secrets of a job in a Describe answer, in all forms in which its log may contain them."""
     definitions = description.get("TrainingJobDefinitions") or [
         description.get("TrainingJobDefinition", {})
     ]
@@ -62,7 +62,7 @@ def description_secrets(description: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def secret_forms(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Return each secret as a log may show it, longest first: plain, without or within JSON, each of its lines."""
+    """Return all forms of the secrets in a log, longest first: plain, JSON-decoded, JSON-encoded, and single lines."""
     forms = set()
     for secret in secrets:
         plain = _without_json(secret)
@@ -78,10 +78,10 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def masked_snapshot(description: Mapping[str, Any]) -> JobSnapshot:
-    """Return the snapshot of a Describe answer, with no secret of the job in what it quotes from the script.
+    """Return the snapshot of a Describe answer, with the job's secrets masked in texts from the script.
 
     Raises:
-        ContractError: the mapping is no Describe answer of a job.
+        ContractError: the mapping is not a Describe answer of a job.
     """
     snapshot = JobSnapshot.from_describe(description)
     secrets = description_secrets(description)
@@ -105,7 +105,7 @@ def _secret_values(values: object) -> Iterator[str]:
 
 
 def _without_json(text: str) -> str:
-    """Return the string that the text is as JSON (script mode writes hyperparameters so), else the text."""
+    """Return the string that the text encodes as JSON, as script mode encodes hyperparameters; else the text itself."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The service's refusals (`ClientError`) as errors of ours, or as the answer that there is no such thing."""
+"""Rejections by the service (`ClientError`) as typed errors, or as None for a missing resource."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _CREDENTIAL_CODES = frozenset(
 
 
 def typed(error: ClientError, *, where: str) -> TrainingRunError:
-    """Return the service's refusal as an error of ours."""
+    """Return the typed error for a rejection by the service."""
     code, message = code_and_message(error)
     return service_error(code, message, operation=error.operation_name, where=where)
 
 
 def code_and_message(error: ClientError) -> tuple[str, str]:
-    """Return the code and the text of a refusal; empty where the service gave none."""
+    """Return the code and the message of a rejection; empty if the service sent none."""
     detail = error.response.get("Error", {})
     return str(detail.get("Code", "")), str(detail.get("Message", ""))
 
 
 def has_old_credentials(error: ClientError) -> bool:
-    """Return whether the service refused the credentials, which the connection may have renewed meanwhile."""
+    """Return whether the service rejected expired credentials, which the connection may have renewed meanwhile."""
     return code_and_message(error)[0] in _CREDENTIAL_CODES
 
 
 @contextmanager
 def refusals_typed(where: str) -> Iterator[None]:
-    """Turn a refusal of the service inside the `with` into an error of ours that names the place.
+    """Convert a rejection by the service inside the `with` block to a typed error with its place.
 
     Raises:
         TrainingRunError: the service refused.
@@ -61,12 +61,12 @@ def refusals_typed(where: str) -> Iterator[None]:
 def answer_or_none(
     call: Callable[[], T], *, where: str, is_absent: Callable[[str, str], bool]
 ) -> T | None:
-    """Return what the call returns; None when it is refused because there is no such thing.
+    """Return the result of the call, or None if the call is rejected because the resource does not exist.
 
     Args:
         call: one call of the service.
-        where: the place that an error names.
-        is_absent: told the refusal's code and message.
+        where: place for the error.
+        is_absent: returns whether a rejection with this code and message means a missing resource.
 
     Raises:
         TrainingRunError: the service refused for another reason.
@@ -81,5 +81,5 @@ def answer_or_none(
 
 
 def is_absent_object(code: str, message: str) -> bool:  # noqa: ARG001  # one of the two is enough
-    """Return whether S3 refused because there is no such object."""
+    """Return whether S3 rejected a call because the object does not exist."""
     return code in {"404", "NoSuchKey", "NotFound"}

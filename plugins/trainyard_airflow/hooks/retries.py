@@ -1,4 +1,4 @@
-"""Retries of AWS calls, and when a task gives up on one."""
+"""Retries of AWS calls, and their limit within a task."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 from botocore.config import Config
 
 PATIENT_TRIES = 16
-"""Outlasts a minute of 500s or of throttling: botocore's standard mode waits rand(0, 1) * min(2^i, 20) s after try i
-(from 0), which is 115 s on average in all, and less than 60 s for one call in 500. Its default of five tries is over
-after 7.5 s on average."""
+"""Number of tries that outlasts a minute of server errors or throttling. botocore's standard mode waits
+rand(0, 1) * min(2^i, 20) s after try i (from 0): 115 s on average in total, and below 60 s for one call in 500. Its
+default of five tries ends after 7.5 s on average."""
 _SET_ELSEWHERE = ("AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS")
 
 
 def patient_config(given: Config | None) -> Config | None:
-    """Return client settings with patient retries, unless the connection or the environment sets some.
+    """Return client settings with `PATIENT_TRIES`, unless the connection or the environment sets retries.
 
     Args:
-        given: the connection's or the operator's own settings, which stay.
+        given: settings of the connection or the operator, which take precedence.
     """
     has_retries = given is not None and getattr(given, "retries", None) is not None
     if has_retries or any(os.environ.get(name) for name in _SET_ELSEWHERE):

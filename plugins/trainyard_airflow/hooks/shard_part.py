@@ -2,9 +2,9 @@
 
     python3 -m trainyard_airflow.hooks.shard_part --plan s3://bucket/.../parts/plan.json
 
-Every instance lists the source, takes the files whose names hash to its number, and writes its shards straight to S3:
-nothing of the source is copied to the volume first. Travels to the container with what it imports
-(`operators.sharding_code`); knows no Airflow.
+Every instance lists the source, reads the files whose names hash to its number, and writes its shards directly to S3,
+without a copy of the source on the volume. This module is uploaded with its imports (`operators.sharding_code`) and
+does not import Airflow.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def write_own_part(objects: Objects, *, plan_uri: str, max_source_bytes: int, ba
     """Write the part of this instance, unless the data set is complete already.
 
     Args:
-        objects: where the plan, the source and the shards are.
+        objects: store of the plan, the source and the shards.
         plan_uri: the plan of the data set.
-        max_source_bytes: the cap that the plan was made with; 0 for none.
-        base: the container's `/opt/ml`: who we are stands in it, and there is room in it.
+        max_source_bytes: the limit for which the plan was made; 0 = no limit.
+        base: the container's `/opt/ml`, with the job's resource configuration and space for temporary files.
     """
     with objects.open(plan_uri) as stream:
         plan = DatasetPlan.from_json(stream.read())
@@ -91,7 +91,7 @@ def write_own_part(objects: Objects, *, plan_uri: str, max_source_bytes: int, ba
 
 
 def _check_unchanged(plan: DatasetPlan, files: list[SourceFile]) -> None:
-    """Refuse files that are not those the plan was made for: every instance must see the same.
+    """Check that the files are those of the plan, so that all instances read the same source.
 
     Raises:
         DataError: the source has changed.
@@ -109,10 +109,10 @@ def _check_unchanged(plan: DatasetPlan, files: list[SourceFile]) -> None:
 
 
 def _this_part(resource_config: Path, *, num_parts: int) -> int:
-    """Return this instance's place among the hosts of the job.
+    """Return this instance's index among the hosts of the job.
 
     Raises:
-        ContractError: the job has not as many hosts as the data set has parts.
+        ContractError: the number of hosts differs from the number of parts.
     """
     config = json.loads(resource_config.read_text())
     hosts = sorted(config["hosts"], key=lambda host: int(host.rpartition("-")[2]))
@@ -126,7 +126,7 @@ def _this_part(resource_config: Path, *, num_parts: int) -> int:
 
 
 def _leave_reason(text: str, base: Path) -> None:
-    """Print the reason as one line, which stays whole where a service quotes a log, and leave it as ExitMessage."""
+    """Print the reason as one line, which services quote completely, and store it as the ExitMessage."""
     reason = "; ".join(line.strip() for line in text.splitlines())
     sys.stderr.write(f"{reason}\n")
     try:

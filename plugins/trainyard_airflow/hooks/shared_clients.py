@@ -1,7 +1,7 @@
-"""Async clients that everything in one event loop shares: one for each connection and service.
+"""Shared async clients of one event loop, one per connection and service.
 
-An open client of SageMaker takes 1.7 MB and 35 ms of the loop, most of it for the classes made from the service's
-model and for the CA bundle. A triggerer follows hundreds of jobs over one connection.
+Opening a SageMaker client takes 1.7 MB and blocks the loop for 35 ms, mostly to create classes from the service model
+and to load the CA bundle. A triggerer follows hundreds of jobs over one connection.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 
 YOUNG_S = 10.0
-"""Clients younger than that are not given up: all their users meet the same fault, and one reading of the connection
-serves them all."""
+"""Seconds for which clients are not replaced. All their users meet the same fault, and one new read of the connection
+is enough for all of them."""
 
 _OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, SharedClients]] = (
     WeakKeyDictionary()
@@ -43,7 +43,7 @@ class SharedClients:
 
     @classmethod
     def acquire(cls, connection: ConnectionArguments) -> SharedClients:
-        """Return the running loop's clients of a connection, for one user more; each calls `release` once."""
+        """Return the running loop's clients of a connection and count one more user, who calls `release` once."""
         known = _OF_LOOPS.setdefault(asyncio.get_running_loop(), {})
         shared = known.get(_key(connection))
         if shared is None:
@@ -52,10 +52,10 @@ class SharedClients:
         return shared
 
     async def open(self, *services: str) -> Mapping[str, Any]:
-        """Return the open clients of some services by service; open those that nobody has needed so far.
+        """Return the open clients by service; clients that are not open yet are opened.
 
         Raises:
-            Exception: the connection is wrong; the next user of it reads it anew.
+            Exception: the connection is invalid; its next user reads it again.
         """
         for service in services:
             if service not in self._by_service:
@@ -76,12 +76,12 @@ class SharedClients:
             raise
 
     def give_up(self) -> None:
-        """Let the next user read the connection anew and open other clients, unless these are just made."""
+        """Make the next user read the connection again and open new clients, unless these are newer than `YOUNG_S`."""
         if time.monotonic() - self._made_at >= YOUNG_S:
             self._leave()
 
     async def release(self) -> None:
-        """Note that a user is done; the last one closes the clients."""
+        """Count one user less; the last one closes the clients."""
         self._num_users -= 1
         if self._num_users == 0:
             self._leave()

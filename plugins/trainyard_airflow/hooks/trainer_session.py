@@ -1,9 +1,9 @@
-"""The SageMaker SDK v3's session over an Airflow connection, for code that wants one.
+"""A session of the SageMaker SDK v3 that uses an Airflow connection.
 
-The SDK's own session reads the machine's credentials and configuration files, asks one fixed STS endpoint, makes its
-default bucket where there is none, and uploads the same code anew for every job. This one has the connection's clients,
-bucket and role, and keeps what it uploads under the SHA-256 of its content. The SDK takes seconds to import: only tasks
-reach this module.
+The SDK's own session reads the machine's credentials and configuration files, calls a fixed STS endpoint, creates its
+default bucket if it does not exist, and uploads the same code for every job. This session uses the connection's
+clients, bucket and role, and stores uploads under the SHA-256 of their content. Importing the SDK takes seconds, so
+only tasks import this module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def trainer_session(clients: AwsClients) -> Any:
     bucket = clients.bucket()
 
     class TrainerSession(Session):  # type: ignore[misc]  # the SDK ships no types
-        """Uploads by content, and makes no bucket."""
+        """SDK session that uploads by content hash and never creates a bucket."""
 
         def default_bucket(self) -> str:
             return bucket
@@ -66,14 +66,14 @@ def trainer_session(clients: AwsClients) -> Any:
 
 
 def staged(client: Any, path: Path, *, place: str, name: str, extra_args: Mapping[str, Any]) -> str:
-    """Return the address of a file's or folder's content, uploaded where it is not there yet.
+    """Return the address of a file's or folder's content, uploaded unless it is there already.
 
     Args:
-        client: of S3.
+        client: an S3 client.
         path: the file or folder; Python's caches are left out.
         place: `s3://bucket/prefix`; the content goes to `<place>/<SHA-256>/<name>`.
-        name: what it is, such as the channel's name.
-        extra_args: how it is kept, such as its encryption; part of the hash.
+        name: last part of the address, such as the channel's name.
+        extra_args: settings of the upload, such as its encryption; part of the hash.
 
     Raises:
         TrainingRunError: S3 refuses.
@@ -110,14 +110,14 @@ def _keys(client: Any, at: S3Address) -> Iterable[str]:
 
 
 def _configuration(role: str) -> dict[str, Any]:
-    """Return the SDK's configuration: it replaces the files that the SDK would look for on this machine."""
+    """Return the SDK's configuration, in place of the configuration files of this machine."""
     quiet = {"Modules": {"TelemetryOptOut": True}}
     parts = {"PythonSDK": quiet, "TrainingJob": {"RoleArn": role}}
     return {"SchemaVersion": "1.0", "SageMaker": parts}
 
 
 class _ConnectionSession:
-    """A boto3 session whose clients are the connection's, whatever endpoint the SDK asks for."""
+    """A boto3 session with the connection's clients; it ignores the endpoints that the SDK sets."""
 
     def __init__(self, clients: AwsClients) -> None:
         self._clients = clients

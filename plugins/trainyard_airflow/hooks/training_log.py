@@ -1,4 +1,4 @@
-"""The lines that a training script printed for Trainyard, from CloudWatch, of every start of a job."""
+"""Trainyard's lines in the CloudWatch log of a training job, over all of its starts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
-    """Yield the `trainyard ` lines of all streams of a training job, a page at a time.
+    """Yield the `trainyard ` lines of all streams of a training job, read page by page.
 
-    Every host of every start has a stream of its own. A job that never started has none.
+    Each host has one stream per start. A job that never started has none.
 
     Raises:
         ClientError: the service refuses (no permission, throttled for long).
@@ -59,9 +59,9 @@ def log_streams(logs: Any, *, group: str, prefix: str) -> Iterator[str]:
 def log_pages(
     logs: Any, *, group: str, stream: str, token: str | None = None
 ) -> Iterator[tuple[list[dict[str, Any]], str]]:
-    """Yield a stream's events a page at a time, each with the token of the next one.
+    """Yield the events of a stream page by page, each with the token of the next page.
 
-    From its head, or from a token. The token that comes back unchanged ends it.
+    Reading begins at the head or at `token`, and ends when the service returns the same token again.
 
     Raises:
         ClientError: the service refuses.

@@ -1,4 +1,4 @@
-"""The trials of searches as the service tells them; every refusal becomes a typed error."""
+"""Trials of searches from the service; rejections become typed errors."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ NAME_KEY = "HyperParameterTuningJobName"
 class TuningTrials:
     """The searches of one account and region, and their trials.
 
-    Every method raises a TrainingRunError where the service refuses.
+    Every method raises a TrainingRunError if the service rejects a call.
     """
 
     def __init__(self, clients: AwsClients) -> None:
         self._client = clients.client("sagemaker")
 
     def facts(self, name: str) -> SearchFacts:
-        """Return what Describe says of the search."""
+        """Return the facts of the search from Describe."""
         with refusals_typed(f"job {name}"):
             answer = self._client.describe_hyper_parameter_tuning_job(**{NAME_KEY: name})
         return SearchFacts.from_describe(answer)
 
     def trials(self, name: str, *, usd_per_s: float | None = None) -> list[Trial]:
-        """Return the trials of the search by their numbers, each with what it was billed, without their secrets.
+        """Return the trials of the search ordered by number, with their billed time and with secrets masked.
 
         Args:
-            name: the search's.
-            usd_per_s: the price of a trial's second, where the catalogue alone does not tell.
+            name: name of the search.
+            usd_per_s: price of a trial per second, if the catalogue has none.
         """
         trials = []
         for summary in self._summaries(name):
@@ -55,12 +55,12 @@ class TuningTrials:
         return sorted(trials, key=lambda each: each.training_job_name)
 
     def job(self, name: str) -> JobSnapshot | None:
-        """Return a trial's training job; None where it never came to be."""
+        """Return a trial's training job, or None if it was never created."""
         answer = self._described(name)
         return None if answer is None else masked_snapshot(answer)
 
     def billed(self, search: JobSnapshot) -> JobSnapshot:
-        """Return an ended search with the seconds that its trials were billed for, each per instance."""
+        """Return an ended search with the billed seconds of its trials, each per instance."""
         seconds = sum(each.billable_seconds or 0.0 for each in self.trials(search.name))
         return replace(search, billable_seconds=round(seconds))
 
@@ -78,6 +78,6 @@ class TuningTrials:
 
 
 def without_secrets(trial: Trial, secrets: tuple[str, ...]) -> Trial:
-    """Return the trial with no secret of its job in what it quotes from the script."""
+    """Return the trial with the job's secrets masked in texts from the script."""
     reason = trial.failure_reason
     return replace(trial, failure_reason=reason and masked(reason, secrets))

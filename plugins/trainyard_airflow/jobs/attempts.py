@@ -1,8 +1,8 @@
-"""Choice of the job that a starting task takes on: its running one, its finished one, or a new one. Pure.
+"""Choice of a starting task's job: the running one, the finished one, or a new one. Pure.
 
-The service is the ledger (ADR 0004): attempt 1, 2, ... of a task have derived names, and a look at
-each says where the task stands. What Airflow's task state adds is only which failure has been
-reported already, so that a failure nobody saw is reported instead of being paid for again.
+The service is the ledger (ADR 0004). The attempts 1, 2, ... of a task have derived names, so describing them gives the
+state of the task. Airflow's task state only adds which failure was reported already, so that an unreported failure is
+raised before another attempt is paid.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NextAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Standing of a task: the attempt to act on, the next step, and the attempts before it."""
+    """State of a task: the attempt to act on, its next action, and the earlier attempts."""
 
     step: NextAction
     attempt: int
@@ -42,7 +42,7 @@ class Standing:
 
     @property
     def last(self) -> JobSnapshot | None:
-        """The newest job of the task; None when it never had one."""
+        """The newest job of the task, or None."""
         return self.snapshot or (self.earlier[-1] if self.earlier else None)
 
 
@@ -52,16 +52,15 @@ def find_standing(
     reported: int | None,
     hands_on: Callable[[JobSnapshot], bool] = lambda _: False,
 ) -> Standing:
-    """Return where the task stands, asking for attempt 1, 2, ... until one is not over.
+    """Return the state of the task, by describing attempt 1, 2, ... up to the first that is not over.
 
-    A stopping job is waited for before another starts: two jobs must not write the same
-    checkpoints.
+    The task waits for a stopping job before it starts another, since two jobs must not write the same checkpoints.
 
     Args:
-        describe: returns the job of an attempt, None when there is none.
-        reported: the last attempt whose failure Airflow has seen; None when that is not known, and
-            then no failure is reported twice.
-        hands_on: whether a stopped job's result so far is the task's result.
+        describe: returns the job of an attempt, or None.
+        reported: the last attempt whose failure was reported to Airflow; None if that is unknown. In that case no
+            failure is reported again.
+        hands_on: returns whether the result of a stopped job is the task's result.
 
     Raises:
         ContractError: the attempts do not end.
@@ -84,7 +83,7 @@ def find_standing(
 def _step(
     snapshot: JobSnapshot | None, *, is_news: bool, hands_on: Callable[[JobSnapshot], bool]
 ) -> NextAction | None:
-    """Return what to do with an attempt's job; None when it is over and the next attempt is to be looked at."""
+    """Return the next action on an attempt's job, or None if the attempt is over and the next one decides."""
     if snapshot is None:
         return NextAction.SUBMIT
     match snapshot.status:

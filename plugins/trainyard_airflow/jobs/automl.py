@@ -76,11 +76,11 @@ class AutoMLJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Log what the job after `earlier` can cost, and return what these have cost and how long it may last.
+        """Log the possible cost of the next job; return the cost of the earlier jobs, and the next job's time limit.
 
         Raises:
-            SpecError: it has a budget, and nobody knows the price of its instances.
-            BudgetExceededError: what is left of the budget buys no useful time.
+            SpecError: there is a budget, but the price of the instances is unknown.
+            BudgetExceededError: the rest of the budget is too small for a useful job.
         """
         spec = self.spec
         paid = self._paid_usd(earlier) if spec.budget_usd is not None else 0.0
@@ -96,10 +96,10 @@ class AutoMLJobType(JobType):
         return {"paid_usd": paid, "max_runtime_s": limit_s}
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the best candidate and what was found beside it; the leaderboard is written to `leaderboard_uri`.
+        """Return the best candidate with the search's results; the leaderboard is written to `leaderboard_uri`.
 
         Raises:
-            ContractError: the service names no best candidate of a job that completed.
+            ContractError: the completed job has no best candidate.
         """
         job = JobSnapshot.from_dict(result)
         facts = self._automl.facts(job.name)
@@ -139,7 +139,7 @@ class AutoMLJobType(JobType):
         return AutoMLCandidates(self.jobs.clients)
 
     def _paid_usd(self, earlier: Sequence[JobSnapshot]) -> float:
-        """Return what earlier jobs of the task have cost, as far as prices are known."""
+        """Return the cost of the earlier jobs of the task, over those with a known price."""
         jobs = [job for each in earlier for job in self._automl.children(each.name)]
         return sum(job_cost(job.to_dict()).cost_usd or 0.0 for job in jobs)
 

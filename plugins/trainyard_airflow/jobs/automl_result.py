@@ -1,4 +1,4 @@
-"""The money of an AutoML job before it starts, and what its task hands on afterwards. Pure."""
+"""Time limit of an AutoML job within its budget, and the result of its task. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainyard.specs.automl_job import AutoMLJobSpec
 
 MIN_RUNTIME_S = 60
-"""In less time no candidate is ready."""
+"""Shortest useful time limit: in less time no candidate is ready."""
 TIME_IS_UP = "MaxAutoMLJobRuntimeReached"
 
 
@@ -28,8 +28,8 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
     Worked example: 0.50 USD, 2 candidates at a time on ml.m5.4xlarge at 0.922 USD/h: 0.5 x 3600 / (2 x 0.922) = 976 s.
 
     Raises:
-        SpecError: nobody knows the price.
-        BudgetExceededError: what is left buys less than MIN_RUNTIME_S.
+        SpecError: the price is unknown.
+        BudgetExceededError: the rest of the budget is enough for less than MIN_RUNTIME_S.
     """
     if spec.budget_usd is None:
         return None
@@ -70,14 +70,14 @@ def automl_result(
     candidates: Sequence[AutoMLCandidate],
     leaderboard_uri: str,
 ) -> dict[str, Any]:
-    """Return what the task hands on besides the job's snapshot, JSON-safe.
+    """Return the task's result besides the job's snapshot, JSON-safe.
 
     Args:
-        spec: what was asked for.
-        job: as it ended, with what its jobs were billed (`AutoMLCandidates.billed`).
-        facts: with a best candidate.
-        candidates: the best first.
-        leaderboard_uri: where they are written.
+        spec: the job.
+        job: the ended job, with the billed time of its jobs (`AutoMLCandidates.billed`).
+        facts: the job's facts, with a best candidate.
+        candidates: all candidates, the best first.
+        leaderboard_uri: S3 address of the leaderboard.
     """
     best = facts.best
     assert best is not None  # noqa: S101  # the caller has seen it
@@ -111,7 +111,7 @@ def automl_result(
 
 
 def _usd_per_s(spec: AutoMLJobSpec) -> float | None:
-    """Return the on-demand price of a second with `num_parallel` candidates; None where it is unknown."""
+    """Return the on-demand price per second of `num_parallel` candidates in USD; None if it is unknown."""
     known = catalogue().types.get(spec.candidate_instance_type)
     if known is None or known.price_usd_per_hour is None:
         return None

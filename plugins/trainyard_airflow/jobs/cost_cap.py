@@ -69,7 +69,7 @@ def limit_facts(
 
 
 def bounded_run_s(max_run_s: int, facts: Mapping[str, Any]) -> int:
-    """Return `max_run` within what a cap leaves the job: so the service itself ends it if nobody follows it."""
+    """Return `max_run` bounded by the rest of the cap, so that the service ends the job even without a follower."""
     limit_s = facts.get(MAX_BILLED)
     return max_run_s if limit_s is None else min(max_run_s, int(limit_s))
 
@@ -124,7 +124,7 @@ class CapStops:
         )
 
     def _has_files(self, uri: str) -> bool:
-        """Return whether a model artifact has any file: of a script that saved none the archive is there, and empty."""
+        """Return whether a model artifact has any file; the archive is empty if the script saved none."""
         from trainyard_airflow.hooks.objects import S3Objects, newest_object_at
 
         s3 = self.jobs.clients.client("s3")

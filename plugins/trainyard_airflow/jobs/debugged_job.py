@@ -1,4 +1,4 @@
-"""Choice of who judges a training by rules, made before its job is created and again if that is refused."""
+"""Choice of a training's rule evaluator, made before its job is created, and again if the creation is rejected."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEBUGGER, WHY = "debugger", "debugger_why"
-"""Facts about a job: who judges it, and why not whom its spec asked for."""
+"""Facts about a job: its rule evaluator, and why it is not the requested one."""
 _OF_QUOTA = (QuotaExceededError, QuotaTooSmallError)
 
 
 def debugged(
     spec: TrainingJobSpec, *, region: str, image_uri: str | None = None
 ) -> tuple[TrainingJobSpec, dict[str, Any]]:
-    """Return the job as the one sees it who is to judge it, and facts of who that is; none where nobody was asked.
+    """Return the job with the settings of its rule evaluator, and facts about the evaluator; no facts if none was set.
 
-    With `debugger: service` it is the service, unless the combination is known not to be evaluated, or the region has
-    no evaluator: then it is our evaluator, where something watches, and a warning says why and what was dropped.
+    With `debugger: service` the service evaluates the rules, unless it is known not to evaluate the combination, or has
+    no evaluator in the region. In these cases it is Trainyard's evaluator, if there is one for the job, and a warning
+    names the reason and the dropped settings.
 
     Args:
         spec: the job.
-        region: where it is to run.
-        image_uri: the image that was looked up for a spec that names none: it tells the framework's version.
+        region: region of the job.
+        image_uri: image chosen for a spec without one; it determines the framework's version.
     """
     if spec.debugger != Debugger.SERVICE:
         return spec, {}
@@ -63,13 +64,13 @@ def debugged(
 def create_debugged(
     jobs: SageMakerJobs, request: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Create the job; without the service's rules where it is refused with them. Return the facts that changed.
+    """Create the job; if it is rejected, create it without the service's rules. Return the changed facts.
 
-    What the service tells an account that has no Debugger is nowhere written down, so that any refusal of a request
-    with rules is met by one without. A refused request made no job: there is never a second one to pay.
+    The service's error for an account without Debugger is not documented. Therefore every rejected request with rules
+    is repeated without them. A rejected request creates no job, so there is never a second paid job.
 
     Raises:
-        RejectedRequestError: the service refused the job, and not for its rules.
+        RejectedRequestError: the service rejected the job for another reason than its rules.
         TrainingRunError: otherwise as `SageMakerJobs.create`.
     """
     try:

@@ -1,4 +1,4 @@
-"""`EndPolicy`: what a task makes of a job that did not simply complete. This one adds nothing."""
+"""`EndPolicy`: reaction of a task to jobs that did not complete. This base policy raises their errors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class EndPolicy:
-    """Every end but `Completed` is an error, and the next attempt is like the one before."""
+    """Policy by which each end other than `Completed` is an error, and the next attempt has the same request."""
 
     def standing(self, standing: Standing) -> Standing:
-        """Return where the task stands, as the policy sees it."""
+        """Return the task's state as modified by the policy."""
         return standing
 
     def change(self, request: dict[str, Any], *, name: str) -> dict[str, Any]:  # noqa: ARG002
@@ -32,7 +32,7 @@ class EndPolicy:
         return False
 
     def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:  # noqa: ARG002
-        """Return what follows a job's end; None if that is the kind's own business."""
+        """Return the step after a job's end, or None if the job type decides it."""
         return None
 
     def failed(
@@ -41,10 +41,10 @@ class EndPolicy:
         result: Mapping[str, Any],  # noqa: ARG002
         error: TrainingRunError,
     ) -> Step:
-        """Return what follows a job that failed with an error.
+        """Return the step after a job that failed with an error.
 
         Raises:
-            TrainingRunError: the error as it is; this policy has nothing else.
+            TrainingRunError: always: this policy raises the error.
         """
         raise error
 
@@ -55,9 +55,9 @@ class EndPolicy:
         result: Mapping[str, Any],  # noqa: ARG002
         verdict: Mapping[str, Any],  # noqa: ARG002
     ) -> Step | Again:
-        """Return what follows a person's answer.
+        """Return the step after a person's answer.
 
         Raises:
-            ContractError: this policy asks nobody.
+            ContractError: always: this policy asks no questions.
         """
         raise ContractError("an answer to no question", got=f"{chosen} by {by}")

@@ -34,7 +34,7 @@ class GitSource:
 
     Attributes:
         commit: the whole hash, so that every attempt of a job has the same code.
-        subdirectory: below the repository's root; empty for that.
+        subdirectory: folder relative to the repository's root; empty for the root.
     """
 
     url: str
@@ -65,13 +65,13 @@ class GitSource:
         return cls(url=found[1], commit=found[2], subdirectory=str(folder) if folder.parts else "")
 
     def check(self, repositories: object) -> None:
-        """Check that the connection lets runs read the repository.
+        """Check that the connection allows runs to read the repository.
 
         Args:
             repositories: the connection's list of addresses; a repository below one of them may be read.
 
         Raises:
-            SpecError: it does not, or the list is malformed.
+            SpecError: the repository is not allowed, or the list is malformed.
         """
         listed = repositories or []
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
@@ -103,13 +103,13 @@ class GitSource:
 
     @contextmanager
     def fetched(self) -> Iterator[Path]:
-        """Give the folder at the commit, until the body ends.
+        """Yield the folder at the commit; it is removed after the body.
 
-        Credentials are the worker's own: git's configuration and credential helper. It never asks for one.
+        Credentials come from the worker's git configuration and credential helper; git never prompts for them.
 
         Raises:
-            SpecError: the repository, the commit or the folder cannot be had.
-            ConnectionError: the host does not answer: the same may succeed later.
+            SpecError: the repository, the commit or the folder is not available.
+            ConnectionError: the host does not answer; the same call may succeed later.
         """
         with tempfile.TemporaryDirectory(prefix="trainyard-git-") as root:
             self._git(root, "init", "--quiet")

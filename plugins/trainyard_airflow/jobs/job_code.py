@@ -1,4 +1,4 @@
-"""The code and the image of a job: the source folder uploaded once under its own SHA-256, AWS's image looked up."""
+"""Code and image of a job: upload of the source folder under its SHA-256, and choice of AWS's image."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def source_folder(source_dir: str, *, project: Path) -> Path:
         project: the folder that holds Airflow's `dags` folder.
 
     Raises:
-        SpecError: it leads out of Trainyard's own scripts.
+        SpecError: a `shipped:` path leads out of Trainyard's own scripts.
     """
     if source_dir.startswith(SHIPPED):
         folder = TRAINING_SCRIPTS / source_dir.removeprefix(SHIPPED)
@@ -66,9 +66,9 @@ def uploaded_code(
     """Return the code of a local folder, uploaded unless the same bytes are there already.
 
     Args:
-        clients: of the connection that may write there.
-        folder: with the code.
-        entry_point: must be in it.
+        clients: clients of a connection with write access to the prefix.
+        folder: folder of the code.
+        entry_point: path in the folder.
         prefix_uri: `s3://bucket/prefix/code`; the archive goes to
             `<prefix>/<sha256>/sourcedir.tar.gz`.
 
@@ -87,10 +87,10 @@ def uploaded_code(
 
 @contextmanager
 def code_folder(clients: AwsClients, source_dir: str, *, project: Path) -> Iterator[Path]:
-    """Give the folder of a job's code while the body runs: on this worker's disk, or fetched from a git repository.
+    """Yield the folder of a job's code for the body: on this worker's disk, or fetched from a git repository.
 
     Raises:
-        SpecError: the repository may not be read, or the commit or the folder cannot be had.
+        SpecError: the repository is not allowed, or the commit or the folder is not available.
         ConnectionError: the repository's host does not answer.
     """
     if not source_dir.startswith(SCHEME):

@@ -1,7 +1,7 @@
-"""`JobRun`: one task's work with its SageMaker jobs, from the first look at the service to the task's result.
+"""`JobRun`: one task's work with its SageMaker jobs, from the first Describe call to the task's result.
 
-Each method returns a step (`steps.py`): what the task does next. None waits for a job, and none knows who schedules
-the task, so that a test walks through a whole life with a service of its own.
+Each method returns the task's next step (`steps.py`). No method waits for a job or depends on the scheduler, so that a
+test can run the whole life cycle with its own service.
 """
 
 from __future__ import annotations
@@ -53,39 +53,39 @@ _MOST_SUBMITS = 5
 
 
 class TaskHost(Protocol):
-    """The scheduler's side of the task, as far as a run needs it."""
+    """Interface of a run to the scheduler's task."""
 
     def name_job(self, job_name: str) -> None:
         """Show the task's job."""
 
     def link_job(self, job_name: str, *, output: str | None) -> None:
-        """Show where the job can be seen; `output` is the S3 prefix it writes to, once it is known."""
+        """Show links to the job; `output` is the S3 prefix of its output, once it is known."""
 
     def note_failed(self, job: Mapping[str, Any]) -> None:
-        """Keep what is known of a failed job for the tasks after this one."""
+        """Store the facts of a failed job for the tasks after this one."""
 
     def has_been_ended(self) -> bool:
-        """Return whether somebody ended the task since it started, which it would not hear of while it waits."""
+        """Return whether the task was ended since it started; a waiting task is not notified of that."""
 
 
 @dataclass(kw_only=True)
 class JobRun:
     """The jobs of one start of a task.
 
-    The service is the ledger (ADR 0004): a start looks there first. A running job is re-attached, a completed one is
-    the result, a failed or stopped one is followed by the next attempt. One start creates at most one job, and with a
-    capacity ladder at most one for each rung.
+    The service is the ledger (ADR 0004): each start first describes the task's jobs. It re-attaches to a running job,
+    returns a completed one as the result, and follows a failed or stopped one by the next attempt. One start creates at
+    most one job, or with a capacity ladder at most one per rung.
 
     Attributes:
-        job_type: what is different about the task's kind of job.
-        policy: what the task makes of ends but `Completed`.
-        memory: of the task, across its starts.
-        ledger: its notes of what is paid.
-        host: the scheduler's side of the task.
-        poll_interval_s: shortest pause between two Create calls that a full quota refuses.
-        time_limit: of the task; None for none.
-        is_killed: whether the task was killed. Set at any time, in the middle of a method, too.
-        waits_for: name of the job that this start has created, or is about to create, or waits for.
+        job_type: implementation of the task's kind of job.
+        policy: reaction to ends other than `Completed`.
+        memory: state of the task that survives its starts.
+        ledger: the task's entries on paid resources.
+        host: the scheduler's task.
+        poll_interval_s: shortest pause between two Create calls that the quota rejects, in seconds.
+        time_limit: time limit of the task, or None.
+        is_killed: whether the task was killed; may be set at any time, even during a method.
+        waits_for: name of the job that this start creates, has created, or waits for.
     """
 
     job_type: JobType
@@ -109,16 +109,16 @@ class JobRun:
         return self.jobs.service
 
     def next(self, quota: QuotaWait | None = None) -> Step:
-        """Take the task's job on: attach to it, return it if it has ended, or create it.
+        """Return the next step: attach to the task's job, return its result if it has ended, or create it.
 
         Args:
-            quota: how far a wait for the account's quota has come.
+            quota: progress of a wait for the account's quota, or None.
 
         Raises:
             SpecError: the spec or the connection is wrong; nothing was started.
-            RejectedRequestError: the service refused the job, or its name is another deployment's.
+            RejectedRequestError: the service rejected the job, or another deployment's job has its name.
             CapacityError: the service had no instances.
-            JobFailedError: the job ended otherwise than `Completed`; its class says why.
+            JobFailedError: the job ended with another status than `Completed`; the class is the reason.
         """
         submits = 0
         while True:
@@ -151,13 +151,13 @@ class JobRun:
     def ended(
         self, snapshot: JobSnapshot, facts: Mapping[str, Any], *, was_attached: bool = False
     ) -> Step:
-        """Go on from a job's end: to the task's result, the next rung of its ladder, or its error.
+        """Return the step after a job's end: the task's result, or the next rung of its ladder.
 
-        A job that this start only attached to, and that a kill of the task's earlier try stopped, is no end: a cleared
-        task starts again before its old trigger has stopped the old job.
+        A job to which this start only attached, and which the kill of an earlier try stopped, does not end the task: a
+        cleared task may start before its old trigger has stopped the old job.
 
         Raises:
-            JobFailedError: the job ended otherwise than `Completed`; its class says why.
+            JobFailedError: the job ended with another status than `Completed`; the class is the reason.
         """
         self.waits_for = None
         self.ledger.settle(snapshot, self.job_type.billed)
@@ -188,25 +188,25 @@ class JobRun:
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step:
-        """Go on after a person, or the policy in its place, has answered an `AskHuman`.
+        """Return the step after the answer to an `AskHuman` by a person, or by the policy as the default.
 
         Args:
-            chosen: how the training goes on.
+            chosen: the remedy.
             by: who chose it.
-            result: of the stopped job, as the question had it.
-            verdict: likewise.
+            result: result of the stopped job, from the question.
+            verdict: verdict on the stopped job, from the question.
 
         Raises:
-            TrainingRunError: as `next`; or the service refused to note the choice: then nothing has gone on.
+            TrainingRunError: as `next`; or the service rejected the tag with the choice, and nothing was started.
         """
         return self._go_on(self.policy.answered(chosen, by, result, verdict))
 
     def _go_on(self, step: Step | Again) -> Step:
-        """Return a policy's step, the next attempt's first one if the training goes on."""
+        """Return the policy's step; for `Again`, the first step of the next attempt."""
         return self.next() if isinstance(step, Again) else step
 
     def resume_late(self) -> Step:
-        """Go on although the task's time is over: from a job that ended just before that; stop one that did not.
+        """Return the step of a task past its time limit if its job had ended in time; else stop the job.
 
         Raises:
             TimeLimitError: the job had not ended.
@@ -221,7 +221,7 @@ class JobRun:
         return self.ended(snapshot, self._facts(standing))
 
     def time_out(self, name: str) -> NoReturn:
-        """Stop the job, for the task's time is over.
+        """Stop the job because the task's time limit is over.
 
         Raises:
             TimeLimitError: always.
@@ -237,7 +237,7 @@ class JobRun:
         )
 
     def kill(self) -> None:
-        """Stop the job that this start waits for; one that is about to be created is not, or is stopped at once."""
+        """Stop the job that this start waits for. A job about to be created is not created, or stopped at once."""
         from botocore.exceptions import BotoCoreError
 
         self.is_killed = True
@@ -302,7 +302,7 @@ class JobRun:
     ) -> Follow | AwaitQuota | QuotaWait | None:
         """Create the job and return the wait for it, or for the account's quota.
 
-        Returns a `QuotaWait` if the next rung is to be tried, and None if a job of this name appeared meanwhile.
+        Returns a `QuotaWait` if the next rung is to be tried, and None if another process created the job meanwhile.
         """
         place = self._placed(standing, quota)
         try:
@@ -316,12 +316,13 @@ class JobRun:
         return self._follow(name, {"attempt": standing.attempt, **place, **submitted})
 
     def _submit(self, name: str, place: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Create the job and return its facts; None when a job of this name appeared meanwhile.
+        """Create the job and return its facts, or None if another process created it meanwhile.
 
         Raises:
-            JobStoppedError: the task was killed while the request was made ready; nothing was created.
-            RejectedRequestError: the service refused, for its quota (QuotaExceededError) or for good: nothing there.
-            CapacityError: it has no such instances; nothing was created.
+            JobStoppedError: the task was killed while the request was prepared; nothing was created.
+            RejectedRequestError: the service rejected the job, for its quota (QuotaExceededError) or permanently;
+                nothing was created.
+            CapacityError: the service has no such instances; nothing was created.
         """
         from trainyard_airflow.hooks.jobs import NameTakenError
 
@@ -354,10 +355,10 @@ class JobRun:
         return request, {**facts, **self.policy.change(request, name=name)}
 
     def _pause_before_submit(self, name: str, submits: int) -> None:
-        """Wait a moment, so that a job whose name is taken can be described.
+        """Pause until a job whose name is taken can be described.
 
         Raises:
-            RejectedRequestError: it could not, several times.
+            RejectedRequestError: it could not be described after several tries.
         """
         if submits >= _MOST_SUBMITS:
             noun = self.jobs.api.noun
@@ -400,20 +401,20 @@ class JobRun:
         quota: QuotaWait | None,
         refusal: QuotaExceededError | CapacityError,
     ) -> AwaitQuota | QuotaWait:
-        """Return the wait until the Create call is worth another try; how far it has come if that is now.
+        """Return the wait until the next Create call, or the progress of the wait if that call is due now.
 
-        The task's retries are for attempts that were paid: a full quota is waited for without them, until the task's
-        time limit or until the rung's time is over and it is the next rung's turn.
+        Waiting for the quota does not use the task's retries, which are for paid attempts. It ends with the task's time
+        limit, or when the rung's time is over and the next rung is tried.
 
         Args:
             place: the rung.
-            name: the job's name.
-            quota: how far the waiting has come; None before the first refusal.
-            refusal: of the Create call.
+            name: name of the job.
+            quota: progress of the wait; None before the first rejection.
+            refusal: error of the Create call.
 
         Raises:
-            QuotaExceededError: the last rung's time is over.
-            CapacityError: likewise.
+            QuotaExceededError: the last rung's time is over, and the quota is full.
+            CapacityError: the last rung's time is over, and there is no capacity.
         """
         now = time.time()
         quota = quota or QuotaWait.begin(now)
@@ -437,7 +438,7 @@ class JobRun:
     def _failed(
         self, snapshot: JobSnapshot, result: dict[str, Any], earlier: Sequence[JobSnapshot]
     ) -> Step:
-        """Go on to the next rung if the job got no capacity and there is one; else by its error."""
+        """Return the next rung's step if the job got no capacity and there is a next rung; else the error's step."""
         if known := self.job_type.known_error(snapshot, earlier):
             self.host.note_failed({**result, "log_tail": []})
             raise known
@@ -462,10 +463,10 @@ class JobRun:
 def _leave_rung(
     place: Mapping[str, Any], quota: QuotaWait | None, refusal: QuotaTooSmallError
 ) -> QuotaWait:
-    """Return the waiting as it stands on the next rung: this one's quota could never hold the job.
+    """Return the wait on the next rung, because the quota of this rung is too small for the job.
 
     Raises:
-        QuotaTooSmallError: there is no rung after it.
+        QuotaTooSmallError: there is no further rung.
     """
     if place.get("is_last_rung", True):
         raise refusal

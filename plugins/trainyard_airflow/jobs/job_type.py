@@ -1,4 +1,4 @@
-"""`JobType`: what is different between the kinds of SageMaker job; each has a module beside this one."""
+"""`JobType`: interface of the kinds of SageMaker job, each implemented in a module beside this one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MOST_CHILDREN = 8
 
 
 class JobType(ABC):
-    """One task's jobs of one kind: how they are requested, what they may cost, what their end means.
+    """One task's jobs of one kind: their requests, cost limits and results.
 
     Args:
-        jobs: the task's.
+        jobs: the task's jobs.
         given: the operator's spec, a mapping of fields or a spec object.
     """
 
@@ -35,7 +35,7 @@ class JobType(ABC):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values of the spec and the connection's defaults that no log may show."""
+        """Secret values of the spec and of the connection's defaults, to mask in logs."""
         return (*spec_secrets(self.given), *spec_secrets(self.jobs.clients.job_defaults))
 
     @abstractmethod
@@ -50,11 +50,11 @@ class JobType(ABC):
         """
 
     def destinations(self) -> Sequence[str]:
-        """Return the S3 prefixes that the job would write to: a job that writes elsewhere is not this task's."""
+        """Return the S3 prefixes of the job's output; a job with other prefixes does not belong to this task."""
         return ()
 
     def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Create the job of a rendered request; return the facts about it that turned out otherwise."""
+        """Create the job of a rendered request; return the facts that changed."""
         self.jobs.service.create(request)
         return {}
 
@@ -80,7 +80,7 @@ class JobType(ABC):
         return {}
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:  # noqa: ARG002
-        """Return how long the job may be silent or wait for instances; this kind's for ever."""
+        """Return the limits on the job's silence and on its wait for instances; this kind has none."""
         return Patience()
 
     @property
@@ -93,7 +93,7 @@ class JobType(ABC):
         return False
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the task's result, from the result of the job that ended well."""
+        """Return the task's result, from the result of the completed job."""
         return result
 
     def known_error(
@@ -109,7 +109,7 @@ class JobType(ABC):
         snapshot: JobSnapshot,  # noqa: ARG002
         error: TrainingRunError,
     ) -> TrainingRunError:
-        """Return the error that the job's end and log tell, more exact if this kind knows more."""
+        """Return the error from the job's end and log, made more exact if the kind has further facts."""
         return error
 
     def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -117,11 +117,11 @@ class JobType(ABC):
         return snapshot
 
     def telling_log(self, name: str) -> Sequence[str]:
-        """Return the lines that tell why a job failed: the end of its own log."""
+        """Return the log lines with the reason of a job's failure: the end of its own log."""
         return self._own_log(name)
 
     def _own_log(self, name: str) -> Sequence[str]:
-        """Return the last lines of the host whose log names the cause, else of the one that ended last."""
+        """Return the last lines of the host whose log names the cause, else of the host that ended last."""
         from trainyard_airflow.hooks.job_logs import last_lines
 
         logs = self.jobs.clients.client("logs")
@@ -135,7 +135,7 @@ class JobType(ABC):
         return [masked(line, secrets) for line in telling.lines]
 
     def _log_of_children(self, failed: Iterable[tuple[str, str | None]]) -> Sequence[str]:
-        """Return the last lines and the reason of the first job that names what was raised, else of the first.
+        """Return the last lines and the reason of the first job that names an exception, else of the first job.
 
         Args:
             failed: (name, failure reason) of jobs that a job without a log of its own ran.

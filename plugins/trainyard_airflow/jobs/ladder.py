@@ -1,7 +1,7 @@
-"""Rung of a capacity ladder for a task's next job: a function of the jobs before it. Pure.
+"""Rung of a capacity ladder for a task's next job, derived from the earlier jobs. Pure.
 
-What a job ran on and how it ended is in its snapshot, so nothing has to be remembered: a worker, a triggerer or a
-scheduler that is lost loses no rung.
+The snapshots of the jobs have their instances and ends, so the choice needs no stored state, and the loss of a worker,
+triggerer or scheduler does not change it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _MOST_PENDING_S = 28 * 24 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Rung of an attempt, and why.
+    """Rung of an attempt, with the reason for it.
 
     Attributes:
-        index: of the rung, from 0.
-        num_rungs: of the ladder.
-        reason: why this rung, in words.
-        waited_s: what the attempt before waited for instances in vain, where that is the reason.
+        index: index of the rung, from 0.
+        num_rungs: number of rungs in the ladder.
+        reason: reason for this rung, as text.
+        waited_s: seconds that the previous attempt waited for instances in vain, if that is the reason.
     """
 
     rung: CapacityRung
@@ -50,7 +50,7 @@ class Placement:
         return self.index + 1 == self.num_rungs
 
     def facts(self) -> dict[str, Any]:
-        """Return what the job's result says about it, JSON-safe."""
+        """Return the placement's facts for the job's result, JSON-safe."""
         return {
             "rung": self.index,
             "rung_name": str(self.rung),
@@ -62,9 +62,9 @@ class Placement:
 
 
 def rungs_of(spec: TrainingJobSpec) -> tuple[CapacityRung, ...]:
-    """Return the spec's ladder with every instance count; its own instances where it has no ladder.
+    """Return the spec's ladder with all instance counts; without a ladder, the spec's instances as the only rung.
 
-    A cluster that is no single instance type (groups, preferences, serverless) has no rungs.
+    A cluster without a single instance type (groups, preferences, serverless) has no rungs.
     """
     count = spec.instance_count or 1
     if spec.capacity_ladder:
@@ -84,7 +84,7 @@ def rungs_of(spec: TrainingJobSpec) -> tuple[CapacityRung, ...]:
 
 
 def rung_index(rungs: Sequence[CapacityRung], job: JobSnapshot) -> int | None:
-    """Return the rung that a job stands on, by what it runs on; None for none of them."""
+    """Return the index of a job's rung, by its instances; None if they match no rung."""
     kind = (job.instance_type, job.instance_count, job.is_spot)
     return next(
         (
@@ -103,19 +103,19 @@ def place_next(
     max_run_s: int,
     full_rungs: Sequence[int] = (),
 ) -> Placement:
-    """Return where the attempt after `earlier` stands.
+    """Return the placement of the attempt after the `earlier` jobs.
 
-    After a job that got no capacity the next rung is tried, after any other the same one. A ladder that is used up
-    starts again from its first rung. Rungs whose money does not reach for another attempt are passed over.
+    If the last job got no capacity, the next rung is used, else the same one. After the last rung the ladder starts
+    again from the first. Rungs whose cost limit is too small for another attempt are skipped.
 
     Args:
-        rungs: at least one, with their counts.
-        earlier: the task's jobs before, oldest first, all ended.
-        max_run_s: how long the attempt may run.
-        full_rungs: indexes of rungs to pass over because the account's quota for them had no room.
+        rungs: the rungs with their instance counts; at least one.
+        earlier: the task's earlier jobs, oldest first, all ended.
+        max_run_s: time limit of the attempt in seconds.
+        full_rungs: indexes of rungs to skip because the account's quota for them is used up.
 
     Raises:
-        BudgetExceededError: no rung has the money.
+        BudgetExceededError: the cost limits of all rungs are too small.
     """
     start, reason, waited_s = _start(rungs, earlier)
     if full_rungs:
@@ -145,7 +145,7 @@ def place_of(
     job: JobSnapshot,
     earlier: Sequence[JobSnapshot],
 ) -> Placement | None:
-    """Return where a job stands that was submitted already; None when it stands on no rung."""
+    """Return the placement of a submitted job, or None if its instances match no rung."""
     index = rung_index(rungs, job)
     if index is None:
         return None
@@ -158,7 +158,7 @@ def place_of(
 
 
 def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
-    """Return why an ended job says that its rung has no capacity; None when it ended for another reason."""
+    """Return the text of an ended job's lack of capacity, or None if it ended for another reason."""
     if job.status == "Failed" and isinstance(
         failure_error(job), (CapacityError, QuotaExceededError)
     ):
@@ -175,7 +175,7 @@ def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
 def spec_on_rung(spec: TrainingJobSpec, rung: CapacityRung) -> TrainingJobSpec:
     """Return the spec of one job on this rung.
 
-    The service's own bounds are set where they fit: `max_wait` (of waiting and running together) on spot,
+    The service's own limits are set if they apply: `max_wait` (waiting and running together) on spot,
     `max_pending_time_in_seconds` for accelerated types on demand.
     """
     return replace(
@@ -211,7 +211,7 @@ def _too_dear(
     rungs: Sequence[CapacityRung],
     max_run_s: int,
 ) -> str | None:
-    """Return why this rung's own money does not reach for another attempt; None when it does."""
+    """Return why the rung's cost limit is too small for another attempt, or None if it is enough."""
     if rung.max_cost_usd is None:
         return None
     paid = paid_usd([job.to_dict() for job in earlier if rung_index(rungs, job) == index])

@@ -1,8 +1,8 @@
-"""A training job written as the SageMaker SDK v3's `ModelTrainer`, made into a `TrainingJobSpec` inside the task.
+"""Conversion of a SageMaker SDK v3 `ModelTrainer` to a `TrainingJobSpec`, inside the task.
 
-The SDK makes the request itself, so that whatever a trainer can say is in it. The request is read back into a spec, and
-from there on the job is one like any other: attempts, linter, budget, ledger. Importing the SDK takes seconds, and a
-trainer asks IAM when it is made: that is why a DAG file hands over a function.
+The SDK creates the request, so that all settings of a trainer are in it. The request is read back into a spec, and the
+job then has attempts, linter, budget and ledger like all others. Importing the SDK takes seconds, and creating a
+trainer calls IAM. Therefore a DAG file passes a function that returns the trainer.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _LADDER_REPLACES = ("instance_type", "use_spot_instances")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerFunction:
-    """A function that returns a ModelTrainer, and what a trainer cannot say."""
+    """A function that returns a ModelTrainer, and the fields of a spec that a trainer lacks."""
 
     make: Callable[..., Any]
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def serialize(self) -> dict[str, Any]:
-        """Return what Airflow shows and keeps of it: the same at each reading of the DAG file."""
+        """Return the form that Airflow displays and stores, equal at each parse of the DAG file."""
         name = f"{self.make.__module__}.{self.make.__qualname__}"
         return {"model_trainer": name, **self.fields}
 
     def trainer(self, clients: AwsClients, context: Mapping[str, Any]) -> Any:
-        """Return the trainer, made with the connection's session and with what else of the context it asks for.
+        """Return the trainer; the function receives the connection's session and the context that its parameters name.
 
         Raises:
             SpecError: the function returned something else.
@@ -65,11 +65,11 @@ def from_model_trainer(make: Callable[..., Any], /, **fields: Any) -> TrainerFun
     """Return the spec of the job that a ModelTrainer describes, for `TrainingJobOperator(spec=...)`.
 
     Args:
-        make: returns the trainer, inside the task. Its parameters name what it wants: `sagemaker_session`, the
-            connection's, and anything of Airflow's context (`params`, `ti`, `dag_run`, ...).
-        fields: fields of `TrainingJobSpec` that a trainer has not, such as `budget_usd`, `capacity_ladder`,
+        make: returns the trainer, called inside the task. Its parameters name the arguments: `sagemaker_session`, the
+            connection's session, and any member of Airflow's context (`params`, `ti`, `dag_run`, ...).
+        fields: fields of `TrainingJobSpec` that a trainer lacks, such as `budget_usd`, `capacity_ladder`,
             `heartbeat_timeout_s`, `rules` or `debugger_hook_config`. `inputs`, `environment`, `hyperparameters` and
-            `tags` are added to the trainer's, others replace what it says.
+            `tags` are merged with the trainer's; other fields replace the trainer's.
     """
     return TrainerFunction(make=make, fields=fields)
 
@@ -83,10 +83,10 @@ def is_model_trainer(value: object) -> bool:
 
 
 def checked_spec(spec: Any) -> Any:
-    """Return an operator's `spec`, a function that asks for the SDK's session made a TrainerFunction.
+    """Return an operator's `spec`; a function with a parameter for the SDK's session becomes a TrainerFunction.
 
     Raises:
-        SpecError: it is a ModelTrainer that was made while the DAG file was read.
+        SpecError: the spec is a ModelTrainer, created while the DAG file was parsed.
     """
     if is_model_trainer(spec):
         finding = Finding(
@@ -101,7 +101,7 @@ def checked_spec(spec: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerJob:
-    """The spec of a trainer's job, and what its driver does in the words of a spec's `distribution`."""
+    """The spec of a trainer's job, and the `distribution` that is equivalent to its driver."""
 
     spec: TrainingJobSpec
     distribution: Mapping[str, Any]
@@ -113,13 +113,13 @@ def trainer_job(
     """Return the job that a trainer describes, its code and the SDK's drivers uploaded.
 
     Args:
-        function: makes the trainer.
-        clients: of the connection.
-        context: Airflow's.
-        run_uri: S3 prefix below which the trainer's checkpoints are kept when it names no place.
+        function: returns the trainer.
+        clients: clients of the connection.
+        context: Airflow's context.
+        run_uri: S3 prefix for the checkpoints of a trainer that sets no address for them.
 
     Raises:
-        SpecError: the trainer says what no task's training job can have, or what the SDK would break.
+        SpecError: the trainer has settings that a training job of a task cannot have, or that the SDK would break.
     """
     trainer = function.trainer(clients, context)
     launch = launch_of(trainer)
@@ -129,9 +129,10 @@ def trainer_job(
 
 
 def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> TrainingJobSpec:
-    """Return the spec as the linter has to see it: what the SDK's driver does said as `distribution`.
+    """Return the spec for the linter, with the `distribution` that is equivalent to the SDK's driver.
 
-    Where that cannot be said of the job (several instance groups: the SDK starts ranks on all) the spec as it is.
+    With several instance groups, on all of which the SDK starts ranks, there is no equivalent, and the spec is
+    unchanged.
     """
     if not distribution:
         return spec
@@ -150,7 +151,7 @@ def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> Train
 
 
 def _with_fields(fields: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the trainer's fields with the author's: mappings are merged, the author's members win."""
+    """Return the trainer's fields merged with the author's, which take precedence also within mappings."""
     merged = {name: {**fields.get(name, {}), **added[name]} for name in _MERGED if name in added}
     left_out = _LADDER_REPLACES if added.get("capacity_ladder") else ()
     kept = {name: value for name, value in fields.items() if name not in left_out}
@@ -158,7 +159,7 @@ def _with_fields(fields: Mapping[str, Any], added: Mapping[str, Any]) -> dict[st
 
 
 def _asked_for(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a function's parameters name; all of them for one that takes `**context`."""
+    """Return the arguments that a function's parameters name; all arguments if it has `**context`."""
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
         return dict(offered)

@@ -1,7 +1,7 @@
-"""Check that a job that bears a task's name is that task's. Pure.
+"""Check that a job with a task's name belongs to that task. Pure.
 
-A name is derived from deployment, DAG, run and task. Deployments without a name give equal names to equal runs: then
-the job's tag and where it writes tell them apart.
+A job's name is derived from deployment, DAG, run and task. Two deployments without a name give equal names to equal
+runs. In that case the job's tag and its output prefixes distinguish them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def check_own_job(
     tags: Mapping[str, str],
     deployment: str | None,
 ) -> None:
-    """Refuse a job of another deployment, and one that writes elsewhere than the task's own job would.
+    """Check that a job belongs to this deployment and writes to the prefixes of the task's job.
 
     Args:
-        snapshot: the job that was found by its name.
-        destinations: the `s3://` prefixes that the task's job would write to; none leaves it unchecked.
-        tags: of the job; without a deployment's tag only the destinations count.
-        deployment: this one's name; None where it has none.
+        snapshot: the job found by its name.
+        destinations: the `s3://` prefixes of the task's job; if empty, they are not checked.
+        tags: tags of the job; without a deployment's tag only the destinations count.
+        deployment: name of this deployment, or None.
 
     Raises:
-        RejectedRequestError: it is another's, or writes to none of them.
+        RejectedRequestError: the job belongs to another deployment, or writes to none of the prefixes.
     """
     owner = tags.get(DEPLOYMENT)
     if owner is not None and owner != deployment:

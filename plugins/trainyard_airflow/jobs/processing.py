@@ -67,8 +67,8 @@ class ProcessingJobType(JobType):
         """Return how long the job may be billed, if the spec has a cost cap.
 
         Raises:
-            SpecError: it has one, and the price is not known.
-            BudgetExceededError: it leaves too little for another job.
+            SpecError: there is a cost cap, but the price is unknown.
+            BudgetExceededError: the rest of the cap is too small for another job.
         """
         spec = self.spec
         return limit_facts(
@@ -79,5 +79,5 @@ class ProcessingJobType(JobType):
         )
 
     def destinations(self) -> Sequence[str]:
-        """Return where the job's outputs go."""
+        """Return the S3 prefixes of the job's outputs."""
         return [each.destination for each in self.spec.outputs]

@@ -16,13 +16,13 @@ _LONGEST_PAUSE_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaWait:
-    """Progress of the wait; it travels with the deferral.
+    """Progress of the wait; it is part of the deferral.
 
     Attributes:
-        began_at: epoch seconds; `rung_began_at` likewise, for the rung it waits on now.
-        refusals: Create calls that were refused, all rungs together.
-        full_rungs: indexes of rungs that were given up: their quota stayed full for longer than they allow, or could
-            never hold the job.
+        began_at: begin of the wait, epoch seconds.
+        rung_began_at: begin of the wait on the current rung, epoch seconds.
+        refusals: number of rejected Create calls over all rungs.
+        full_rungs: indexes of abandoned rungs, whose quota stayed full for longer than they allow, or is too small.
     """
 
     began_at: float
@@ -32,24 +32,24 @@ class QuotaWait:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the waiting of its fields, which another release may have written."""
+        """Return the wait from its fields, which another release may have written."""
         return cls(**known_members(cls, data))
 
     @classmethod
     def begin(cls, now: float) -> Self:
-        """Return the waiting that begins now."""
+        """Return a wait that begins now."""
         return cls(began_at=now, rung_began_at=now)
 
     def is_over(self, max_wait_s: int, *, now: float) -> bool:
-        """Return whether the rung has been waited for as long as it allows, in seconds; 0 allows for ever."""
+        """Return whether the wait on the rung has reached its limit in seconds; 0 = no limit."""
         return max_wait_s > 0 and now - self.rung_began_at >= max_wait_s
 
     def refused(self) -> Self:
-        """Return the waiting after one more refusal."""
+        """Return the wait after one more rejection."""
         return replace(self, refusals=self.refusals + 1)
 
     def given_up(self, rung: int, *, now: float) -> Self:
-        """Return the waiting for the rung after this one, which is given up."""
+        """Return the wait on the rung after this one, which is abandoned."""
         return replace(self, rung_began_at=now, full_rungs=(*self.full_rungs, rung))
 
     def pause_s(self, shortest_s: float) -> float:

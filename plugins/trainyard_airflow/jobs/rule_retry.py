@@ -1,4 +1,4 @@
-"""The training after a rule's stop: the request's learning rate and checkpoints, changed."""
+"""Retry after a rule's stop: a request with changed learning rate and checkpoints."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_FOLDER = re.compile(r"(?:^|/)(?:step|checkpoint)-(\d+)/")
-"""Of a checkpoint by `trainyard_watch`, or by Hugging Face's Trainer."""
+"""Folder of a checkpoint by `trainyard_watch`, or by Hugging Face's Trainer."""
 WHOLE = ("/manifest.json", "/files.json")
-"""What is written last into either."""
+"""Files that are written last into either; their presence means that the checkpoint is complete."""
 STREAM = re.compile(r"\d{4,}\.[^/]+/")
 """Folder of what one host put in one attempt."""
 COPIES_AT_ONCE = 16
@@ -36,10 +36,11 @@ class EarlierStop:
     """A stop by a rule of an earlier job of the task.
 
     Attributes:
-        step: the rule's; None or 0 where it is not known. onset: the first violation that led to it; likewise.
-        checkpoints: S3 URI of the job's.
-        is_verdict: whether it was the task's result, after which somebody cleared the task.
-        chosen: the remedy that a human chose; None where nobody did.
+        step: step of the issue; None or 0 if it is not known.
+        onset: step of the first violation that led to it; None or 0 if it is not known.
+        checkpoints: S3 URI of the job's checkpoints.
+        is_verdict: whether the stop was the task's result, after which somebody cleared the task.
+        chosen: the remedy that a human chose, or None.
     """
 
     step: int | None
@@ -50,10 +51,10 @@ class EarlierStop:
 
 
 def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy]:
-    """Return how the training went on, or goes on, after each stop.
+    """Return the remedy after each stop.
 
-    After a stop that was the task's result nothing is changed any more: who clears the task goes on where the last job
-    ended.
+    A last stop that was the task's result, and stops beyond `retry.most`, have `CONTINUE`: the training resumes
+    unchanged from the end of the last job.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]
@@ -66,7 +67,7 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
     """Return the learning rate that a Create request sends.
 
     Raises:
-        SpecError: it sends none, so that a retry could not lower it.
+        SpecError: the request has no learning rate to lower.
     """
     sent = request.get("HyperParameters", {}).get("learning_rate")
     try:
@@ -82,7 +83,7 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
 
 
 def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
-    """Return the whole checkpoints below a prefix that `trainyard_watch` wrote or marked: step to folder."""
+    """Return the complete checkpoints of the script below a prefix, folders by step."""
     from trainyard_airflow.hooks.objects import S3Address
     from trainyard_airflow.hooks.refusals import refusals_typed
 
@@ -103,12 +104,12 @@ def change_request(
 
     Args:
         s3: a boto3 client.
-        request: of the next job; changed in place.
-        retry: how.
-        stops: of each earlier job that a rule ended.
+        request: request of the next job; changed in place.
+        retry: settings of the retry.
+        stops: stops of all earlier jobs that a rule ended.
 
     Raises:
-        SpecError: the request sends no learning rate, and it is to be lowered.
+        SpecError: the learning rate is to be lowered, but the request has none.
     """
     last, taken = stops[-1], remedies(retry, stops)
     number = sum(each is not RetryRemedy.CONTINUE for each in taken)
@@ -154,9 +155,9 @@ def _skipped_already(hyperparameters: Mapping[str, str]) -> str | None:
 
 
 def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
-    """Copy the newest checkpoint up to a step to a prefix of its own; return its step, 0 for none.
+    """Copy the newest checkpoint up to a step to a new prefix; return its step, or 0 if there is none.
 
-    What is there already, of a try before this one, stays.
+    Objects that an earlier try has copied are kept.
     """
     from trainyard_airflow.hooks.objects import S3Address
     from trainyard_airflow.hooks.refusals import refusals_typed

@@ -1,4 +1,4 @@
-"""`RuleStopPolicy`: a training that a rule stopped is a result with a verdict, goes on changed, or asks a human."""
+"""`RuleStopPolicy`: after a stop by a rule, return the verdict, retry with a remedy, or ask a human."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _GUARD = "NonFinite"
 
 
 class RuleStopPolicy(EndPolicy):
-    """Understands what a `CheckRulesOperator`, the service's Debugger or the script's own guard did to a job.
+    """Policy for stops by a `CheckRulesOperator`, by the service's Debugger, or by the script's own guard.
 
     Args:
-        jobs: the task's.
-        memory: of the task.
-        watch: the `WatchPlan` of the rules beside the job, or the mapping of its fields; None for no rules beside it.
+        jobs: the task's jobs.
+        memory: state of the task that survives its starts.
+        watch: the `WatchPlan` of the rules that run beside the job, or a mapping of its fields; None without rules.
     """
 
     def __init__(self, jobs: TaskJobs, memory: TaskMemory, *, watch: Any) -> None:
@@ -50,7 +50,7 @@ class RuleStopPolicy(EndPolicy):
         self._watch = watch
 
     def standing(self, standing: Standing) -> Standing:
-        """Return where the task stands: at a job that its script's guard ended while a human's answer is due."""
+        """Return the task's state: while an answer is due, the attempt is the job that the script's guard ended."""
         if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing
         *earlier, last = standing.earlier
@@ -65,10 +65,10 @@ class RuleStopPolicy(EndPolicy):
         )
 
     def change(self, request: dict[str, Any], *, name: str) -> dict[str, Any]:
-        """Change the request as the plan's retry after a rule's stop asks for.
+        """Change the request by the plan's retry after a rule's stop.
 
         Raises:
-            SpecError: the plan asks for a retry, and the request has no learning rate that it could lower.
+            SpecError: the retry lowers the learning rate, but the request has none.
         """
         if self.retry is None:
             return {}
@@ -82,12 +82,12 @@ class RuleStopPolicy(EndPolicy):
     def hands_on(self, snapshot: JobSnapshot) -> bool:
         """Return whether the verdict of a rule that stopped the job is the task's result.
 
-        It is not if an earlier start has returned it already, or if a human has let the training go on.
+        It is not if an earlier start has returned it already, or if a human chose to continue the training.
         """
         return not self._was_reported(snapshot) and self._verdict_of(snapshot) is not None
 
     def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:
-        """Return what follows a job that a rule stopped, or that its script ended for a NaN; None for any other.
+        """Return the step after a job that a rule stopped or that its script ended for a NaN; None for any other.
 
         Raises:
             RuleViolatedError: the rule's action is to fail.
@@ -110,16 +110,16 @@ class RuleStopPolicy(EndPolicy):
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step | Again:
-        """Go on as a human chose, or the plan if nobody did; the stopped job keeps the choice as a tag.
+        """Return the step for the remedy that a human chose, or the plan by default; it is stored as a tag of the job.
 
         Args:
-            chosen: how the training goes on.
+            chosen: the remedy.
             by: who chose it.
-            result: of the stopped job, as the question had it.
-            verdict: likewise.
+            result: result of the stopped job, from the question.
+            verdict: verdict on the stopped job, from the question.
 
         Raises:
-            TrainingRunError: the service refused the tag: then nothing has gone on.
+            TrainingRunError: the service rejected the tag, and nothing was started.
         """
         log.warning("After rule %s: %s, said %s", verdict["rule"], chosen, by)
         self._jobs.service.add_tag(result["arn"], remedy_tag(chosen))
@@ -127,7 +127,7 @@ class RuleStopPolicy(EndPolicy):
 
     @cached_property
     def retry(self) -> RuleRetry | None:
-        """The plan's reaction to a rule's stop; None for none."""
+        """The plan's retry after a rule's stop, or None."""
         return planned_retry(self._watch)
 
     def _ended_by_rule(
@@ -167,7 +167,7 @@ class RuleStopPolicy(EndPolicy):
     def _go_on(
         self, chosen: RetryRemedy, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step | Again:
-        """Do what a human chose, which the stopped job has as a tag."""
+        """Return the step for the chosen remedy, which the stopped job has as a tag."""
         self._memory.note_reported(int(result["attempt"]))
         if chosen is not RetryRemedy.END:
             return Again()
@@ -196,7 +196,7 @@ class RuleStopPolicy(EndPolicy):
         return stops
 
     def _verdict_of(self, job: JobSnapshot) -> tuple[RuleStop, str] | None:
-        """Return the rule that stopped a job, and its evidence; None if none did, or a human let the training go on."""
+        """Return the rule that stopped a job, and its evidence; None if none did, or a human continued the training."""
         found = self._stops.of(job)
         goes_on = found is not None and self._chosen(job) not in {None, RetryRemedy.END}
         return None if goes_on else found
@@ -207,7 +207,7 @@ class RuleStopPolicy(EndPolicy):
         return job.name in {self._jobs.name_of(attempt) for attempt in range(1, told + 1)}
 
     def _awaits_answer(self, job: JobSnapshot) -> bool:
-        """Return whether a question follows the job's end, or its answer "End" does."""
+        """Return whether the job's end leads to a question, or its answer was "End"."""
         return (
             self._asks
             and self._guarded(job) is not None
@@ -229,7 +229,7 @@ class RuleStopPolicy(EndPolicy):
         return planned_reactions(WatchPlan.of(self._watch)).of_rule(_GUARD)
 
     def _chosen(self, job: JobSnapshot) -> RetryRemedy | None:
-        """Return what a human said of a stopped job; None if nobody did, or was asked."""
+        """Return the remedy that a human chose for a stopped job; None if nobody chose or was asked."""
         chosen = remedy_of(self._jobs.service.tags(job.arn)) if self._asks else None
         return None if chosen is None else RetryRemedy(chosen)
 
@@ -245,7 +245,7 @@ class RuleStopPolicy(EndPolicy):
 
 
 def planned_retry(watch: Any) -> RuleRetry | None:
-    """Return a watch plan's reaction to a rule's stop; None for none."""
+    """Return a watch plan's retry after a rule's stop, or None."""
     return None if watch is None else read_retry(WatchPlan.of(watch).on_stop)
 
 

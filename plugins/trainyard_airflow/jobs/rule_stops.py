@@ -1,4 +1,4 @@
-"""Traces of a job that a rule stopped: on the job itself, beside its output, in its checkpoints."""
+"""Records of a rule's stop of a job: its tags, the watcher's evidence in S3, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RuleStops:
     jobs: TaskJobs
 
     def of(self, snapshot: JobSnapshot) -> tuple[RuleStop, str] | None:
-        """Return the rule that stopped a job, with the service's words where it was one of its; None where none did."""
+        """Return the rule that stopped a job, with the service's text if it was one of its rules; None if none did."""
         if snapshot.status != "Stopped":
             return None
         service = service_stop(snapshot.rule_evaluations)
@@ -38,12 +38,12 @@ class RuleStops:
         return None if stop is None else (stop, "")
 
     def earlier(self, name: str, *, is_verdict: bool, asks: bool) -> EarlierStop | None:
-        """Return how a rule ended a job, also by the script's own guard; None where none did, or there is no such job.
+        """Return the stop of a job by a rule or by the script's guard; None if there is no such stop or job.
 
         Args:
-            name: the job's.
-            is_verdict: whether it was the task's result.
-            asks: whether a human is asked after a stop, and so may have chosen.
+            name: name of the job.
+            is_verdict: whether the stop was the task's result.
+            asks: whether a human is asked after a stop, and may have chosen a remedy.
         """
         job = self.jobs.service.describe(name)
         if job is None:
@@ -61,7 +61,7 @@ class RuleStops:
         )
 
     def evidence(self, snapshot: JobSnapshot) -> str:
-        """Return what the watcher wrote down when it stopped the job; empty where it cannot be read."""
+        """Return the evidence that the watcher wrote when it stopped the job; empty if it cannot be read."""
         objects, uri = S3Objects(self.jobs.clients.client("s3")), document_uri(snapshot)
         if not objects.exists(uri):
             return ""
@@ -69,7 +69,7 @@ class RuleStops:
         return str((document.get("stopped_by") or {}).get("evidence", ""))
 
     def verdict(self, snapshot: JobSnapshot, stop: RuleStop, evidence: str) -> dict[str, Any]:
-        """Return the verdict on a job as the task's result has it: also its last whole checkpoint, None for none."""
+        """Return the verdict on a job for the task's result, with its last complete checkpoint or None."""
         found = (
             checkpoints_in(self.jobs.clients.client("s3"), snapshot.checkpoint_s3_uri)
             if snapshot.checkpoint_s3_uri

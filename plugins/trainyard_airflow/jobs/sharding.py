@@ -36,7 +36,7 @@ class ShardingSpec:
     """Source, settings, S3 prefix (`<destination>/datasets/<fingerprint>/`) and place of a sharding.
 
     Attributes:
-        job: the instances that do it; None shards in the worker.
+        job: the instances of the processing job; None shards in the worker.
     """
 
     source: Source
@@ -61,7 +61,7 @@ class ShardingJobType(JobType):
 
     @cached_property
     def plan(self) -> DatasetPlan:
-        """The data set as a job shards it, one part for each instance."""
+        """The plan of the data set for a job, with one part per instance."""
         from trainyard.sharding import plan_dataset
 
         plan, _ = plan_dataset(
@@ -117,7 +117,7 @@ class ShardingJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Return how long the job may be billed, if it has a cost cap; raises as that of a processing job."""
+        """Return how long the job may be billed, if it has a cost cap; raises as for a processing job."""
         job = self._job
         return limit_facts(
             job.cap,
@@ -127,10 +127,10 @@ class ShardingJobType(JobType):
         )
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the data set that the job's parts make, merged unless somebody else did so already.
+        """Return the data set of the job's parts, merged unless another process has done so.
 
         Raises:
-            DataError: the parts do not fit together, or hold too many bad rows.
+            DataError: the parts are not consistent, or have too many bad rows.
         """
         from trainyard.sharding.merge import merge_parts
         from trainyard.sharding.plan import finished_index
@@ -173,9 +173,9 @@ def dataset_result(
 
     Args:
         index: of the shards.
-        uri: the data set's folder.
-        uploaded_bytes: by the task and its job.
-        was_reused: whether all of it was there already.
+        uri: S3 prefix of the data set.
+        uploaded_bytes: bytes that the task and its job uploaded.
+        was_reused: whether the complete data set existed already.
         job: the result of the job that sharded; None for the worker.
     """
     return {

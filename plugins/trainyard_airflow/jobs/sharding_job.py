@@ -1,4 +1,4 @@
-"""Sharding on several instances: the code that travels to them, and the processing job that runs it."""
+"""Sharding on several instances: upload of the code, and the processing job that runs it."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class ShardingJob:
     Attributes:
         role: ARN of the execution role; it reads the source and writes the shards.
         code_location: S3 prefix the code is uploaded under.
-        image_uri: an image with Python 3.11 or newer; AWS's PyTorch image when absent. What it lacks
-            of pandas and pyarrow is installed with pip, which needs a way to a package index.
-        volume_size: GiB for each instance; only shards under way lie on it.
-        max_run: seconds.
-        cap: of all attempts; None for no cap.
+        image_uri: an image with Python 3.11 or newer; None = AWS's PyTorch image. Missing pandas or pyarrow is
+            installed with pip, which needs access to a package index.
+        volume_size: GiB per instance, for the shards that are being written.
+        max_run: time limit in seconds.
+        cap: cost cap of all attempts, or None.
     """
 
     instance_count: int
@@ -73,10 +73,10 @@ class ShardingJob:
 
 
 def check_shardable(source: Source, settings: ShardSettings) -> None:
-    """Refuse what instances cannot reach: they see S3, and nothing of this worker's disk.
+    """Check that the instances can read source and tokenizer, since they have no access to this worker's disk.
 
     Raises:
-        SpecError: the source or the tokenizer is on this worker.
+        SpecError: the source or the tokenizer is on this worker's disk.
     """
     findings = []
     if not source.uri.startswith("s3://"):

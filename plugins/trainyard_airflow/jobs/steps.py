@@ -28,12 +28,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follow:
-    """The task waits for its job's end and goes on with `JobRun.ended`.
+    """The task waits for its job's end and continues with `JobRun.ended`.
 
     Attributes:
-        facts: about the job, for its result.
-        patience: how long the job may be silent or wait for instances.
-        was_attached: whether the job was there before this start of the task.
+        facts: facts about the job, for its result.
+        patience: limits on the job's silence and on its wait for instances.
+        was_attached: whether the job existed before this start of the task.
     """
 
     job_name: str
@@ -44,7 +44,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitStop:
-    """The task waits until a stopping job has ended and goes on with `JobRun.next(quota)`."""
+    """The task waits until a stopping job has ended and continues with `JobRun.next(quota)`."""
 
     job_name: str
     quota: QuotaWait | None = None
@@ -52,10 +52,10 @@ class AwaitStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitQuota:
-    """The task waits for seconds and goes on with `JobRun.next(quota)`.
+    """The task waits for `seconds` and continues with `JobRun.next(quota)`.
 
     Attributes:
-        job_name: of the job that the account's quota has no room for.
+        job_name: name of the job that exceeds the account's quota.
     """
 
     job_name: str
@@ -65,11 +65,11 @@ class AwaitQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskHuman:
-    """The task waits for a person who says how a training that a rule stopped goes on.
+    """The task waits for a person to choose the remedy for a training that a rule stopped.
 
     Attributes:
-        result: of the stopped job.
-        verdict: on it.
+        result: result of the stopped job.
+        verdict: verdict on the stopped job.
     """
 
     retry: RuleRetry
@@ -79,7 +79,7 @@ class AskHuman:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The task's next attempt begins."""
+    """Request of a policy to begin the task's next attempt; `JobRun` turns it into a step."""
 
 
 Step = Done | Follow | AwaitStop | AwaitQuota | AskHuman

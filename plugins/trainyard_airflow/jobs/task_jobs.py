@@ -1,4 +1,4 @@
-"""`TaskJobs`: the jobs of one task in one account: names, tags and place in S3, and the service that runs them."""
+"""`TaskJobs`: the jobs of one task in one account, with their names, tags, S3 prefix and API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskKey:
-    """The task instance that jobs belong to; `map_index` is -1 where the task is not mapped."""
+    """The task instance that jobs belong to; `map_index` is -1 if the task is not mapped."""
 
     dag_id: str
     run_id: str
@@ -34,8 +34,8 @@ class TaskJobs:
 
     Attributes:
         kind: training, processing, tuning or AutoML.
-        clients: of the task's connection.
-        project: the folder that relative source folders are relative to.
+        clients: clients of the task's connection.
+        project: base folder of relative source folders.
     """
 
     task: TaskKey
@@ -45,7 +45,7 @@ class TaskJobs:
 
     @cached_property
     def service(self) -> SageMakerJobs:
-        """The service's jobs of this kind."""
+        """Client for the jobs of this kind: create, describe, stop and tag."""
         from trainyard_airflow.hooks.jobs import SageMakerJobs
 
         return SageMakerJobs(self.clients, self.kind)
@@ -68,7 +68,7 @@ class TaskJobs:
 
     @property
     def run_uri(self) -> str:
-        """The folder of the task's run in S3."""
+        """The S3 prefix of the task's run."""
         return f"{self.clients.root}/runs/{self.task.dag_id}/{run_slug(self.task.run_id)}"
 
     def name_of(self, attempt: int) -> str:
@@ -84,9 +84,9 @@ class TaskJobs:
         )
 
     def of_attempt(self, attempt: int) -> JobSnapshot | None:
-        """Return the job number `attempt` as the service describes it; None if there is none."""
+        """Return the snapshot of the job number `attempt`, or None if there is no such job."""
         return self.service.describe(self.name_of(attempt))
 
     def account_for(self, role: str) -> str | None:
-        """Return the account that a request needs to make an ARN of a role's name; None for an ARN."""
+        """Return the account id that completes a role's name to an ARN; None if the role is an ARN."""
         return None if role.startswith("arn:") else self.clients.account

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskLedger:
-    """The notes of one task about its jobs; none if neither the task nor its connection names a place for runs."""
+    """Ledger entries of one task; disabled if neither the task nor its connection has a prefix for runs."""
 
     def __init__(self, jobs: TaskJobs, *, uri: str | None = None) -> None:
         self._jobs = jobs
@@ -41,26 +41,26 @@ class TaskLedger:
         return RunLedger(clients, uri=uri)
 
     def intend(self, name: str) -> None:
-        """Note that a job is about to be created.
+        """Store the intent to create a job.
 
         Raises:
-            TrainingRunError: S3 refuses: then the job must not be created.
+            TrainingRunError: S3 rejected the write; the job must not be created.
         """
         if self._ledger:
             self._ledger.intend(self._kind, name, task_id=self._task_id)
 
     def withdraw(self, name: str) -> None:
-        """Note that the service refused to create a job."""
+        """Store that the service rejected the creation of a job."""
         if self._ledger:
             with _bearing_faults():
                 self._ledger.withdraw(self._kind, name, task_id=self._task_id)
 
     def settle(self, snapshot: JobSnapshot, billed: Callable[[JobSnapshot], JobSnapshot]) -> None:
-        """Note how a job ended and what it cost.
+        """Store the end and the cost of a job.
 
         Args:
-            snapshot: of the ended job.
-            billed: returns it with the seconds that were billed for it, by the service's word.
+            snapshot: the ended job.
+            billed: returns the snapshot with the billed seconds from the service.
         """
         if self._ledger:
             # An entry without its cost must not pass for settled.
@@ -71,7 +71,7 @@ class TaskLedger:
 
 @contextmanager
 def _bearing_faults() -> Iterator[None]:
-    """Go on if the ledger cannot be written: its readers ask the service about what is not settled."""
+    """Suppress errors of writing the ledger: its readers query the service for all unsettled entries."""
     from botocore.exceptions import BotoCoreError
 
     try:

@@ -15,19 +15,19 @@ _REPORTED = "reported_attempt"
 _VERDICT = "verdict_attempt"
 _TRIGGER_FAILURES = "trigger_failures"
 _TOGETHER_S = 3600.0
-"""Failures of triggers that are further apart are counted anew."""
+"""Seconds between two trigger failures after which the count starts again."""
 
 
 class TaskMemory:
     """The task's job, and the last attempt whose failure was reported to Airflow.
 
-    A convenience, never a need: the service knows the same (ADR 0004). So a store that is not there
-    or does not answer costs a warning.
+    The store is optional, because the service has the same facts (ADR 0004). If it is missing or does not answer, a
+    warning is logged.
 
     Args:
         store: Airflow's task state store; None if this Airflow has none.
-        forever: what the store takes for a retention without end; its default is 30 days, after which a task that is
-            cleared would report its failure anew.
+        forever: the store's value for unlimited retention. Its default is 30 days, after which a cleared task would
+            report its failure again.
     """
 
     def __init__(self, store: Any, *, forever: Any = None) -> None:
@@ -37,7 +37,7 @@ class TaskMemory:
 
     @property
     def reported_attempt(self) -> int | None:
-        """The last attempt whose failure Airflow has seen, 0 for none; None when no store tells."""
+        """The last attempt whose failure was reported to Airflow; 0 if there is none, None without a readable store."""
         if self._reported is None:
             noted = self._get(_REPORTED, absent=0)
             self._reported = None if noted is None else int(noted)
@@ -45,15 +45,15 @@ class TaskMemory:
 
     @property
     def verdict_attempt(self) -> int:
-        """The last attempt whose end by a rule was the task's result; 0 for none, and when no store tells."""
+        """The last attempt whose end by a rule was the task's result; 0 if there is none, or no readable store."""
         return int(self._get(_VERDICT, absent=0) or 0)
 
     def note_job(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Remember the job the task waits for, and what was known when it was submitted."""
+        """Store the name of the task's job, and its facts at submission."""
         self._set(_JOB, {"name": name, **facts})
 
     def facts_of(self, name: str) -> dict[str, Any]:
-        """Return what was known when the job was submitted; empty when that is forgotten."""
+        """Return the facts of the job at its submission; empty if they are not stored."""
         noted = self._get(_JOB) or {}
         return (
             {key: value for key, value in noted.items() if key != "name"}
@@ -62,16 +62,16 @@ class TaskMemory:
         )
 
     def note_reported(self, attempt: int) -> None:
-        """Remember that the failure of this attempt is about to be raised."""
+        """Store that the failure of this attempt is about to be raised."""
         self._reported = attempt
         self._set(_REPORTED, attempt, never_expires=True)
 
     def note_verdict(self, attempt: int) -> None:
-        """Remember that a rule's end of this attempt is about to be the task's result."""
+        """Store that the end of this attempt by a rule is about to be the task's result."""
         self._set(_VERDICT, attempt, never_expires=True)
 
     def count_trigger_failure(self, now: float) -> int:
-        """Return how often triggers of the task failed in a row, this time included; 1 when no store tells."""
+        """Return the number of consecutive trigger failures including this one; 1 if the store is not readable."""
         noted = self._get(_TRIGGER_FAILURES) or {}
         is_next = now - float(noted.get("at", 0.0)) < _TOGETHER_S
         count = int(noted.get("count", 0)) + 1 if is_next else 1
@@ -79,7 +79,7 @@ class TaskMemory:
         return count
 
     def _get(self, key: str, *, absent: Any = None) -> Any:
-        """Return what is noted, `absent` when nothing is; None when the store cannot tell."""
+        """Return the stored value, or `absent` if there is none; None if the store is not readable."""
         if self._store is None:
             return None
         try:
@@ -90,7 +90,7 @@ class TaskMemory:
         return absent if noted is None else noted
 
     def _set(self, key: str, value: Any, *, never_expires: bool = False) -> None:
-        """Note a value."""
+        """Store a value."""
         if self._store is None:
             return
         retention = {"retention": self._forever} if never_expires else {}

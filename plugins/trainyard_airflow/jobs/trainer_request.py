@@ -1,4 +1,4 @@
-"""The request of a ModelTrainer, made by the SDK itself; what the SDK gets wrong is mended or refused."""
+"""Request of a ModelTrainer, created by the SDK; errors of the SDK are corrected or rejected."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
 
     Args:
         trainer: a ModelTrainer.
-        run_uri: S3 prefix below which checkpoints are kept when the trainer names no place.
+        run_uri: S3 prefix for the checkpoints of a trainer that sets no address for them.
 
     Raises:
-        SpecError: the trainer is no training job's, or the SDK would break the job.
+        SpecError: the trainer does not describe a training job, or the SDK would break the job.
     """
     findings = list(_findings(trainer))
     if findings:
         raise SpecError(findings, subject="ModelTrainer")
     if trainer.checkpoint_config and not trainer.checkpoint_config.s3_uri:
-        # The SDK's own place has the time in it: the next attempt would find no checkpoint there.
+        # The SDK's default address contains the time, so that the next attempt would find no checkpoint.
         place = f"{run_uri}/{trainer.base_job_name}/checkpoints"
         trainer.checkpoint_config = trainer.checkpoint_config.model_copy(update={"s3_uri": place})
     with _mpi_on_all_hosts(trainer), _drivers_removed(trainer):
@@ -42,9 +42,9 @@ def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
 
 
 def launch_of(trainer: Any) -> dict[str, Any]:
-    """Return what the trainer's driver does in the words of a spec's `distribution`; empty where it has none.
+    """Return the `distribution` that is equivalent to the trainer's driver; empty if there is none.
 
-    An own `DistributedConfig` is nothing that anybody but its author knows.
+    The launch of a user's own `DistributedConfig` is unknown, so it yields an empty `distribution`.
     """
     distributed = trainer.distributed
     if distributed is None:
@@ -88,7 +88,7 @@ def _findings(trainer: Any) -> Iterator[Finding]:
 
 @contextmanager
 def _drivers_removed(trainer: Any) -> Iterator[None]:
-    """Remove the SDK's copy of its drivers at the end, as `train()` does: they are uploaded, and nobody else would."""
+    """Remove the SDK's local copy of its drivers after their upload, as `train()` does."""
     try:
         yield
     finally:
@@ -98,7 +98,7 @@ def _drivers_removed(trainer: Any) -> Iterator[None]:
 
 @contextmanager
 def _mpi_on_all_hosts(trainer: Any) -> Iterator[None]:
-    """Let the trainer's MPI start ranks on every host; see `mpi_all_hosts_driver`. Own drivers stay their authors'."""
+    """Replace the SDK's MPI driver by `mpi_all_hosts_driver` for several hosts; users' own drivers are unchanged."""
     from sagemaker.train.distributed import MPI  # type: ignore[import-untyped]  # ships no types
 
     if type(trainer.distributed) is not MPI or not _has_several_hosts(trainer.compute):
@@ -117,7 +117,7 @@ def _mpi_on_all_hosts(trainer: Any) -> Iterator[None]:
 
 
 def _own_driver(mpi: Any, *, folder: str, script: str) -> Any:
-    """Return the SDK's MPI with another driver beside its own: what its base class is for."""
+    """Return the SDK's MPI with another driver script, as its base class intends."""
 
     class MPI(mpi):  # type: ignore[misc]  # the SDK's class, which is known inside the task only
         @property
@@ -138,7 +138,7 @@ def _has_several_hosts(compute: Any) -> bool:
 
 
 def _foreign(value: object, where: str) -> Iterator[Finding]:
-    """Yield what is no plain data, such as a variable of a SageMaker pipeline."""
+    """Yield a finding for each value that is not JSON, such as a variable of a SageMaker pipeline."""
     if isinstance(value, dict):
         for name, each in value.items():
             yield from _foreign(each, f"{where}.{name}")
@@ -146,9 +146,22 @@ def _foreign(value: object, where: str) -> Iterator[Finding]:
         for index, each in enumerate(value):
             yield from _foreign(each, f"{where}[{index}]")
     elif not isinstance(value, (str, int, float, bool, type(None))):
-        yield Finding(
-            where=where,
-            what="is no plain value; a pipeline's variables exist in SageMaker Pipelines only",
-            got=type(value).__name__,
-            next_step="take the value from Airflow's params or an earlier task's XCom",
+        yield _not_json(value, where)
+
+
+def _not_json(value: object, where: str) -> Finding:
+    from sagemaker.core.helper.pipeline_variable import PipelineVariable  # type: ignore[import-untyped]  # ships no types
+
+    next_step = "convert it, for example with str()"
+    if isinstance(value, PipelineVariable):
+        next_step = (
+            "pipeline variables exist in SageMaker Pipelines only: take the value from Airflow's "
+            "params or an earlier task's XCom"
         )
+    return Finding(
+        where=where,
+        what="cannot be sent as JSON",
+        got=type(value).__name__,
+        allowed="text, a number, true or false, null, a list or a mapping",
+        next_step=next_step,
+    )

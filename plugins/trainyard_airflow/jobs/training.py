@@ -52,8 +52,8 @@ class TrainingJobType(JobType):
     Args:
         jobs: the task's.
         given: the spec, its mapping, a ModelTrainer, or a function that returns one.
-        context: what that function may ask for by its parameters' names.
-        mask: keeps the secrets of the trainer's spec out of every log.
+        context: arguments for that function, by the names of its parameters.
+        mask: registers the secrets of the trainer's spec, to mask them in all logs.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class TrainingJobType(JobType):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values of the spec that no log may show; a trainer's are known once it is made."""
+        """Secret values of the spec, to mask in logs; a trainer's are known only after its creation."""
         return (*spec_secrets(self.spec), *spec_secrets(self.jobs.clients.job_defaults))
 
     def render(
@@ -126,12 +126,12 @@ class TrainingJobType(JobType):
     def place(
         self, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()
     ) -> dict[str, Any]:
-        """Return the rung of the attempt after `earlier`; nothing if the cluster is no single instance type.
+        """Return the facts on the rung of the attempt after `earlier`; empty without a single instance type.
 
         Raises:
-            SpecError: the spec has a cost cap, and the price of the rung is not known.
-            BudgetExceededError: what was paid and what the attempt could cost is more than the spec's budget, or than
-                every rung's own; or the spec's cost cap leaves too little.
+            SpecError: the spec has a cost cap, but the price of the rung is unknown.
+            BudgetExceededError: the cost so far plus the largest cost of the attempt exceeds the spec's budget, or the
+                limits of all rungs; or the rest of the spec's cost cap is too small.
         """
         spec = self.spec
         rungs = rungs_of(spec)
@@ -149,7 +149,7 @@ class TrainingJobType(JobType):
         return {**placement.facts(), **capped}
 
     def place_of(self, job: JobSnapshot, earlier: Sequence[JobSnapshot]) -> dict[str, Any]:
-        """Return the rung that a job stands on, by what it runs on."""
+        """Return the facts on a job's rung, by its instances."""
         placement = place_of(rungs_of(self.spec), job, earlier)
         if placement is None:
             return {}
@@ -167,7 +167,7 @@ class TrainingJobType(JobType):
         )
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
-        """Return how long the training may be silent, wait for the instances of its rung, and be billed."""
+        """Return the limits on the training's silence, on its wait for instances, and on its billed time."""
         return Patience(
             heartbeat_timeout_s=self.spec.heartbeat_timeout_s,
             max_wait_s=facts.get("rung_max_wait_s"),
@@ -181,7 +181,7 @@ class TrainingJobType(JobType):
         return self.spec.max_quota_wait_s
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the cost cap stopped the training, and it left a model."""
+        """Return whether the cost cap stopped the training after it wrote a model."""
         return self._cap_stops.left_model(snapshot)
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class TrainingJobType(JobType):
     def known_error(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
     ) -> TrainingRunError | None:
-        """Return the error of a training that its cost cap stopped before it left a model."""
+        """Return the error of a training that its cost cap stopped before it wrote a model."""
         stops = self._cap_stops
         return stops.without_model(snapshot, earlier) if stops.ended(snapshot) else None
 
@@ -213,7 +213,7 @@ class TrainingJobType(JobType):
         snapshot: JobSnapshot,
         error: TrainingRunError,
     ) -> TrainingRunError:
-        """Tell a job that max_run ended after it wrote checkpoints from one that would end there again."""
+        """Return `ResumableTimeLimitError` if the job wrote new checkpoints before `max_run` ended it."""
         from trainyard_airflow.hooks.objects import newest_object_at
 
         uri, began_at = snapshot.checkpoint_s3_uri, snapshot.started_at
@@ -227,7 +227,7 @@ class TrainingJobType(JobType):
         return resumable
 
     def _trainer_spec(self, function: TrainerFunction) -> TrainingJobSpec:
-        """Return the spec of the trainer, made once in a process; its secrets are kept out of every log."""
+        """Return the spec of the trainer, created once per process; its secrets are masked in all logs."""
         task = self.jobs.task
         place = task.task_id if task.map_index < 0 else f"{task.task_id}/{task.map_index}"
         job = trainer_job(

@@ -24,11 +24,11 @@ FAULTS_OF_VALUES = (ScriptError, DeviceMemoryError, TimeLimitError)
 
 
 class TrialPolicy(EndPolicy):
-    """Returns the failed trial with all its attempts, as often as the task is started: none of them runs again.
+    """Policy that returns a failed trial as the task's result, also after a restart of the task, without a new attempt.
 
     Args:
-        memory: of the task.
-        number: of the trial.
+        memory: state of the task that survives its starts.
+        number: number of the trial.
     """
 
     def __init__(self, memory: TaskMemory, *, number: int) -> None:
@@ -41,10 +41,10 @@ class TrialPolicy(EndPolicy):
         result: Mapping[str, Any],
         error: TrainingRunError,
     ) -> Step:
-        """Return the job with `failure` if its hyperparameters can be blamed.
+        """Return the job with `failure` if its hyperparameters can be the cause.
 
         Raises:
-            TrainingRunError: the error as it is; they cannot.
+            TrainingRunError: the given error, if they cannot.
         """
         if not isinstance(error, FAULTS_OF_VALUES):
             raise error

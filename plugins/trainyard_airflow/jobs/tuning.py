@@ -101,11 +101,11 @@ class TuningJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Log what the search after `earlier` can cost, and return what these have cost.
+        """Log the possible cost of the next search; return the cost of the earlier ones.
 
         Raises:
-            SpecError: it has a budget, and nobody knows the price of its instances.
-            BudgetExceededError: what was paid and what one trial could cost is more than the budget.
+            SpecError: there is a budget, but the price of the instances is unknown.
+            BudgetExceededError: the cost so far plus the largest cost of one trial exceeds the budget.
         """
         spec = self.spec
         paid, found = self._paid_usd(earlier), estimate(spec)
@@ -120,11 +120,11 @@ class TuningJobType(JobType):
         return {"paid_usd": paid, **self._cap_facts(paid)}
 
     def _cap_facts(self, paid_usd: float) -> dict[str, Any]:
-        """Return `max_runtime_s` within what a cost cap leaves, if all trials at a time ran for all of it.
+        """Return `max_runtime_s` within the rest of the cost cap, with all parallel trials running the whole time.
 
         Raises:
-            SpecError: the price is not known.
-            BudgetExceededError: too little is left.
+            SpecError: the price is unknown.
+            BudgetExceededError: the rest of the cap is too small.
         """
         spec, cap = self.spec, cap_of(self.spec)
         if cap is None:
@@ -144,11 +144,11 @@ class TuningJobType(JobType):
         job: JobSnapshot,  # noqa: ARG002
         earlier: Sequence[JobSnapshot],
     ) -> dict[str, Any]:
-        """Return what the searches before this one have cost."""
+        """Return the cost of the earlier searches."""
         return {"paid_usd": self._paid_usd(earlier)}
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
-        """Return what the search may still cost, and how long it may last."""
+        """Return the limits on the search's remaining cost and on its duration."""
         budget, paid = self.spec.budget_usd, float(facts.get("paid_usd") or 0.0)
         ceiling = Ceiling(
             budget_usd=None if budget is None else budget - paid,
@@ -158,7 +158,7 @@ class TuningJobType(JobType):
         return Patience(ceiling=ceiling)
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the search was stopped at its ceiling and has a best so far."""
+        """Return whether the search was stopped at its limit and has a best trial."""
         is_cut = self._ended_by(snapshot) in {EndedBy.BUDGET, EndedBy.TIME}
         return is_cut and bool(snapshot.final_metrics)
 
@@ -166,7 +166,7 @@ class TuningJobType(JobType):
         """Return the `TuningResult` of the ended search, as a dict; its trials are written to `trials_uri`.
 
         Raises:
-            JobFailedError: no trial came to a usable result.
+            JobFailedError: no trial has a usable result.
         """
         from trainyard_airflow.hooks.objects import S3Objects
 

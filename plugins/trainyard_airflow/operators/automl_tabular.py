@@ -1,4 +1,4 @@
-"""`AutoMLTabularOperator`: one AutoML job (Autopilot) over a table, and its best candidate handed on."""
+"""`AutoMLTabularOperator`: one AutoML job (Autopilot) over a table, with its best candidate as the result."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class AutoMLTabularOperator(SageMakerJobOperator):
-    """Finds a good model for a table; see `SageMakerJobOperator` for what a retry, a clear and a kill do.
+    """Finds a good model for a table; see `SageMakerJobOperator` for the effects of a retry, a clear and a kill.
 
-    Its candidates are told as a leaderboard in the task's log whenever there is news of one. A job that its time limit
-    ended hands on the best candidate so far, marked by `is_complete` and `ended_by`; one that was stopped fails the
-    task. A budget becomes a time limit of the request, so that the service holds it also where no Airflow is left.
+    Each change of a candidate logs the leaderboard. If the time limit ended the job, the result is the best candidate
+    so far, with `is_complete` and `ended_by`. If the job was stopped, the task fails. A budget becomes a time limit of
+    the request, so that the service enforces it without Airflow.
 
-    A spec given as a mapping may leave out `role` and `output_path`: the connection's execution role and
-    `<root>/runs/<dag>/<run>/automl` take their places.
+    A spec given as a mapping may omit `role` and `output_path`. The defaults are the connection's execution role and
+    `<root>/runs/<dag>/<run>/automl`.
 
     Args:
-        spec: see `SageMakerJobOperator`; of `AutoMLJobSpec`.
-        leaderboard_uri: where all candidates are written as JSON, the best first; `leaderboard.json` below the run's
-            folder `automl` when absent. Templated.
+        spec: an `AutoMLJobSpec`, in one of the forms of `SageMakerJobOperator`.
+        leaderboard_uri: S3 address for all candidates as JSON, the best first; by default `leaderboard.json` below the
+            run's prefix `automl`. Templated.
     """
 
     template_fields = (*SageMakerJobOperator.template_fields, "leaderboard_uri")
@@ -35,12 +35,12 @@ class AutoMLTabularOperator(SageMakerJobOperator):
     ui_color = "#fdf3e1"
 
     def __init__(self, *, spec: Any, leaderboard_uri: str | None = None, **kwargs: Any) -> None:
-        # An AutoML job has no log of its own, and the lines of all its jobs would be nobody's to read.
+        # An AutoML job has no log of its own, and the lines of all its jobs are too many to read.
         super().__init__(spec=spec, stream_logs=False, **kwargs)
         self.leaderboard_uri = leaderboard_uri
 
     def job_type(self, jobs: TaskJobs, context: Context) -> AutoMLJobType:  # noqa: ARG002
-        """Return what is different about AutoML jobs."""
+        """Return the job type of AutoML jobs."""
         from trainyard_airflow.jobs.automl import AutoMLJobType
 
         return AutoMLJobType(jobs, self.spec, leaderboard_uri=self.leaderboard_uri)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class CellJobOperator(SageMakerJobOperator):
-    """Trains one cell of a comparison; it fails as any training does, and the comparison goes on without it.
+    """Trains one cell of a comparison. If its training fails, the comparison continues without the cell.
 
     Args:
-        cell: which cell this is (`Cell.to_dict()`), for the function that makes its `spec`. Mapped over.
+        cell: the cell (`Cell.to_dict()`), for the function that returns its `spec`; the mapped argument.
     """
 
     job_kind: ClassVar[JobKind] = JobKind.TRAINING
@@ -34,5 +34,5 @@ class CellJobOperator(SageMakerJobOperator):
         self.cell = cell
 
     def job_type(self, jobs: TaskJobs, context: Context) -> TrainingJobType:
-        """Return what is different about training jobs."""
+        """Return the job type of training jobs."""
         return training_job_type(self, jobs, context)

@@ -32,25 +32,25 @@ _SETTLING_LOOKS = 20
 
 
 class CheckRulesOperator(ConnectedOperator):
-    """Judges the training job of `watched_task_id` by rules, beside it, and stops it where a rule says so.
+    """Evaluates rules on the training job of `watched_task_id` while it runs, and stops the job if a rule requires it.
 
-    It reads the statistics that the job's ranks write into its checkpoint folder, by what S3 has of them, and tells
-    what the service's own Debugger says, where the job has its rules. A stop is asked of the service, after the job
-    was tagged with the rule and the step: the watched task (`WatchedTrainingJobOperator`) ends with a verdict.
+    It reads the statistics of the job's ranks from S3, and reports the evaluations of the service's Debugger if the job
+    has its rules. To stop the job, it tags the job with the rule and the step and then requests the stop; the watched
+    task (`WatchedTrainingJobOperator`) ends with a verdict.
 
-    The job's own end ends the watch; a next attempt of the watched task is watched as well. While that task rests,
-    before its next try or for a human's answer, this one waits without a worker; where nothing follows, it returns what
-    it found last. Whatever happens to this task, the training goes on.
+    The watch of a job ends with the job. A next attempt of the watched task is watched as well. While that task waits
+    for its next try or for a human's answer, this task waits without a worker. If there is no next attempt, it returns
+    its last findings. The end or failure of this task does not affect the training.
 
-    Returns the name of the last job, what was found (`issues`), what stopped it (`stopped_by`), and where the document
-    of all verdicts lies (`rules_uri`).
+    Returns the name of the last job, the issues (`issues`), the rule that stopped the job (`stopped_by`), and the S3
+    address of the document with all verdicts (`rules_uri`).
 
     Args:
         watch: a `WatchPlan`, the mapping of its fields, or a function `(context, jinja_env)` that returns either.
         watched_task_id: the task whose job is watched.
-        job_name: a job's name in place of a task.
-        deferrable: watch in the triggerer, without a worker slot.
-        notifier: whom to tell of issues of severity error, as `Notifier.to_dict` or its JSON; None tells nobody.
+        job_name: name of a job to watch in place of a task.
+        deferrable: whether to watch in the triggerer, without a worker slot.
+        notifier: recipient of messages on issues of severity error, as `Notifier.to_dict` or its JSON, or None.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.
     """
@@ -84,10 +84,10 @@ class CheckRulesOperator(ConnectedOperator):
         self.deferrable = deferrable
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return what was found once the job has ended.
+        """Return the findings after the job's end.
 
         Raises:
-            SpecError: the plan's rules are wrong.
+            SpecError: the plan's rules are invalid.
             AirflowRescheduleException: the watched task has not begun, and no triggerer waits for it.
         """
         from trainyard.rules.reactions import planned_reactions
@@ -103,12 +103,12 @@ class CheckRulesOperator(ConnectedOperator):
         event: Mapping[str, Any],
         watched: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return what was found, or watch on: the next attempt, or a job that is still not there.
+        """Return the findings, or continue with the next attempt or with the wait for a job.
 
         Args:
-            context: the task's.
-            event: of the trigger.
-            watched: what was found of the job before, if there was one.
+            context: the task's context.
+            event: event of the trigger.
+            watched: findings on the previous job, if there was one.
 
         Raises:
             TrainingRunError: the job could not be watched.
@@ -129,11 +129,11 @@ class CheckRulesOperator(ConnectedOperator):
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:
-        """Resume after a deferral; if its trigger failed, watch again as long as there is something to watch.
+        """Resume after a deferral; if the trigger failed, watch again unless the watched task is over.
 
         Raises:
-            TaskDeferralError: the trigger failed, and what it watched is over: the task's retries are left.
-            AirflowRescheduleException: the trigger failed; without a worker until the next try.
+            TaskDeferralError: the trigger failed, and the watched task is over; the task's retries apply.
+            AirflowRescheduleException: the trigger failed; the task waits without a worker and watches again.
         """
         from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferralError
 
@@ -163,10 +163,10 @@ class CheckRulesOperator(ConnectedOperator):
         return snapshot is None or snapshot.is_terminal
 
     def _wait_for_begin(self, context: Context) -> None:
-        """Come again later if the watched task has not begun: `dag.test()` runs it only after this one.
+        """Reschedule this task if the watched task has not begun: `dag.test()` runs that task only after this one.
 
         Raises:
-            AirflowRescheduleException: it has not.
+            AirflowRescheduleException: the watched task has not begun.
         """
         if self.watched_task_id is None or self._watched_state(context) not in NOT_BEGUN:
             return
@@ -176,7 +176,7 @@ class CheckRulesOperator(ConnectedOperator):
         raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
 
     def _is_all(self, context: Context, event: Mapping[str, Any]) -> bool:
-        """Return whether no job follows what a trigger told."""
+        """Return whether no further job follows the event of a trigger."""
         if not self.watched_task_id:
             return True
         if "watched" not in event:
@@ -196,7 +196,7 @@ class CheckRulesOperator(ConnectedOperator):
 
     @cached_property
     def _plan(self) -> WatchPlan:
-        """The plan, with the pause between two looks that the connection's extra says, if it says none itself."""
+        """The plan; if it sets no pause between polls, with the pause of the connection's extra."""
         plan = WatchPlan.of(self.watch)
         told = self.clients.defaults.get("rules_poll_interval_s")
         return replace(plan, poll_interval_s=plan.poll_interval_s or (told and float(told)))
@@ -207,9 +207,9 @@ class CheckRulesOperator(ConnectedOperator):
         """Return the event of one watch in the worker; in the triggerer `execute_complete` gets it.
 
         Args:
-            context: the task's.
-            before_s: for how long the job was waited for before this watch.
-            watched: what was found of the job before.
+            context: the task's context.
+            before_s: seconds of waiting for the job before this watch.
+            watched: findings on the previous job.
         """
         name = self._name(context, after=watched["watched_job"] if watched else None)
         absent_s = self._plan.absence_s(before_s)
@@ -251,12 +251,12 @@ class CheckRulesOperator(ConnectedOperator):
         )
 
     def _name(self, context: Context, *, after: str | None = None) -> str:
-        """Return the job to watch: the given one, or of the watched task the first that was not watched to its end.
+        """Return the name of the job to watch: the given one, or the watched task's first job not watched to its end.
 
-        A job that ended while a trigger had failed is watched too: its statistics are still there.
+        A job that ended while its trigger had failed is watched too, as its statistics are still there.
 
         Args:
-            context: the task's.
+            context: the task's context.
             after: the job that was watched last.
         """
         if self.job_name:
@@ -297,7 +297,7 @@ class CheckRulesOperator(ConnectedOperator):
         )
 
     def _has_ended(self, context: Context, looks: int) -> bool:
-        """Return whether the watched task has ended; a task whose job has just ended needs a moment for that."""
+        """Return whether the watched task has ended; it ends shortly after its job, so this may poll several times."""
         for look in range(looks):
             if looks > 1 and self._goes_on(context):
                 return False

@@ -1,4 +1,4 @@
-"""`JanitorOperator`: stops what costs money and no live run owns."""
+"""`JanitorOperator`: stops paid resources that no live run owns."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class JanitorOperator(ConnectedOperator):
     """Finds by tag the jobs, endpoints and warm pools of this deployment that no queued or running DAG run owns.
 
-    A task may not read the metadata database: whether a run is live is asked of the execution API, by the task SDK's
-    `get_dr_count`. A run that was deleted counts as none. What bears no tag of this deployment is never touched.
+    A task may not read the metadata database, so it queries the execution API for live runs, by the task SDK's
+    `get_dr_count`. A deleted run is not live. Resources without a tag of this deployment are never stopped.
 
     Args:
-        is_dry_run: only tell what would be stopped. Templated: true, false, or text that says so.
-        grace_minutes: what exists for less is left alone.
+        is_dry_run: whether to report resources without stopping them. Templated: a boolean or its text.
+        grace_minutes: younger resources are not stopped.
         aws_conn_id: the connection; its extra's `trainyard.deployment` names the deployment.
     """
 
@@ -46,11 +46,12 @@ class JanitorOperator(ConnectedOperator):
         self.grace_minutes = grace_minutes
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return `dry_run`, and of each of the `things` found `kind, name, run, age_s, verdict, is_stopped`.
+        """Return `dry_run`, and `things` with `kind, name, run, age_s, verdict, is_stopped` of each resource.
 
         Raises:
             SpecError: the connection names no deployment.
-            TrainingRunError: the service refused to list; or the tags or the stop of a thing: the others were stopped.
+            TrainingRunError: the service rejected a listing; or it rejected reading the tags or stopping a resource,
+                in which case all others were stopped.
         """
         from trainyard_airflow.hooks.paid_things import PaidThings
 

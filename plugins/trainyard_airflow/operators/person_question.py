@@ -1,4 +1,4 @@
-"""`Question`: what a task asks a person by Airflow's "Required Actions", answered there or by REST."""
+"""`Question`: a task's question to a person in Airflow's "Required Actions", answered there or by REST."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Question:
     """A question with its possible answers.
 
     Attributes:
-        body: what a person must know to decide, as Markdown.
-        default: the answer that holds if nobody gives one within `timeout_s`.
+        body: the facts for the decision, as Markdown.
+        default: the answer that applies if nobody answers within `timeout_s`.
     """
 
     subject: str
@@ -31,19 +31,19 @@ class Question:
 def ask_person(
     context: Context, question: Question, *, then: str, kwargs: Mapping[str, Any]
 ) -> NoReturn:
-    """Park the task until a person has answered, or for `timeout_s`; it takes no worker and no triggerer meanwhile.
+    """Suspend the task until a person has answered, at most for `timeout_s`, without a worker or a triggerer slot.
 
-    Airflow keeps one question a try, and a second one would show the first one's text.
+    Airflow stores one question per try; a second question in the same try would show the text of the first.
 
     Args:
-        context: the task's.
-        question: what is asked.
-        then: the method that resumes, which gets Airflow's `event` and the keyword arguments.
-        kwargs: those, JSON-safe.
+        context: the task's context.
+        question: the question.
+        then: name of the method that resumes the task, called with Airflow's `event` and `kwargs`.
+        kwargs: further keyword arguments of that method, JSON-safe.
 
     Raises:
-        TaskAwaitingInput: always; Airflow parks the task by it.
-        TaskDeferred: in its place on Airflow 3.2, whose triggerer waits for the answer.
+        TaskAwaitingInput: always on Airflow 3.3 and later, which suspends the task.
+        TaskDeferred: always on Airflow 3.2, whose triggerer waits for the answer.
     """
     from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
@@ -67,10 +67,10 @@ def ask_person(
 
 
 def answer_in(event: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Return the option that was chosen, and by whom; None if nobody answered in time.
+    """Return the chosen option and who chose it; None if nobody answered in time.
 
     Args:
-        event: what Airflow resumes a parked task with.
+        event: Airflow's event that resumes the suspended task.
     """
     chosen = event.get("chosen_options") or ()
     if event.get("timedout") or not chosen:

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class ProcessingJobOperator(SageMakerJobOperator):
-    """Runs a script over data on SageMaker; see `SageMakerJobOperator` for what a retry, a clear and a kill do.
+    """Runs a script over data on SageMaker; see `SageMakerJobOperator` for the effects of a retry, a clear and a kill.
 
-    A spec given as a mapping may leave out `role`: the connection's execution role takes its place.
+    A spec given as a mapping may omit `role`; the default is the connection's execution role.
     """
 
     job_kind: ClassVar[JobKind] = JobKind.PROCESSING
     ui_color = "#eaf6ec"
 
     def job_type(self, jobs: TaskJobs, context: Context) -> ProcessingJobType:  # noqa: ARG002
-        """Return what is different about processing jobs."""
+        """Return the job type of processing jobs."""
         from trainyard_airflow.jobs.processing import ProcessingJobType
 
         return ProcessingJobType(jobs, self.spec)

@@ -1,4 +1,4 @@
-"""The user's project, as Airflow's configuration has it."""
+"""Folder of the user's project, from Airflow's configuration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def project_folder() -> Path:
-    """Return the folder that holds Airflow's `dags` folder: relative source folders are relative to it."""
+    """Return the parent of Airflow's `dags` folder, the base of relative source folders."""
     from airflow.configuration import conf
 
     return Path(conf.get("core", "dags_folder")).expanduser().resolve().parent

@@ -1,4 +1,4 @@
-"""`RegisterModelOperator`: a trained model becomes a version in the model registry, with where it came from."""
+"""`RegisterModelOperator`: registers a trained model as a version in the model registry, with its lineage."""
 
 from __future__ import annotations
 
@@ -26,17 +26,15 @@ class ModelVersion:
     """Model version to register.
 
     Attributes:
-        group: the model package group; made when it is not there.
+        group: the model package group; created if it does not exist.
         model_artifact: S3 address of model.tar.gz.
-        image_uri: the image that serves the model; None registers the model without an InferenceSpecification, as one
-            that no image can serve by itself: its address is then in the metadata, and is the package's SourceUri.
+        image_uri: the image that serves the model; None registers the model without an InferenceSpecification. In that
+            case its address is in the metadata and in the package's SourceUri.
         environment: variables of that image's container.
-        instance_types: types that can serve it, for endpoints and batch transform; empty names none.
-        source: what makes this version one and the same when it is registered twice: the training
-            job's name.
-        metrics_s3_uri: S3 address of the evaluation's JSON; None when there is none.
-        lineage: names to values kept with the version, such as the data's fingerprint and the
-            code's SHA-256.
+        instance_types: types that can serve the model, for endpoints and batch transform; empty = not stated.
+        source: identity of the version, by which a second registration finds it: the training job's name.
+        metrics_s3_uri: S3 address of the evaluation's JSON, or None.
+        lineage: values stored with the version by name, such as the data's fingerprint and the code's SHA-256.
     """
 
     group: str
@@ -54,7 +52,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
     """Return the CreateModelPackage request, checked against the service's model.
 
     Raises:
-        SpecError: whatever the service would refuse, all at once.
+        SpecError: the request violates the service's model; reports all faults at once.
     """
     request: dict[str, Any] = {
         "ModelPackageGroupName": version.group,
@@ -78,7 +76,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
 
 
 def _model(version: ModelVersion) -> dict[str, Any]:
-    """Return the members that say what serves the model; none if nothing does."""
+    """Return the members on the serving of the model; empty without an image."""
     if version.image_uri is None:
         return {}
     container: dict[str, Any] = {
@@ -100,7 +98,7 @@ def _model(version: ModelVersion) -> dict[str, Any]:
 
 @retried_by_error
 class RegisterModelOperator(ConnectedOperator):
-    """Registers a model once, however often the task is started; returns the version's ARN.
+    """Registers a model once, even if the task is started several times; returns the version's ARN.
 
     Args:
         version: a `ModelVersion`, a mapping of its fields (templated), or a function `(context,
@@ -130,8 +128,8 @@ class RegisterModelOperator(ConnectedOperator):
         """Return `model_package_arn`, `model_package_group` and the lineage.
 
         Raises:
-            SpecError: the version is wrong.
-            RejectedRequestError: the service refused it.
+            SpecError: the version is invalid.
+            RejectedRequestError: the service rejected it.
         """
         version = self._version()
         request = render_model_package(version)

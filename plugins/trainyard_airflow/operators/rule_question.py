@@ -1,4 +1,4 @@
-"""Asks a human how a training that a rule stopped goes on: Airflow's "Required Actions", answered there or by REST."""
+"""Question to a human after a stop by a rule, in Airflow's "Required Actions", answered there or by REST."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def ask_human(
     then: str,
     kwargs: dict[str, Any],
 ) -> NoReturn:
-    """Park the task until a human has answered, or for `timeout_s`; `RuleRetry` asks once a try.
+    """Suspend the task until a human has answered, at most for the retry's timeout; there is one question per try.
 
     Args:
-        context: the task's.
-        verdict: of the training.
-        retry: how long to wait, and what follows where nobody answers.
-        then: the method that goes on, which gets Airflow's `event` and the keyword arguments.
-        kwargs: those, JSON-safe.
+        context: the task's context.
+        verdict: verdict on the training.
+        retry: the time limit, and the remedy if nobody answers.
+        then: name of the method that resumes the task, called with Airflow's `event` and `kwargs`.
+        kwargs: further keyword arguments of that method, JSON-safe.
 
     Raises:
-        TaskAwaitingInput: always, or in its place what `ask_person` raises.
+        TaskAwaitingInput: always on Airflow 3.3 and later; see `ask_person` for Airflow 3.2.
     """
     asked = Question(
         subject=f"Rule {verdict['rule']} stopped the training at step {verdict['step']}: how does it go on?",
@@ -54,18 +54,18 @@ def ask_human(
 
 
 def remedies_of(verdict: Mapping[str, Any]) -> list[RetryRemedy]:
-    """Return what may follow a verdict: no batches are left out if the rule named no step."""
+    """Return the possible remedies after a verdict; batches can be skipped only if the verdict has a step."""
     return [each for each in OPTIONS if verdict["step"] or each is not RetryRemedy.SKIP]
 
 
 def default_of(retry: RuleRetry, verdict: Mapping[str, Any]) -> RetryRemedy:
-    """Return what follows without an answer: the plan's default, or the end where that cannot be."""
+    """Return the remedy without an answer: the plan's default, or `END` if the default is not possible."""
     default = RetryRemedy(retry.default)
     return default if default in remedies_of(verdict) else RetryRemedy.END
 
 
 def question(verdict: Mapping[str, Any], retry: RuleRetry) -> str:
-    """Return what a human must know to decide, as Markdown."""
+    """Return the facts for a human's decision, as Markdown."""
     wait, default = timedelta(seconds=retry.timeout_s), OPTIONS[default_of(retry, verdict)]
     lower = f"times {retry.factor:g}"
     if verdict["step"]:
@@ -93,12 +93,12 @@ Nothing is paid while this waits. Without an answer within {wait}: *{default}*.
 def answer_of(
     event: Mapping[str, Any], retry: RuleRetry, verdict: Mapping[str, Any]
 ) -> tuple[RetryRemedy, str]:
-    """Return the remedy that was chosen, and by whom; the default where nobody answered, or nothing that was offered.
+    """Return the chosen remedy and who chose it; the default if nobody answered or the answer was not an option.
 
     Args:
-        event: what Airflow resumes a parked task with.
-        retry: the plan's.
-        verdict: that the question was about.
+        event: Airflow's event that resumes the suspended task.
+        retry: the plan's retry.
+        verdict: the verdict in the question.
     """
     chosen, who = answer_in(event)
     by_option = {OPTIONS[remedy]: remedy for remedy in remedies_of(verdict)}

@@ -1,4 +1,4 @@
-"""`SageMakerJobOperator`: Airflow's side of a task with a SageMaker job. What the job needs is decided by `JobRun`."""
+"""`SageMakerJobOperator`: base of tasks with a SageMaker job; it executes the steps of `JobRun` in Airflow."""
 
 from __future__ import annotations
 
@@ -56,28 +56,31 @@ _SHORTEST_DEFERRAL_S = 2.0
 
 @retried_by_error
 class SageMakerJobOperator(BaseOperator):
-    """Runs one SageMaker job per task, however often the task itself is started.
+    """Runs one SageMaker job per task, even if the task is started several times.
 
-    The job's name is derived from DAG, run, task, map index and attempt. A start looks at the service first: a
-    running job is re-attached, a completed one is the result (clearing a finished task pays nothing; to train
-    again start a new run), a failed or stopped one is followed by the next attempt. One start creates at most one
-    job, so `retries` bounds what is paid; `trainyard.retry_table` lists the errors that are retried. If the spec
-    has a capacity ladder, a job that got no capacity is followed by one on the next rung in the same start: at
-    most as many jobs as there are rungs, each within the spec's budget.
+    The job's name is derived from DAG, run, task, map index and attempt. Each start first describes the task's jobs:
+
+    - It re-attaches to a running job.
+    - It returns a completed job as the result. Clearing a finished task costs nothing; to train again, start a new run.
+    - It follows a failed or stopped job by the next attempt.
+
+    One start creates at most one job, so `retries` bounds the cost; `trainyard.retry_table` lists the errors that are
+    retried. If the spec has a capacity ladder and a job gets no capacity, the same start creates a job on the next
+    rung: at most one job per rung, each within the spec's budget.
 
     Args:
         spec: the job: a spec object, a mapping of its fields (templated), or a function `(context, jinja_env)`
             that returns either.
-        deferrable: wait in the triggerer, without a worker slot.
-        poll_interval_s: longest time between two looks at the job; young jobs are looked at more often. A full quota
-            is asked for again after so long, then after twice as long, up to 5 minutes.
+        deferrable: whether to wait in the triggerer, without a worker slot.
+        poll_interval_s: longest time between two polls of the job, in seconds; young jobs are polled more often. After
+            a rejection for the quota, the first pause; it doubles up to 5 minutes.
         stream_logs: whether the log lines of all hosts appear in the task's log.
         aws_conn_id: the connection; its extra's `trainyard` names bucket and role.
         region_name: overrides the connection's region, for every service.
         verify: overrides the connection's TLS verification.
         botocore_config: overrides the connection's client settings.
-        ledger_uri: S3 folder of the run's ledger; below the connection's bucket when absent. Templated.
-        notifier: whom to tell of spot interruptions, as `Notifier.to_dict` or its JSON; None tells nobody.
+        ledger_uri: S3 prefix of the run's ledger; by default a prefix in the connection's bucket. Templated.
+        notifier: recipient of messages on spot interruptions, as `Notifier.to_dict` or its JSON, or None.
     """
 
     template_fields: Sequence[str] = (
@@ -125,14 +128,14 @@ class SageMakerJobOperator(BaseOperator):
 
     @abstractmethod
     def job_type(self, jobs: TaskJobs, context: Context) -> JobType:
-        """Return what is different about this operator's kind of job."""
+        """Return the job type of this operator's kind of job."""
 
     def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> EndPolicy:  # noqa: ARG002
-        """Return what the task makes of ends but `Completed`."""
+        """Return the policy for jobs that end with another status than `Completed`."""
         return EndPolicy()
 
     def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002
-        """Return what the task returns once its job is done."""
+        """Return the task's result after its last step."""
         return done.result
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -140,14 +143,14 @@ class SageMakerJobOperator(BaseOperator):
 
         Raises:
             SpecError: the spec or the connection is wrong; nothing was started.
-            RejectedRequestError: the service refused the job, or its name is another deployment's.
-            JobFailedError: the job ended otherwise than `Completed`; its class says why.
+            RejectedRequestError: the service rejected the job, or another deployment's job has its name.
+            JobFailedError: the job ended with another status than `Completed`; the class is the reason.
             CapacityError: the service had no instances.
         """
         return self.go(context, lambda run: run.next())
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the snapshot of the job that ended, or raise what the trigger found.
+        """Return the snapshot of the ended job, or raise the error of the trigger.
 
         Raises:
             TrainingRunError: the job did not complete, or could not be followed.
@@ -165,7 +168,7 @@ class SageMakerJobOperator(BaseOperator):
         )
 
     def execute_again(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Go on after a stopping job has ended, or some time after a trigger failed."""
+        """Resume after a stopping job has ended, or after the pause that follows a failed trigger."""
         return self.go(context, lambda run: run.next())
 
     def execute_after_quota(
@@ -174,7 +177,7 @@ class SageMakerJobOperator(BaseOperator):
         event: Any,  # noqa: ARG002
         quota: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Ask again for a job that the account's quota had no room for."""
+        """Retry the creation of a job that exceeded the account's quota."""
         return self.go(context, lambda run: run.next(QuotaWait.from_dict(quota)))
 
     def resume_execution(
@@ -182,8 +185,8 @@ class SageMakerJobOperator(BaseOperator):
     ) -> Any:
         """Resume after a deferral; stop the job if `execution_timeout` ended it.
 
-        Airflow calls no method of the operator when a deferral times out or its trigger dies, so both are met
-        here, where they arrive as exceptions.
+        Airflow calls no method of the operator if a deferral times out or its trigger fails. Both arrive here as
+        exceptions.
 
         Raises:
             TimeLimitError: the task's `execution_timeout` has passed; the job was stopped.
@@ -204,13 +207,13 @@ class SageMakerJobOperator(BaseOperator):
             self._defer_for(context, delay_s, self.execute_again.__name__)
 
     def on_kill(self) -> None:
-        """Stop the job that this process waits for: the task was marked, cleared or deleted, or its time is up.
+        """Stop the job that this process waits for, after a mark, a clear, a deletion or a timeout of the task.
 
-        A SIGTERM to a worker that is drained stops nothing: Airflow has the task as running. It is waited on, and if
-        the worker is killed, the task's next try finds its job.
+        The SIGTERM of a drained worker stops nothing, because the task is still running for Airflow. The process
+        continues to wait. If the worker is killed, the task's next try finds the job.
 
-        Airflow calls this between two steps of `execute` and lets it go on afterwards, so a job that is only about
-        to be created is met there, by the note that the task is killed.
+        Airflow calls this method in the middle of `execute`, which continues afterwards. If the job is only about to be
+        created, `execute` reads `is_killed` and does not create it.
         """
         is_late = isinstance(sys.exception(), AirflowTaskTimeout)
         if self._host is not None and not is_late and self._host.is_running():
@@ -225,12 +228,12 @@ class SageMakerJobOperator(BaseOperator):
     def render_template_fields(
         self, context: Context, jinja_env: jinja2.Environment | None = None
     ) -> None:
-        """Render the templates, or call the function, and keep the spec's secrets out of every log and page."""
+        """Render the templates or call the function, and mask the spec's secrets in all logs and pages."""
         super().render_template_fields(context, jinja_env)
         self.mask_secrets(self.spec)
 
     def mask_secrets(self, spec: object) -> None:
-        """Keep the secrets of a spec out of every log and page."""
+        """Mask the secrets of a spec in all logs and pages."""
         from airflow.sdk.log import mask_secret
 
         for secret in spec_secrets(spec):
@@ -278,7 +281,7 @@ class SageMakerJobOperator(BaseOperator):
         from trainyard_airflow.jobs.job_run import JobRun
         from trainyard_airflow.jobs.task_ledger import TaskLedger
 
-        # Whatever may be wrong with the arguments is found before a job is created.
+        # All faults of the arguments are found before a job is created.
         self._notifier = Notifier.from_dict(self.notifier)
         self.mask_secrets(self.clients.job_defaults)
         jobs = self.task_jobs(context)
@@ -297,16 +300,16 @@ class SageMakerJobOperator(BaseOperator):
         return run
 
     def go(self, context: Context, begin: Callable[[JobRun], Step]) -> dict[str, Any]:
-        """Take the steps of the task's jobs until one is its result; stop the job if `execution_timeout` interrupts.
+        """Execute the steps of the task's jobs up to the task's result; stop the job on `execution_timeout`.
 
         Args:
-            context: the task's.
+            context: the task's context.
             begin: returns the first step.
 
         Raises:
             TaskDeferred: the task waits in the triggerer.
-            TimeLimitError: its time is over.
-            AirflowTaskTimeout: likewise, before there was a job.
+            TimeLimitError: the task's time limit is over; the job was stopped.
+            AirflowTaskTimeout: the task's time limit is over, and there was no job yet.
         """
         run = self.job_run(context)
         try:
@@ -320,10 +323,10 @@ class SageMakerJobOperator(BaseOperator):
         return self.returned(context, step)
 
     def take(self, context: Context, run: JobRun, step: Step) -> Step:
-        """Wait as a step says, in the triggerer or here, and return the next one.
+        """Execute the wait of a step, in the triggerer or in this process, and return the next step.
 
         Raises:
-            TaskDeferred: in the triggerer; the task resumes there.
+            TaskDeferred: the task waits in the triggerer.
             ContractError: this kind of task has no such step.
         """
         match step:
@@ -343,7 +346,7 @@ class SageMakerJobOperator(BaseOperator):
                 raise ContractError("no task of this kind takes such a step", got=repr(step))
 
     def _followed(self, run: JobRun, name: str, patience: Patience) -> Followed:
-        """Return how a job is followed, in the triggerer as in the worker."""
+        """Return the settings of a job's follower, for the triggerer and the worker."""
         from trainyard_airflow.triggers.follow import Followed
 
         return Followed(
@@ -360,7 +363,7 @@ class SageMakerJobOperator(BaseOperator):
     def _wait(
         self, context: Context, followed: Followed, method_name: str, echoed: dict[str, Any]
     ) -> JobSnapshot:
-        """Return the job's final snapshot, waiting in this process by the trigger's own code; else defer."""
+        """Defer; if the task is not deferrable, wait here by the trigger's code and return the final snapshot."""
         from trainyard_airflow.triggers.follow import follow_job
         from trainyard_airflow.triggers.interruptible import run_interruptible
         from trainyard_airflow.triggers.job import JobTrigger
@@ -390,7 +393,7 @@ class SageMakerJobOperator(BaseOperator):
         *,
         kwargs: dict[str, Any] | None = None,
     ) -> NoReturn:
-        """Resume by a method after some seconds, by a trigger of Airflow's own."""
+        """Defer for some seconds by Airflow's own time trigger, and resume with a method."""
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
         moment = datetime.now(UTC) + timedelta(seconds=max(_SHORTEST_DEFERRAL_S, delay_s))
@@ -402,9 +405,9 @@ class SageMakerJobOperator(BaseOperator):
         )
 
     def _time_left(self, context: Context) -> timedelta | None:
-        """Return what is left of `execution_timeout`, at least a second; None if there is none.
+        """Return the rest of `execution_timeout`, at least a second; None if there is no timeout.
 
-        Airflow gives each deferral the timeout that it is told, and keeps a try's start over its deferrals.
+        Airflow applies the given timeout to each deferral, and keeps the start time of a try over its deferrals.
         """
         if self.execution_timeout is None:
             return None
@@ -443,14 +446,14 @@ class _AirflowTask:
         self._ti.xcom_push(key=LINKS_XCOM_KEY, value=links)
 
     def note_failed(self, job: Mapping[str, Any]) -> None:
-        """Push what is known of a failed job."""
+        """Push the facts of a failed job."""
         self._ti.xcom_push(key=FAILED_JOB_XCOM_KEY, value=job)
 
     def has_been_ended(self) -> bool:
-        """Return whether somebody cleared, marked or deleted the task since it was started; False if it will not defer.
+        """Return whether the task was cleared, marked or deleted since its start; False if it does not defer.
 
-        Airflow would tell its worker with the next heartbeat, seconds later: by then the task has deferred, which is
-        refused, and nobody stops the job.
+        Airflow notifies the worker with the next heartbeat, seconds later. By then the task would have tried to defer,
+        which Airflow rejects, and the job would not be stopped.
         """
         if not self._operator.deferrable:
             return False
@@ -486,10 +489,10 @@ class _AirflowTask:
 
 
 def _snapshot_of(event: Mapping[str, Any], run: JobRun) -> JobSnapshot:
-    """Return the ended job of a trigger's event; triggers of version 0 sent the snapshot itself.
+    """Return the ended job of a trigger's event; events of version 0 contain the snapshot.
 
     Raises:
-        InfrastructureError: the service does not know the job any more.
+        InfrastructureError: the service no longer has the job.
     """
     if "snapshot" in event:
         return JobSnapshot.from_dict(event["snapshot"])

@@ -1,7 +1,7 @@
-"""Asks training scripts what they would refuse of their jobs' hyperparameters, before any of them is paid.
+"""Check of jobs' hyperparameters by the training scripts themselves, before any job is paid.
 
-`trainer/judging.py`, beside the scripts, answers in a process of its own: with the very code that reads them in the
-container, and what a script says it is judged by. A script that says nothing, as one of the user's own, is not judged.
+`trainer/judging.py`, beside the scripts, runs in a separate process and uses the code that reads the hyperparameters in
+the container. A script that declares no check, such as a user's own, is not checked.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 JUDGE = "trainer.judging"
 LIMIT_S = 60.0
 ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
-"""What the judge hears of the worker's, beside LC_*: it imports modules that users edit, and needs no secrets."""
+"""Environment variables of the checking process, besides LC_*: it imports users' modules and needs no secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptJob:
-    """A job as its script sees it; `where` its hyperparameters are in the user's input."""
+    """A job for the check by its script; `where` is the place of its hyperparameters in the user's input."""
 
     where: str
     entry_point: str
@@ -38,9 +38,9 @@ class ScriptJob:
 def script_findings(
     scripts: Path, jobs: Sequence[ScriptJob], *, limit_s: float = LIMIT_S
 ) -> list[list[Finding]]:
-    """Return what the scripts would refuse of each job; nothing for a folder of scripts that judge nothing.
+    """Return the findings of the scripts for each job; empty for scripts that declare no check.
 
-    A job that cannot be judged has a warning: a loaded worker, or one without the script's libraries, fails no run.
+    If a job cannot be checked, its finding is a warning, so that a busy worker or missing libraries fail no run.
     """
     if not scripts.joinpath(*JUDGE.split(".")).with_suffix(".py").is_file():
         return [[] for _ in jobs]

@@ -1,4 +1,4 @@
-"""`ShardDatasetOperator`: a data set of any size becomes shards and an index in S3, in bounded memory."""
+"""`ShardDatasetOperator`: writes a data set of any size as shards and an index to S3, in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 class ShardDatasetOperator(SageMakerJobOperator):
     """Shards a data set in the worker, or by a processing job over several instances with the same code.
 
-    The same source and settings upload nothing again, and start no job. A job's instances write the parts, the
-    worker then merges them; see `SageMakerJobOperator` for what a retry, a clear and a kill do.
+    If the data set of the same source and settings exists, nothing is uploaded and no job is started. A job's instances
+    write the parts, and the worker merges them; see `SageMakerJobOperator` for the effects of a retry, a clear and a
+    kill.
 
-    Returns `dataset_uri`, the fingerprint, what the shards are, and the `job` (None in the worker).
+    Returns `dataset_uri`, the fingerprint, facts on the shards, and the `job` (None in the worker).
 
     Args:
         spec: a `ShardingSpec`, or a function `(context, jinja_env)` that returns one.
-        asset: gets an event with the data set's address and fingerprint when the shards are there.
-        scratch_dir: where shards are written before they are uploaded; the system's own when
-            absent.
+        asset: asset that gets an event with the data set's address and fingerprint once the data set is complete.
+        scratch_dir: folder for shards before their upload; None = the system's temporary folder.
     """
 
     template_fields = (*SageMakerJobOperator.template_fields, "scratch_dir")
@@ -53,13 +53,13 @@ class ShardDatasetOperator(SageMakerJobOperator):
         self._sharding: ShardingJobType | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return where the data set lies and what it is.
+        """Return the data set's address and facts.
 
         Raises:
-            SpecError: the source or the settings are wrong: nothing there, unknown columns, shards
-                that do not fit the ranks, a source that a job's instances cannot reach.
+            SpecError: the source or the settings are invalid: no data, unknown columns, a number of shards that does
+                not match the ranks, or a source that a job's instances cannot read.
             DataError: more rows than allowed cannot be read.
-            JobFailedError: the sharding job did not complete; its class says why.
+            JobFailedError: the sharding job did not complete; the class is the reason.
         """
         self._limit_local_files()
         if self.spec.job is None:
@@ -69,20 +69,20 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return super().execute(context) if found is None else self._told(context, found)
 
     def job_type(self, jobs: TaskJobs, context: Context) -> ShardingJobType:  # noqa: ARG002
-        """Return what is different about jobs that shard; the same value each time, for its plan reads the source."""
+        """Return the job type of sharding; the same object at each call, because its plan reads the source."""
         if self._sharding is None:
             self._sharding = ShardingJobType(jobs, self.spec, scratch=self._scratch)
         return self._sharding
 
     def returned(self, context: Context, done: Done) -> dict[str, Any]:
-        """Return what the job's parts make, and tell the asset."""
+        """Return the data set of the job's parts, and emit the asset's event."""
         return self._told(context, done.result)
 
     def _job_type(self, context: Context) -> ShardingJobType:
         return self.job_type(self.task_jobs(context), context)
 
     def _found_in_place(self, context: Context) -> dict[str, Any] | None:
-        """Return the data set if it is whole already: then no job is needed."""
+        """Return the data set if it is complete already, so that no job is needed; else None."""
         from trainyard.sharding.plan import finished_index
 
         sharding = self._job_type(context)
@@ -119,10 +119,10 @@ class ShardDatasetOperator(SageMakerJobOperator):
         )
 
     def _limit_local_files(self) -> None:
-        """Let the source lead to no local file that runs may not read.
+        """Restrict the source to local files that runs may read.
 
         Raises:
-            SpecError: the tokenizer is such a file.
+            SpecError: runs may not read the tokenizer's file.
         """
         from trainyard.sharding.settings import BYTES_TOKENIZER
         from trainyard_airflow.hooks.local_files import readable_files
@@ -140,7 +140,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return Path(self.scratch_dir) if self.scratch_dir else None
 
     def _told(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
-        """Return a data set's result, and tell the asset of it."""
+        """Return a data set's result, and emit the asset's event."""
         if self.asset:
             told = {name: result[name] for name in ("dataset_uri", "fingerprint")}
             context["outlet_events"][self.asset].extra = told

@@ -1,4 +1,4 @@
-"""Reads a training script without running it: does it compile, and are its own packages all there."""
+"""Static check of a training script: its syntax, and the presence of its own modules."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
-    """Return what would keep the entry point from starting: missing, no valid Python, or an import of its own missing.
+    """Return the findings for an entry point that cannot start: missing, invalid Python, or a missing own module.
 
-    Follows the imports of modules that lie in the source folder; what the image has to provide is not judged, nor is
-    the content of a script in another language.
+    The check follows imports of modules in the source folder. It ignores modules that the image must provide, and
+    scripts in other languages.
     """
     script = source_dir / entry_point
     if not source_dir.is_dir():
@@ -76,8 +76,8 @@ def _imports(content: bytes, where: str) -> tuple[tuple[int, str], ...]:
     """Return the lines and names of a module's absolute imports.
 
     Raises:
-        SyntaxError: it does not compile.
-        ValueError: likewise: it has null bytes.
+        SyntaxError: the module does not compile.
+        ValueError: the module has null bytes.
     """
     tree = ast.parse(content, filename=where)
     compile(tree, where, "exec")
@@ -92,7 +92,7 @@ def _imports(content: bytes, where: str) -> tuple[tuple[int, str], ...]:
 
 
 def _optional(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield what may fail to be imported, by a handler of its own."""
+    """Yield the nodes whose imports may fail, because a handler catches the error."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Try) and any(map(_catches_imports, node.handlers)):
             yield from (inner for each in node.body for inner in ast.walk(each))
@@ -104,7 +104,7 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
 
 
 def _own_module(root: Path, name: str) -> Path | None:
-    """Return where a module of the source folder lies or should lie; None when it is not the folder's own."""
+    """Return the path, existing or expected, of a module of the source folder; None if it is not the folder's own."""
     top, *rest = name.split(".")
     if not rest:
         single = root / f"{top}.py"

@@ -1,4 +1,4 @@
-"""The memory of a running task: in Airflow's task state store, or in S3 on Airflow 3.2, which has no such store."""
+"""Memory of a running task, in Airflow's task state store, or in S3 on Airflow 3.2, which has no such store."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def task_memory(context: Context, clients: AwsClients) -> TaskMemory:
-    """Return what a task remembers across its tries.
+    """Return the memory of a task, which survives its tries.
 
     Args:
-        context: the task's.
-        clients: of the connection; the memory is below its root if Airflow keeps none.
+        context: the task's context.
+        clients: clients of the connection; without Airflow's store, the memory is an object below its root.
     """
     store: Any = context.get("task_state_store")
     if store is None:
@@ -30,11 +30,11 @@ def task_memory(context: Context, clients: AwsClients) -> TaskMemory:
 
 
 class StateObject:
-    """Stands in for the task state store by one JSON object in S3, which only its own task writes.
+    """Replacement of the task state store by one JSON object in S3, which only its own task writes.
 
     Args:
-        objects: that may be read and written.
-        uri: of the object.
+        objects: access to S3 objects.
+        uri: address of the object.
     """
 
     def __init__(self, objects: S3Objects, uri: str) -> None:
@@ -56,15 +56,15 @@ class StateObject:
         """Return a value, None if there is none.
 
         Raises:
-            TrainingRunError: S3 refused the question.
+            TrainingRunError: S3 rejected the read.
         """
         return self._all().get(key)
 
     def set(self, key: str, value: Any, **_retention: Any) -> None:
-        """Keep a value for as long as the bucket keeps the object.
+        """Store a value; it is kept as long as the bucket keeps the object.
 
         Raises:
-            TrainingRunError: S3 refused it.
+            TrainingRunError: S3 rejected the write.
         """
         content = json.dumps({**self._all(), key: value}).encode()
         self._objects.write(self._uri, content, content_type="application/json")

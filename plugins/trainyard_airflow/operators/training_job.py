@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TrainingJobOperator(SageMakerJobOperator):
-    """Trains on SageMaker; see `SageMakerJobOperator` for what a retry, a clear and a kill do.
+    """Trains on SageMaker; see `SageMakerJobOperator` for the effects of a retry, a clear and a kill.
 
     A spec given as a mapping may leave out `role` and `output_path`: the connection's execution
     role and `<root>/runs/<dag>/<run>/output` take their places, with the root of `AwsClients.root`.
@@ -39,7 +39,7 @@ class TrainingJobOperator(SageMakerJobOperator):
     ui_color = "#e6f0fa"
 
     def job_type(self, jobs: TaskJobs, context: Context) -> TrainingJobType:
-        """Return what is different about training jobs."""
+        """Return the job type of training jobs."""
         return training_job_type(self, jobs, context)
 
 

@@ -39,7 +39,7 @@ class TrialJobOperator(SageMakerJobOperator):
         self.trial = trial
 
     def job_type(self, jobs: TaskJobs, context: Context) -> TrainingJobType:
-        """Return what is different about training jobs."""
+        """Return the job type of training jobs."""
         return training_job_type(self, jobs, context)
 
     def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> TrialPolicy:  # noqa: ARG002

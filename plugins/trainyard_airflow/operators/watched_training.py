@@ -56,7 +56,7 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         self._verdict: dict[str, Any] | None = None
 
     def job_type(self, jobs: TaskJobs, context: Context) -> TrainingJobType:
-        """Return what is different about training jobs."""
+        """Return the job type of training jobs."""
         return training_job_type(self, jobs, context)
 
     def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> RuleStopPolicy:

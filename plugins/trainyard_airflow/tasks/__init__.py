@@ -1,7 +1,7 @@
 """Tasks of the DAG families: their params, their operators, and the specs that Airflow renders from a run's state.
 
-    automl | comparison   one family's own            end_to_end   train_end_to_end, and what comparison takes of it
-    shared                a run's state and places, its ledger, the closing report, the form
+    automl | comparison   tasks of one family         end_to_end   train_end_to_end, with parts that comparison uses
+    shared                a run's state and addresses, its ledger, the closing report, the form
 
 DAG files import from here and add id, schedule and owner. Loads neither boto3 nor the Amazon provider.
 """

@@ -1,1 +1,1 @@
-"""Waiting: how a job is followed, by the triggerer (deferred) and by the worker (not deferred) alike."""
+"""Following of jobs to their end, in the triggerer (deferred) or in the worker (not deferred)."""

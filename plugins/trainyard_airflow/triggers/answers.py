@@ -1,4 +1,4 @@
-"""Counts how often in a row a service gave no answer: how long to wait, and when asking again is in vain."""
+"""Counts of consecutive failed polls of a service, for the pause before a retry and for the end of retries."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ log = logging.getLogger(__name__)
 
 TRANSIENT = (BotoCoreError, HTTPClientError, OSError, asyncio.TimeoutError)
 FAULTS = (ClientError, *TRANSIENT)
-"""What ends a look at a job, but not the following of it."""
+"""Errors that end one poll of a job, but not its following."""
 
 _REFUSALS_IN_A_ROW = 5
 
 
 @dataclass(slots=True)
 class Answers:
-    """Looks in a row that failed; one for each job that is followed.
+    """Consecutive failed polls of one job.
 
     Attributes:
-        where: what an error says that it happened to: `job a`.
-        logs: whether waits are logged here; not where all that wait log them.
+        where: place for errors, such as `job a`.
+        logs: whether this object logs the waits; False if its users log them.
     """
 
     where: str
@@ -40,12 +40,13 @@ class Answers:
         self._failures = self._refusals = 0
 
     def delay_s(self, error: Exception) -> float:
-        """Return the seconds to wait after a look that failed.
+        """Return the seconds to wait after a failed poll.
 
-        A service that does not answer, throttles, fails or takes the credentials for expired is asked for ever.
+        Polls are repeated without limit if the service does not answer, throttles, fails, or reports expired
+        credentials.
 
         Raises:
-            TrainingRunError: the service refused, so many times in a row that asking again will not help.
+            TrainingRunError: the service rejected so many consecutive polls that a retry will not help.
         """
         self._failures += 1
         if isinstance(error, ClientError):
@@ -60,7 +61,7 @@ class Answers:
 
 
 def is_refusal(error: ClientError) -> bool:
-    """Return whether asking again will not help: not refused for load, a fault of the service or old credentials."""
+    """Return whether a retry will not help: the cause is neither load, a service error nor expired credentials."""
     if has_old_credentials(error):
         return False
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)

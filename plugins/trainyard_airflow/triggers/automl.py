@@ -1,4 +1,4 @@
-"""Looks at an AutoML job: tells its candidates as a leaderboard when there is news of one."""
+"""Polls of an AutoML job, with its candidates logged as a leaderboard after each change."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _WITHOUT_CANDIDATES = frozenset({"Starting", "AnalyzingData"})
 
 @dataclass(slots=True)
 class AutoMLLook(Look):
-    """A look that lists the candidates from the time that there are any."""
+    """Poll of an AutoML job that also lists its candidates."""
 
     told: dict[str, tuple[str, float | None]] = field(default_factory=dict)
 
     async def now(self) -> JobSnapshot:
-        """Return the job as it is; log its candidates where there is news of one."""
+        """Return the job's current snapshot; log its candidates if one of them has changed."""
         snapshot = await super(
             AutoMLLook, self
         ).now()  # a slotted dataclass is another class than `super()` thinks

@@ -1,4 +1,4 @@
-"""Follows one job to its end: describes it, passes its log lines on, outlives an endpoint that is away."""
+"""Follower of one job to its end: it polls the job, forwards its log lines, and survives an unavailable endpoint."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ _LAST_LINES_S = 1.5
 _SILENCE_SHARE = 0.25
 _UNLISTED_S = 15.0
 VERSION = 1
-"""Of a trigger's arguments in Airflow's database; a release reads all of them (docs/adr/0057)."""
+"""Version of a trigger's arguments in Airflow's database; a release reads all versions (docs/adr/0057)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """A job to follow, and how closely. JSON-safe through `to_dict`.
+    """A job to follow, with the settings of its follower. JSON-safe through `to_dict`.
 
     Attributes:
-        poll_interval_s: the longest time between two looks.
-        stream_logs: whether the log lines of all hosts are passed on.
-        patience: how long the job may be silent or wait for instances before it is stopped.
-        notifier: whom to tell of spot interruptions; None tells nobody.
-        has_secrets: whether the job's request has values that its log must not show: they are asked of the service.
+        poll_interval_s: longest time between two polls, in seconds.
+        stream_logs: whether to forward the log lines of all hosts.
+        patience: limits on silence and on the wait for instances, after which the job is stopped.
+        notifier: recipient of messages on spot interruptions, or None.
+        has_secrets: whether the job's request has values to mask in its log; they are read from the service.
     """
 
     kind: JobKind
@@ -75,7 +75,7 @@ class Followed:
 
     @property
     def wants_lines(self) -> bool:
-        """True if the job's lines are of use: to pass on, or to hear that it is alive."""
+        """True if the job's log lines are needed, to forward them or as heartbeats."""
         return self.stream_logs or bool(self.patience.heartbeat_timeout_s)
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,15 +94,15 @@ class Followed:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` wrote, in this release or in another.
+        """Return the job from the result of `to_dict` of this or another release.
 
-        Unknown keys are a later release's and are ignored, missing ones have their defaults. Version 0 had the members
-        of the connection among its own.
+        Unknown keys of later releases are ignored; missing keys have their defaults. In version 0 the members of the
+        connection were on the top level.
 
         Raises:
-            KeyError: no kind or job is named.
-            ValueError: this release does not know the kind, or a member is not of its type.
-            TypeError: likewise.
+            KeyError: the kind or the name of the job is missing.
+            ValueError: the kind is unknown to this release, or a member has an invalid value.
+            TypeError: a member has a wrong type.
         """
         return cls(
             kind=JobKind(data["kind"]),
@@ -123,23 +123,21 @@ def _text(value: object) -> str:
 
 
 async def follow_job(followed: Followed, *, follower: str | None = None) -> JobSnapshot:
-    """Return the job's final snapshot, however long that takes; its log lines go to this module's logger.
+    """Return the job's final snapshot, without a time limit; log its lines to this module's logger.
 
-    A service that does not answer, throttles or fails is asked again with growing waits, for ever:
-    the job runs on meanwhile, and whoever waits for it decides how long to wait. So is one that takes
-    the credentials for expired: each new look reads the connection anew. A log that cannot be read
-    ends nothing: the job is followed without it, after one warning.
-
-    A job that is silent or waits for longer than it may is stopped, with a tag that says why, and then followed to its
-    end like any other. So is a search that would cross its ceiling; of a search the trials are told instead of lines.
+    - If the service does not answer, throttles, fails or reports expired credentials, the poll is repeated with growing
+      waits and without limit; the caller decides how long to wait. Each poll after an error reads the connection again.
+    - If the log cannot be read, one warning is logged, and the job is followed without its log.
+    - If the job exceeds its limits on silence or on waiting for instances, it is stopped with a tag that has the
+      reason, and then followed to its end. The same applies to a search that would exceed its cost limit.
+    - For a search, its trials are logged instead of lines.
 
     Args:
         followed: the job.
-        follower: the trigger that follows it, noted on the job (`handover`); None in a worker.
+        follower: the trigger that follows the job, stored as a tag of the job (`handover`); None in a worker.
 
     Raises:
-        TrainingRunError: the service refuses to describe the job (no permission, no such job),
-            several times.
+        TrainingRunError: the service repeatedly rejected describing the job (no permission, no such job).
     """
     look = _look_class(followed.kind)(followed, unnoted_follower=follower)
     try:
@@ -151,19 +149,19 @@ async def follow_job(followed: Followed, *, follower: str | None = None) -> JobS
 async def follow_by_feed(
     followed: Followed, *, follower: str | None, began_at: float, log_since: float
 ) -> FeedState | JobSnapshot:
-    """Return how the job ended, by the feed that all followers of the connection share in this loop.
+    """Return the job's end from the feed that all followers of the connection in this loop share.
 
-    Does as `follow_job`, at a fraction of the calls: a job is described only where more must be known of it than its
-    state. Where the service refuses listings, and for kinds that are not fed, the job is followed by itself.
+    The behaviour is that of `follow_job`, with a fraction of the calls: a job is described only if more than its status
+    is needed. If the service rejects listings, or if the kind has no feed, the job is followed by `follow_job`'s polls.
 
     Args:
         followed: the job.
-        follower: the trigger that takes the job over from another triggerer, noted on it; None where it is new.
-        began_at: about when the job began, epoch seconds.
-        log_since: lines before it are not passed on, epoch seconds.
+        follower: the trigger that takes over the job from another triggerer, stored on the job; None for a new job.
+        began_at: approximate begin of the job, epoch seconds.
+        log_since: earlier log lines are not forwarded, epoch seconds.
 
     Raises:
-        TrainingRunError: the service refuses to describe the job, several times.
+        TrainingRunError: the service repeatedly rejected describing the job.
     """
     look = FedLook(followed, unnoted_follower=follower)
     subscription = Subscription(
@@ -185,7 +183,7 @@ async def follow_by_feed(
 
 
 class _NotFedError(Exception):
-    """The service refuses listings."""
+    """The service rejects listings."""
 
 
 def _look_class(kind: JobKind) -> type[Look]:
@@ -221,7 +219,7 @@ async def _follow(followed: Followed, look: Look) -> JobSnapshot:
 
 
 def _starts(snapshot: JobSnapshot) -> int:
-    """Return how often instances began to train: each time they write streams of their own."""
+    """Return how often instances began to train; each begin creates new log streams."""
     return sum(each.status == "Training" for each in snapshot.transitions)
 
 
@@ -264,7 +262,7 @@ class Look:
         return self.clients["sagemaker"]
 
     async def now(self) -> JobSnapshot:
-        """Return the job as it is; log a change of state and the new lines."""
+        """Return the job's current snapshot; log a change of status and the new lines."""
         snapshot = await self._describe()
         await note_follower(self.sagemaker, snapshot.arn, self.unnoted_follower)
         self.unnoted_follower = None
@@ -286,7 +284,7 @@ class Look:
         return True
 
     async def _tell_interruptions(self, snapshot: JobSnapshot) -> None:
-        """Tell of the spot interruptions since the last look; a follower before this one may have told of them."""
+        """Send notifications of the spot interruptions since the last poll, unless an earlier follower sent them."""
         told, self.num_interruptions = self.num_interruptions, snapshot.interruptions
         for number in range(told + 1, snapshot.interruptions + 1):
             notice = interruption_notice(
@@ -297,9 +295,9 @@ class Look:
             await notify_from_trigger(self.clients.aws, self.followed.notifier, notice)
 
     async def give_up_on(self, snapshot: JobSnapshot) -> None:
-        """Stop a job that is silent or waits for longer than it may.
+        """Stop a job that exceeds its limits on silence or on waiting for instances.
 
-        Nothing is known of the silence of a job whose log is not read, or not yet to its end.
+        Silence is not evaluated while the job's log has not been read to its end, or is not read at all.
         """
         self.log_cost(snapshot.billed_seconds_at(self.now_s))
         verdict = self._verdict(snapshot)
@@ -312,7 +310,7 @@ class Look:
             await stop_job(self.followed, tag=verdict.cause.tag)
 
     def log_cost(self, billed_s: float) -> None:
-        """Log what a job under a cost cap costs so far, once for each tenth of what it may."""
+        """Log the cost so far of a job under a cost cap, once per tenth of the cap."""
         limit_s, usd_per_s = self.followed.patience.max_billed_s, self.followed.patience.usd_per_s
         if not limit_s or usd_per_s is None:
             return
@@ -340,7 +338,7 @@ class Look:
         return self.tail.heard_at if is_heard else None
 
     async def drain_logs(self) -> None:
-        """Pass on what is left of the logs."""
+        """Forward the remaining log lines."""
         while self.reads_logs and await self._pass_logs_on(look_for_streams=True):
             pass
 
@@ -376,7 +374,7 @@ class Look:
         return count
 
     def _count_log_failure(self, error: Exception) -> None:
-        """Go on without the log when it is refused, or fails once more than is borne; else raise the error again."""
+        """Continue without the log if reading it was rejected or failed too often; else raise the error again."""
         self.log_failures += 1
         is_refused = isinstance(error, ClientError) and is_refusal(error)
         if not is_refused and self.log_failures < _LOG_FAILURES_IN_A_ROW:
@@ -391,7 +389,7 @@ class Look:
 
 @dataclass(slots=True)
 class FedLook(Look):
-    """A look that the shared feed drives: it describes the job only to know more than its state."""
+    """Follower that the shared feed drives: it describes the job only if more than its status is needed."""
 
     subscription: Subscription = field(init=False)
     feed: JobFeed = field(init=False)

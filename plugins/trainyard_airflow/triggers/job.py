@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from trainyard_airflow.triggers.job_feed import FeedState
 
 HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
-"""True if Airflow tells a trigger that its task was ended; 3.2 does not."""
+"""True if Airflow notifies a trigger of the end of its task; 3.2 does not."""
 _CANCELLED_LIMIT_S = 120.0
 """Seconds that a cancelled trigger waits for Airflow 3.2 to report its task's state; nobody ends it meanwhile."""
 _LATE_S = 60.0
 _EARLIER_LINES_S = 60.0
-"""Of a job's log, before its task deferred or its trigger started again, are passed on."""
+"""Seconds of a job's log that are forwarded again after a deferral or a restart of the trigger."""
 
 
 class JobTrigger(StoredTrigger):

@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 _ANSWER_LIMIT_S = 30.0
 NOT_BEGUN = frozenset({None, "none", "scheduled", "queued"})
 _ASKING = "awaiting_input" if hasattr(exceptions, "TaskAwaitingInput") else "deferred"
-"""State of a task that asks a person; Airflow 3.2 has none of its own for that."""
+"""State of a task that waits for a person's answer; Airflow 3.2 has no separate state for it."""
 RESTING = frozenset({"up_for_retry", "up_for_reschedule", _ASKING})
-"""Neither ended nor about to: the next attempt comes later, perhaps after a human's answer, in a month."""
+"""States of a task that has not ended and does not run: its next attempt may begin much later, after an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTask:
-    """A task of a run."""
+    """Key of a task instance, to query its state from Airflow."""
 
     dag_id: str
     run_id: str
@@ -34,23 +34,23 @@ class ObservedTask:
     map_index: int = -1
 
     def state(self, get_task_states: Callable[..., Mapping[str, Any]]) -> str | None:
-        """Return the task's state; None where it has none yet.
+        """Return the task's state, or None if it has none yet.
 
         Args:
-            get_task_states: the task SDK's, which a worker has on its own task instance.
+            get_task_states: the task SDK's function, a method of the worker's own task instance.
         """
         return self._among(get_task_states(**self._question()))
 
     async def rests(self) -> bool:
-        """Return whether the task rests, as the triggerer learns it; False if Airflow is silent."""
+        """Return whether the task waits for its next attempt, by the triggerer's query; False without an answer."""
         return await self._reported_state(_ANSWER_LIMIT_S) in RESTING
 
     async def is_deferred(self, limit_s: float) -> bool:
-        """Return whether the task waits for a trigger, as the triggerer learns it; False if Airflow is silent."""
+        """Return whether the task waits for a trigger, by the triggerer's query; False without an answer."""
         return await self._reported_state(limit_s) == "deferred"
 
     async def has_left(self, limit_s: float) -> bool:
-        """Return whether Airflow reports that the task waits for no trigger any more; False if Airflow is silent."""
+        """Return whether the task no longer waits for a trigger, by Airflow's answer; False without an answer."""
         states = await self._reported(limit_s)
         return states is not None and self._among(states) != "deferred"
 

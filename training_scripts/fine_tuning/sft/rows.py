@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     Message = dict[str, Any]
 
 IGNORED = -100
-"""Label of a token that the loss leaves out, as torch's cross entropy has it."""
+"""Label of a token that the loss ignores: the default `ignore_index` of torch's cross entropy."""
+_PAIR = ("prompt", "chosen", "rejected")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,12 @@ class RowTokenizer:
         if isinstance(row.get("text"), str):
             return self._plain("", row["text"])
         raise FineTuningError(
-            f"{where} has the keys {', '.join(sorted(row))}; allowed: messages, prompt and completion, or text"
+            _wrong_form(
+                row,
+                where=where,
+                wanted=() if prompt is completion is None else ("prompt", "completion"),
+                allowed="messages (a list), prompt and completion (both texts or both lists), or text (a text)",
+            )
         )
 
     def _plain(self, prompt: str, completion: str) -> Tokens:
@@ -199,10 +205,22 @@ def pair_of(row: dict[str, Any], *, where: str) -> dict[str, Any]:
     Raises:
         FineTuningError: a row of another form.
     """
-    values = [row.get(name) for name in ("prompt", "chosen", "rejected")]
+    values = [row.get(name) for name in _PAIR]
     if not any(all(isinstance(value, kind) for value in values) for kind in (str, list)):
         raise FineTuningError(
-            f"{where} has the keys {', '.join(sorted(row))}; allowed: prompt, chosen and rejected, all texts or all "
-            "lists of messages"
+            _wrong_form(
+                row,
+                where=where,
+                wanted=_PAIR,
+                allowed="prompt, chosen and rejected, all texts or all lists of messages",
+            )
         )
-    return dict(zip(("prompt", "chosen", "rejected"), values, strict=True))
+    return dict(zip(_PAIR, values, strict=True))
+
+
+def _wrong_form(row: dict[str, Any], *, where: str, wanted: Sequence[str], allowed: str) -> str:
+    """Return the message for a row of another form, with the type of each wanted key, or else of each key it has."""
+    kinds = {str: "a text", list: "a list", type(None): "null"}
+    types = {key: kinds.get(type(value), type(value).__name__) for key, value in row.items()}
+    got = ", ".join(f"{key}: {types.get(key, 'missing')}" for key in wanted or sorted(row))
+    return f"{where} has {got or 'no keys'}; allowed: {allowed}; correct the row in its file"

@@ -186,11 +186,15 @@ def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> T
         DataError: the shard has no such column, or its dtype is not known.
     """
     entry = next((column for column in columns if column["name"] == name), None)
-    if entry is None or entry["dtype"] not in DTYPES:
-        got = {column["name"]: column["dtype"] for column in columns}
+    if entry is None:
         raise DataError(
-            f"shard {path} should have a column {name!r} of a dtype in {', '.join(DTYPES)}; it "
-            f"has {got}"
+            f"shard {path} has no column {name!r}; it has {', '.join(c['name'] for c in columns)}; "
+            "name one of them, or shard again with the column"
+        )
+    if entry["dtype"] not in DTYPES:
+        raise DataError(
+            f"column {name!r} of shard {path} has the unknown dtype {entry['dtype']!r}; allowed: "
+            f"{', '.join(DTYPES)}; shard again with the Trainyard version of this trainer"
         )
     dtype = DTYPES[entry["dtype"]]
     count = entry["bytes"] // dtype.itemsize

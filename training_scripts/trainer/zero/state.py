@@ -73,7 +73,7 @@ class ZeroState(TrainingState):
         self._saved = None
 
     def whole_weights(self) -> Mapping[str, Tensor]:
-        """Return the model's whole state; every rank calls it, and rank 0 has it then."""
+        """Return the model's whole state on every rank, by a collective that all ranks call."""
         parameters = [each for each in self.model.parameters() if hasattr(each, "ds_id")]
         if not parameters:
             return self.model.state_dict()

@@ -89,11 +89,10 @@ class ZeroTraining(Training):
         self.engine.backward(loss, scale_wrt_gas=False)
 
     def update_weights(self, loss: float) -> float:
-        """Have the engine clip and take one optimizer step; return the norm before clipping.
+        """Clip the gradients and take one optimizer step by the engine; return the norm before clipping.
 
         Raises:
-            NonFiniteError: the loss is not finite; or the norm is not, which the engine tells when the weights are
-                changed.
+            NonFiniteError: the loss is not finite; or the norm is not, which the engine reports only after the step.
         """
         if not math.isfinite(loss):
             self.tell_step(loss, math.nan)
@@ -108,11 +107,11 @@ class ZeroTraining(Training):
         return norm
 
     def measure_ranks(self) -> dict[str, Any]:
-        """Return what every training measures but `state_bytes`: the engine keeps the states in buffers of its own."""
+        """Return the common measures without `state_bytes`, because the engine has the states in its own buffers."""
         measured = super().measure_ranks()
         del measured["state_bytes"]
         return measured
 
     def whole_weights(self) -> Mapping[str, Tensor]:
-        """Return the model's whole state on rank 0; called by every rank."""
+        """Return the model's whole state, by a collective that all ranks call; rank 0 writes it."""
         return self.state.whole_weights()

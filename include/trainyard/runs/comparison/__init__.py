@@ -1,5 +1,9 @@
-"""The comparison of strategies: one self-contained page, from what the trainings themselves wrote.
+"""The comparison of strategies: one self-contained page, from the files that the trainings wrote.
 
-May import what `trainyard.runs` may. `measures` reads one training's files, `record` is what is known of all of them,
-`findings` what follows from it, `charts` and `page` show it. Pure.
+    measures        the measures in the files of one training
+    record          the record of all trainings
+    findings        conclusions from the record
+    charts, page    HTML of both
+
+Pure. May import what `trainyard.runs` may.
 """

@@ -1,4 +1,4 @@
-"""One cell's record, from what was asked, what its task left and what its job said."""
+"""Record of one cell, from the run's params, its task's result and its job's snapshot."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def cell_record(
     """Return the record of a cell.
 
     Args:
-        cell: as `Cell.to_dict` has it.
+        cell: the cell, as `Cell.to_dict` returns it.
         asked: the run's params.
-        job: the snapshot of its last job; None if it came to none.
-        task_state: of its task.
-        failure: the error of its task, as `TrainingRunError.to_dict`.
-        measures: what the job's output says.
+        job: the snapshot of the cell's last job; None if no job was created.
+        task_state: the state of the cell's task.
+        failure: the error of the cell's task, as `TrainingRunError.to_dict` returns it.
+        measures: the measures in the job's output.
     """
     told = job or {}
     attempts = [*told.get("earlier_attempts", ()), told] if job else []
@@ -58,7 +58,7 @@ def cell_record(
 
 
 def _reason(job: Mapping[str, Any], failure: Mapping[str, Any] | None, status: str) -> str:
-    """Return why a cell did not complete: its task's error, else the service's reason, else the state it is in."""
+    """Return why a cell did not complete: the error of its task, else the service's reason, else its status."""
     if failure:
         parts = [failure.get("what"), failure.get("got")]
         return ": ".join(str(each) for each in parts if each)

@@ -1,4 +1,4 @@
-"""The charts of a comparison as inline SVG: what changes with the ranks, and what each cell takes."""
+"""Charts of a comparison as inline SVG: measures over the number of ranks, and one bar per cell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BAR, _ROW = 14, 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One strategy over its numbers of ranks. `spans`: the least and most of each point, if there are any."""
+    """Points of one strategy over the number of ranks. `spans` has the least and the most of each point, if known."""
 
     label: str
     css: str
@@ -30,7 +30,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One cell: its value in the axis's unit, and what stands behind the bar."""
+    """Bar of one cell: its value in the axis's unit, and the text after the bar."""
 
     label: str
     css: str
@@ -40,7 +40,7 @@ class Bar:
 
 
 def rank_chart(curves: Sequence[Curve], *, y_label: str, frame: Frame) -> Markup:
-    """Return each curve over the numbers of ranks, which stand evenly apart; empty without a point."""
+    """Return all curves over the number of ranks, whose ticks are evenly spaced; empty if there is no point."""
     ranks = sorted({count for curve in curves for count, _ in curve.points})
     heights = [height for curve in curves for _, height in curve.points]
     heights += [high for curve in curves for _, _, high in curve.spans]
@@ -67,7 +67,7 @@ def rank_chart(curves: Sequence[Curve], *, y_label: str, frame: Frame) -> Markup
 
 
 def bar_chart(bars: Sequence[Bar], *, x_label: str, width: int) -> Markup:
-    """Return a bar for each cell; empty without any."""
+    """Return one bar per cell; empty if there are none."""
     if not bars:
         return Markup("")
     left, top = 26 + 8 * max(len(each.label) for each in bars), 6

@@ -22,7 +22,7 @@ _BYTES_PER_MIB = 1024**2
 
 
 def figures(record: ComparisonRecord, findings: Findings) -> list[Figure]:
-    """Return speed, efficiency, cost, memory, communication and losses, as far as they were measured."""
+    """Return the charts of speed, efficiency, cost, memory, communication and losses for which there are measures."""
     colours = colours_of(record)
     made = (
         _speed(record, colours),
@@ -122,7 +122,7 @@ def _curves(
 
 
 def _ideal(curves: Sequence[Curve]) -> Iterator[Curve]:
-    """Yield the speeds that the best single start would reach if every rank were worth as much."""
+    """Yield the ideal speeds: the best speed per rank at the fewest ranks, times the number of ranks."""
     ranks = sorted({count for each in curves for count, _ in each.points})
     per_rank = [each.points[0][1] / each.points[0][0] for each in curves]
     if per_rank and len(ranks) > 1:
@@ -205,7 +205,7 @@ def _losses(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
 
 
 def _places(record: ComparisonRecord) -> Iterator[tuple[CellRecord, int]]:
-    """Yield each measured cell with its place among its strategy's."""
+    """Yield each measured cell with its index among the cells of its strategy."""
     seen: dict[str, int] = {}
     for each in record.measured:
         yield each, seen.get(each.strategy, 0)

@@ -19,13 +19,13 @@ class FindingRow:
     """One measured cell beside the others.
 
     Attributes:
-        base: the cell that its speed is held against: its own strategy's on the reference's ranks, else the reference.
-        speedup: its samples/s over the base's.
-        efficiency: speedup over how many times the base's ranks it has; 1 is perfect scaling.
-        epoch_seconds, epoch_usd: of one pass over the train split at its speed, without start-up.
-        loss_difference: the largest, over the steps that both logged, as a part of the reference's loss.
-        validation_difference: the same of the last validation loss.
-        agrees: whether both are within the tolerance; None if there is nothing to hold them against.
+        base: the cell to compare the speed with: the same strategy on the reference's ranks, else the reference.
+        speedup: the cell's samples/s divided by the base's.
+        efficiency: speedup divided by the ratio of the cell's ranks to the base's; 1 is perfect scaling.
+        epoch_seconds, epoch_usd: time and cost of one pass over the train split at the cell's speed, without start-up.
+        loss_difference: the largest relative difference to the reference's loss, over the steps that both logged.
+        validation_difference: the relative difference of the last validation loss.
+        agrees: whether both differences are within the tolerance; None if neither can be calculated.
     """
 
     name: str
@@ -44,9 +44,9 @@ class Knee:
     """Number of ranks from which more ranks stop paying for a strategy.
 
     Attributes:
-        ranks: the most that pay.
-        is_seen: whether more were tried, and did not pay.
-        words: the same in a sentence.
+        ranks: the largest number of ranks that pays.
+        is_seen: whether a larger number was tried and did not pay.
+        words: the conclusion as a sentence.
     """
 
     strategy: str
@@ -66,7 +66,7 @@ class Findings:
     cheapest: str | None
 
     def row(self, name: str) -> FindingRow | None:
-        """Return the row of a cell; None for one that was not measured."""
+        """Return the row of a cell, or None if the cell was not measured."""
         return next((each for each in self.rows if each.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Findings:
 
 
 def findings_of(record: ComparisonRecord) -> Findings:
-    """Return what follows from a comparison. Cells that failed take no part."""
+    """Return the findings of a comparison, over its measured cells only."""
     measured = record.measured
     reference = min(measured, key=lambda each: each.ranks, default=None)
     rows = tuple(_row(each, record, reference) for each in measured) if reference else ()
@@ -95,15 +95,15 @@ def findings_of(record: ComparisonRecord) -> Findings:
 
 
 def knee_of(strategy: str, points: Sequence[tuple[int, float]], *, worthwhile: float) -> Knee:
-    """Return where adding ranks stops paying: before the first step whose ranks bring less than `worthwhile` each.
+    """Return the number of ranks after which each added rank gains less than `worthwhile`.
 
-    What a rank brings is counted in what each rank does at the fewest. Worked: 100 samples/s on 1 rank, 180 on 2 and
-    220 on 4: the second brings 80 %, the third and fourth 20 % each, so that with `worthwhile` 0.5 two pay.
+    A gain of 1 is the speed per rank at the fewest ranks. Worked: 100 samples/s on 1 rank, 180 on 2 and 220 on 4.
+    The second rank gains 80 %, the third and the fourth 20 % each. If `worthwhile` is 0.5, two ranks pay.
 
     Args:
         strategy: its name.
         points: ranks and samples/s, fewest ranks first; at least one.
-        worthwhile: the least that an added rank must bring.
+        worthwhile: the least gain of an added rank, 0 to 1.
     """
     fewest, speed = points[0]
     each_rank = speed / fewest
@@ -152,9 +152,9 @@ def _row(cell: CellRecord, record: ComparisonRecord, reference: CellRecord) -> F
 
 
 def loss_difference(cell: CellRecord, reference: CellRecord) -> float | None:
-    """Return the largest difference of two trainings' losses at one step, as a part of the reference's.
+    """Return the largest difference of two trainings' losses at one step, relative to the reference's loss.
 
-    None if they logged no step in common, and for the reference itself.
+    Return None for the reference itself, and if both logged no step in common.
     """
     if cell.name == reference.name:
         return None
@@ -182,7 +182,7 @@ def _base(strategy: str, record: ComparisonRecord, reference: CellRecord) -> Cel
 def _points(
     record: ComparisonRecord, strategy: str, reference: CellRecord
 ) -> list[tuple[int, float]]:
-    """Return ranks and samples/s of a strategy's measured cells, from its base on, fewest ranks first."""
+    """Return ranks and samples/s of the strategy's base and of its measured cells, fewest ranks first."""
     own = {each.ranks: _speed(each) for each in record.measured if each.strategy == strategy}
     base = _base(strategy, record, reference)
     return sorted({base.ranks: _speed(base), **own}.items())
@@ -193,7 +193,7 @@ def _speed(cell: CellRecord) -> float:
 
 
 def _gain(a: int, x: float, b: int, y: float) -> float:
-    """Return what each of the ranks from a to b adds, in samples/s."""
+    """Return the samples/s that each rank adds between `a` and `b` ranks."""
     return (y - x) / (b - a)
 
 

@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 WARM_UP_SHARE = 0.1
-"""Of the steps: compilation, first allocations and cold caches are no speed of the strategy."""
+"""Share of the steps left out as warm-up: compilation, first allocations and cold caches distort the speed."""
 _METRICS_FILE, _SUMMARY_FILE = "metrics.jsonl", "summary.json"
 _RATES = {"tokens_per_second": "tokens", "samples_per_second": "samples"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """One training, measured. None and empty if its files do not say.
+    """Measures of one training. A measure that its files lack is None or empty.
 
     Attributes:
         samples_per_second: over all ranks, after the warm-up, without evaluations and checkpoints.
-        slowest, fastest: the least and most of it over the lines that say it.
-        units_per_second: the same in the task's own `unit`, tokens or samples.
-        steps_measured: how many steps these speeds are of.
+        slowest, fastest: the least and the most samples/s of a single line.
+        units_per_second: the same speed in the task's `unit`, tokens or samples.
+        steps_measured: number of steps that these speeds cover.
         losses: training loss by step.
-        samples_per_epoch: of the train split.
-        peak_memory_bytes: the most of each rank, by rank; `memory_kind` says of what.
-        state_bytes: parameters, gradients and optimizer states that each rank holds, by rank.
-        communication_share: of the profiled steps' time with a collective under way, whether the rank computes
-            meanwhile or waits for it; 0 to 1, the mean over ranks.
+        samples_per_epoch: number of samples in the train split.
+        peak_memory_bytes: peak memory by rank; `memory_kind` names the kind of memory.
+        state_bytes: bytes of parameters, gradients and optimizer states by rank.
+        communication_share: share of the profiled steps' time during which a collective runs, whether the rank
+            computes meanwhile or waits; 0 to 1, the mean over ranks.
     """
 
     samples_per_second: float | None = None
@@ -53,10 +53,10 @@ class Measures:
 
 
 def measures_in(files: Mapping[str, Sequence[str]], *, units_per_sample: int) -> Measures:
-    """Return what the files in a training's output archive say.
+    """Return the measures in the files of a training's output archive.
 
     Args:
-        files: the lines of each, by its path in the archive.
+        files: the lines of each file, by its path in the archive.
         units_per_sample: see `measures_of`.
     """
     by_name = {path.rpartition("/")[2]: lines for path, lines in files.items()}
@@ -74,14 +74,14 @@ def measures_of(
     *,
     units_per_sample: int = 1,
 ) -> Measures:
-    """Return what a training's `metrics.jsonl` and `summary.json` say.
+    """Return the measures in a training's `metrics.jsonl` and `summary.json`.
 
-    A step that was taken twice, since the training was interrupted, counts as it was taken last.
+    If an interruption made the training repeat a step, the last repetition counts.
 
     Args:
-        metric_lines: lines that are no JSON object (a torn one) are passed over.
-        summary: None if there is none: the training did not come to its end.
-        units_per_sample: tokens of one sample, where the speed is told in tokens.
+        metric_lines: the lines of `metrics.jsonl`; lines that are not a JSON object are skipped.
+        summary: the content of `summary.json`; None if the training did not complete.
+        units_per_sample: tokens per sample, if the speed is logged in tokens.
     """
     events = list(_objects(metric_lines))
     starts = [each for each in events if each.get("event") == "start"]
@@ -119,10 +119,10 @@ def _speed(
     *,
     profiled_from: float,
 ) -> dict[str, Any]:
-    """Return the speed over the lines after the warm-up, and before the steps that a profiler slowed down.
+    """Return the speed over the lines after the warm-up and before the profiled steps, which are slower.
 
-    A line's rate is that since the line before. Worked: 5 steps of 16 samples at 80 samples/s and 5 at 160 take
-    1.0 s and 0.5 s: 160 samples in 1.5 s are 106.7 samples/s, not 120.
+    The rate of a line covers the steps since the previous line. Worked: 5 steps of 16 samples at 80 samples/s take
+    1.0 s and 5 steps at 160 samples/s take 0.5 s: 160 samples in 1.5 s are 106.7 samples/s, not 120.
     """
     batch, warm = start.get("global_batch_size"), WARM_UP_SHARE * (start.get("max_steps") or 0)
     rate = next((each for each in _RATES if steps and steps[-1].get(each)), None)

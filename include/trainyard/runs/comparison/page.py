@@ -1,4 +1,4 @@
-"""Puts the page of a comparison together, with the style sheet of the other reports."""
+"""Page of a comparison, with the style sheet of the other reports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VERDICTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One cell in the page's table: texts by heading, or why there are none."""
+    """One cell in the page's table: its texts by heading, or the reason why there are none."""
 
     name: str
     cluster: str
@@ -138,7 +138,7 @@ def _measured_steps(record: ComparisonRecord) -> str:
 
 
 def _strategies(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
-    """Yield each strategy once, with what tells it from the others."""
+    """Yield each strategy once, with its distinguishing settings."""
     for name in dict.fromkeys(each.strategy for each in record.cells):
         cell = next(each for each in record.cells if each.strategy == name)
         own = (

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRecord:
-    """One training of a comparison, with what it came to.
+    """One training of a comparison, with its result.
 
     Attributes:
-        status: the job's, or that of the task that came to no job.
-        failure: why it did not complete, in words.
-        cost_usd: of all its attempts; None if it is not known.
-        price_usd_per_hour: of one instance.
+        status: the status of the job, or of the task if it created no job.
+        failure: why the training did not complete, as a sentence.
+        cost_usd: cost of all attempts; None if it is not known.
+        price_usd_per_hour: price of one instance.
     """
 
     name: str
@@ -42,19 +42,20 @@ class CellRecord:
 
     @property
     def is_measured(self) -> bool:
-        """True if it was trained to its end and reports its speed."""
+        """True if the training completed and reports its speed."""
         return self.failure is None and self.measures.samples_per_second is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRecord:
-    """One run. Times are epoch seconds; None and empty if the run did not come so far.
+    """One comparison run. Times are epoch seconds. Stages that the run did not reach are None or empty.
 
     Attributes:
-        conf: the run's params. plan: what preflight worked out.
+        conf: the run's params.
+        plan: the plan that preflight made.
         loss_tolerance, worthwhile_efficiency: see `trainyard.specs.comparison_conf.Comparison`.
-        ledger: everything paid, as `Ledger.to_dict`.
-        failure: the error that ended the run before there was anything to compare.
+        ledger: all paid resources, as `Ledger.to_dict` returns them.
+        failure: the error that ended the run before any cell could be compared.
     """
 
     dag_id: str
@@ -78,12 +79,12 @@ class ComparisonRecord:
 
     @property
     def status(self) -> str:
-        """`failed` if nothing can be compared, `incomplete` where a cell failed, else `succeeded`."""
+        """`failed` if no cell was measured, `incomplete` if some cells failed, else `succeeded`."""
         if not self.measured:
             return "failed"
         return "succeeded" if len(self.measured) == len(self.cells) else "incomplete"
 
     def to_json(self, derived: Mapping[str, Any]) -> str:
-        """Return the record as the document `comparison.json`, what follows from it first."""
+        """Return the document `comparison.json`: the derived findings first, then the record."""
         data = {"status": self.status, **derived, **asdict(self)}
         return json.dumps(data, indent=1, default=str) + "\n"

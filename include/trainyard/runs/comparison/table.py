@@ -1,4 +1,4 @@
-"""A comparison as a table: lines of a log, and Parquet with a row for each cell."""
+"""A comparison as a table: aligned lines for a log, and Parquet with one row per cell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADINGS = (
 
 
 def table_lines(record: ComparisonRecord, findings: Findings) -> list[str]:
-    """Return the table of all cells as aligned lines; a failed one with its reason."""
+    """Return the table of all cells as aligned lines; a failed cell has its reason in place of measures."""
     rows = [HEADINGS, *(_texts(each, findings.row(each.name)) for each in record.cells)]
     widths = [
         max(len(row[index]) for row in rows if len(row) > 2) for index in range(len(HEADINGS))

@@ -29,12 +29,12 @@ def measure_continuity(
 ) -> Continuity:
     """Return the continuity of a run's training.
 
-    Memory grows with the number of lines (some hundred bytes each), not with their text.
+    Memory grows by a few hundred bytes per line, however long the lines are.
 
     Args:
         lines: the `trainyard ` lines of all the jobs, in any order.
         jobs: the training task's jobs, oldest first.
-        why_no_log: why the log could not be read, where it could not.
+        why_no_log: the reason, if the log could not be read.
     """
     if not jobs:
         return Continuity(why_unknown="no training job of this run is known")

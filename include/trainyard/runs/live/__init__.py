@@ -1,1 +1,1 @@
-"""Live view of a run: what the pages in Airflow show of it while it trains. Pure; the AWS side is in the plugin."""
+"""Live view of a run: the content of its page in Airflow while it trains. Pure; the plugin calls AWS."""

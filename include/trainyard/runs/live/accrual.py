@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SEARCHES = frozenset({"tuning", "automl"})
-"""Kinds of jobs whose trials are billed, each by itself."""
+"""Kinds of jobs that are billed per trial."""
 
 
 def accrued_usd(job: Mapping[str, Any], *, now: float) -> float | None:
-    """Return what a job has cost so far, at the on-demand price; None if that is not known, as of a search.
+    """Return the cost of a job so far in USD, at the on-demand price; None if it is unknown, and for a search.
 
     Args:
         job: its snapshot as a mapping (`JobSnapshot.to_dict`).

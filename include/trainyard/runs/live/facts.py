@@ -1,4 +1,4 @@
-"""Rows of Airflow's database about one run: what every page of a run starts from."""
+"""Rows of Airflow's database about one run: the input of each page of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OVER = frozenset({"success", "failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """One task instance. Times are epoch seconds; None for what has not happened."""
+    """One task instance. Times are epoch seconds, or None if the event has not happened."""
 
     task_id: str
     map_index: int
@@ -29,9 +29,9 @@ class RunRow:
     """One DAG run.
 
     Attributes:
-        settings: the conf as preflight completed it, else as the run was started with it; secrets masked.
-        is_paused: whether its DAG is: then no further task of it starts.
-        returned: results of the tasks that have one, by task id.
+        settings: the conf as completed by preflight, else as given at the start; secrets are masked.
+        is_paused: whether the DAG is paused, so that no further task starts.
+        returned: results by task id, for the tasks that have one.
         jobs: name of the newest job of each task that has started one.
         connections: `aws_conn_id` and `region_name` of that job's task.
         links: addresses of that job's pages, by link class name.
@@ -59,11 +59,11 @@ class RunRow:
         return self.state in OVER
 
     def result(self, task_id: str) -> Mapping[str, Any]:
-        """Return what a task returned; empty if it has not."""
+        """Return the result of a task; empty if it has none."""
         return self.returned.get(task_id, {})
 
     def number(self, task_id: str, name: str) -> float | None:
-        """Return a finite number that a task returned under a name; None if it returned none."""
+        """Return the finite number under a key of a task's result, or None if there is none."""
         value = self.result(task_id).get(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return None
@@ -77,5 +77,5 @@ class RunRow:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return a mapping as it is, and an empty one for anything else: any task may have returned it."""
+    """Return the value if it is a mapping, else an empty one: tasks may return values of any type."""
     return value if isinstance(value, dict) else {}

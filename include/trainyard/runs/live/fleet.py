@@ -22,11 +22,11 @@ _MODEL_KEYS = ("model", "entry_point", "base_model")
 def fleet_page(
     runs: Sequence[RunRow], *, costs: Mapping[tuple[str, str], float | None], now: float
 ) -> dict[str, Any]:
-    """Return a row for each run, and the money of those that run now or ended today, and this month.
+    """Return one row per run, and the total cost of the running runs, of today's and of this month's.
 
     Args:
         runs: newest first, with the results of preflight and report.
-        costs: of running runs so far, in USD, by DAG and run; None if that is not known.
+        costs: cost so far of the running runs in USD, by DAG id and run id; None if it is not known.
         now: epoch seconds; days and months are UTC's.
     """
     rows = [_row(each, so_far_usd=costs.get((each.dag_id, each.run_id)), now=now) for each in runs]
@@ -81,7 +81,7 @@ def _instances(conf: Mapping[str, Any]) -> str | None:
 
 
 def _accelerators(conf: Mapping[str, Any]) -> int:
-    """Return the accelerators of a run's cluster; 0 for a type without any, or one that nobody knows."""
+    """Return the number of accelerators in a run's cluster; 0 for a type without any and for an unknown type."""
     known, count = catalogue().types.get(str(conf.get("instance_type"))), conf.get("instance_count")
     return known.num_accelerators * (count if isinstance(count, int) else 1) if known else 0
 
@@ -92,7 +92,7 @@ def _is_active(run: RunRow, task_id: str) -> bool:
 
 
 def _stage(run: RunRow) -> str | None:
-    """Return the task that a run is at; None once it is over."""
+    """Return the current task of a run, or None if the run is over."""
     if run.is_over:
         return None
     at = [each for each in run.tasks if each.state in _AT_WORK]
@@ -111,7 +111,7 @@ def _sums(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
 
 
 def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the cost of runs, and whether that of each is known."""
+    """Return the total cost of runs, and whether the cost of each run is known."""
     amounts = [row["cost_usd"] for row in rows]
     known = [each for each in amounts if each is not None]
     return {"usd": sum(known), "is_complete": len(known) == len(amounts)}

@@ -49,13 +49,13 @@ def run_page(
     rules: Sequence[Mapping[str, Any]],
     now: float,
 ) -> dict[str, Any]:
-    """Return everything that a run's page shows but its curve and its log.
+    """Return the content of a run's page, without its curve and its log.
 
     Args:
-        run: what Airflow knows.
-        jobs: snapshots of each task's jobs (`JobSnapshot.to_dict`), by task id, oldest first.
-        events: of the training so far; None if none has begun.
-        rules: documents of the rules (`rules.json`) of the training's jobs, oldest first.
+        run: the rows of Airflow's database.
+        jobs: snapshots of each task's jobs (`JobSnapshot.to_dict`) by task id, oldest first.
+        events: the events of the training so far; None if it has not begun.
+        rules: the `rules.json` documents of the training's jobs, oldest first.
         now: epoch seconds.
     """
     shown = [row for task_id, each in jobs.items() for row in _jobs(task_id, each, run, now=now)]
@@ -109,13 +109,13 @@ def _jobs(
 
 
 def _links(run: RunRow, task_id: str) -> dict[str, str]:
-    """Return the addresses of a job's pages; whatever is no web address is left out."""
+    """Return the addresses of a job's pages, without values that are not web addresses."""
     links = mapping(run.links.get(task_id)).items()
     return {name: link for name, link in links if str(link).startswith("https://")}
 
 
 def _active(jobs: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the name of the job that runs now, the training before others; None if none does."""
+    """Return the name of the running job, a training job first; None if no job runs."""
     running = [each for each in jobs if each["ended_at"] is None and each["status"] == "InProgress"]
     running.sort(key=lambda each: each["task_id"] != TaskId.TRAIN)
     return str(running[0]["name"]) if running else None
@@ -135,7 +135,7 @@ def _progress(events: TrainingEvents, *, now: float) -> dict[str, Any]:
 
 
 def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the money: by the report once there is one, else by the jobs so far."""
+    """Return the cost: from the report if there is one, else from the jobs so far."""
     amounts = [each["cost_usd"] for each in jobs]
     saved = [each["saved_usd"] for each in jobs if each["saved_usd"] is not None]
     reported = run.number(TaskId.REPORT, "cost_usd")
@@ -155,7 +155,7 @@ def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _goodput(
     run: RunRow, jobs: Sequence[Mapping[str, Any]], events: TrainingEvents | None, *, now: float
 ) -> dict[str, Any] | None:
-    """Return the wall time by cause so far; the report's figure is finer, it has the ranks' statistics."""
+    """Return the wall time by cause so far. The report is more exact: it also reads the ranks' statistics."""
     if run.start is None:
         return None
     working = [
@@ -178,7 +178,7 @@ def _goodput(
 def _spans(
     starts: Sequence[Mapping[str, Any]], working: Sequence[tuple[float, float]]
 ) -> Iterator[TrainingSpan]:
-    """Yield the starts of the processes; what one lost ends with its processes, or with the instances' work."""
+    """Yield the starts of the processes. Lost work ends when the processes end, or their instances stop."""
     begins = [each["time"] for each in starts]
     for start, next_at in zip(starts, [*begins[1:], None], strict=False):
         lost_from, restarted_from = start.get("lost_from"), start.get("restarted_from")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 20_000
 MOST_VALIDATIONS = 2_000
-"""Of validations, which are fewer than steps and never thinned until then."""
+"""Number of validations above which they are thinned, too."""
 MOST_LOG_LINES = 200
 LONGEST_LINE = 4_000
 MOST_CHECKPOINTS = 500
@@ -32,10 +32,10 @@ class CurvePoint:
     """Metrics of one step line or one validation.
 
     Attributes:
-        index: number of the line among all of the training, from 0: a reader asks for what comes after the last it has.
+        index: index of the line in the training, from 0; a reader requests the points after its last index.
         attempt: number of the start of the processes, from 1.
         time: epoch seconds.
-        is_kept: whether thinning leaves it.
+        is_kept: whether thinning keeps the point.
     """
 
     index: int
@@ -46,22 +46,22 @@ class CurvePoint:
     values: Mapping[str, float]
 
     def to_row(self) -> list[Any]:
-        """Return `[index, step, attempt, time, values]`; a value that JSON cannot hold is None."""
+        """Return `[index, step, attempt, time, values]`, with None in place of NaN and infinity."""
         return [self.index, self.step, self.attempt, round(self.time, 3), finite(self.values)]
 
 
 @dataclass(slots=True)
 class TrainingEvents:
-    """Reads a training's log line by line, all jobs and starts of it in their order; bounded in memory.
+    """Reader of a training's log, line by line over all its jobs and starts in order. Its memory is bounded.
 
-    Every reader of the same log numbers its points alike, whichever server it asks.
+    The indices of the points depend on the log alone, so all web servers number the points alike.
 
     Attributes:
-        stride: of how many points one is kept: 1 up to 20,000 points, then 2, 4, ...
-        attempt: the number of starts so far.
-        starts: each with its step, time, job and ranks; once another one followed also `lost_from`, the end of its last
-            step that survived, and on the same instances `restarted_from`, the time of its last line.
-        stall_seconds: for which the training stood still while it took checkpoints.
+        stride: one point per `stride` is kept: 1 up to 20,000 points, then 2, 4, ...
+        attempt: number of starts so far.
+        starts: each start with its step, time, job and ranks. If another start followed, also `lost_from`, the end of
+            its last step that was not lost, and on the same instances `restarted_from`, the time of its last line.
+        stall_seconds: seconds that checkpoints blocked the training.
     """
 
     stride: int = 1
@@ -82,10 +82,7 @@ class TrainingEvents:
     _last_at: float = 0.0
 
     def read(self, line: LogLine) -> None:
-        """Take one line of the log; only lines for Trainyard say something beyond the log's tail.
-
-        A line that cannot be read is only in the tail.
-        """
+        """Read one line of the log. A line without Trainyard's prefix, or an unreadable one, only goes to the tail."""
         self.log_tail.append(line)
         text = without_rank(line.text)
         if not text.startswith(PREFIX) or len(text) > LONGEST_LINE:
@@ -108,15 +105,15 @@ class TrainingEvents:
             self._last_at = event.time
 
     def rows(self, *, after: int = -1, stride: int = 1) -> tuple[bool, list[list[Any]]]:
-        """Return whether the reader must drop what it has, and the points that it lacks.
+        """Return whether the reader must drop its points, and the points that it lacks.
 
         Args:
-            after: index of the last point that the reader has; -1 for none.
-            stride: at which it was read.
+            after: index of the reader's last point; -1 if it has none.
+            stride: the stride at which the reader got its points.
         """
         is_reset = stride != self.stride
         first = -1 if is_reset else after
-        # New points are at the end: nearly every question is about a few of them.
+        # New points are at the end: nearly every request is for a few of them.
         rows = []
         for point in reversed(self._points):
             if point.index <= first:
@@ -137,7 +134,7 @@ class TrainingEvents:
         self.starts.append({**start, "world_size": event.integer("world_size")})
 
     def _end_of_step(self, step: int) -> float:
-        """Return when the newest start had done a step, by its lines; its own time if it logged none so early."""
+        """Return when the newest start completed a step, by its log lines; its begin if it logged no line by then."""
         own = (each for each in reversed(self._points) if each.attempt == self.attempt)
         done = next((each.time for each in own if each.step <= step), None)
         return float(self.starts[-1]["time"]) if done is None else done

@@ -1,8 +1,8 @@
 """Profile of a training: its time and its hosts' capacity, from a run's statistics.
 
-Pure, but for the command (`python -m trainyard.runs.profile runs/<run id>`). It may import `trainyard.rules`: what the
-rules find is named with its numbers and a remedy, and nothing is evaluated a second time. A part without observations
-gives the reason.
+Pure, except the command (`python -m trainyard.runs.profile runs/<run id>`). It may import `trainyard.rules`: the
+profile shows the issues of the rules with their numbers and a remedy, and evaluates nothing a second time. A part
+without observations gives the reason.
 """
 
 from trainyard.runs.profile.document import profile_document, profile_summary

@@ -23,7 +23,7 @@ OK, NOTHING_TO_PROFILE = 0, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the two files, say what the bottleneck is, return the exit status."""
+    """Write the two files, print the bottleneck, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="trainyard profile", description="Tell where a finished run's training time went."
     )

@@ -19,11 +19,11 @@ MOST_BINS = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankBreakdown:
-    """One rank's steps, the first of each start left out.
+    """Step times of one rank, without the first step of each start.
 
     Attributes:
-        mean_seconds, parts: means over its steps; the parts add up to the mean.
-        local_seconds: median from a step's begin to its first collective; None if it was not measured.
+        mean_seconds, parts: means over the rank's steps, in seconds; `parts` add up to `mean_seconds`.
+        local_seconds: median seconds from the begin of a step to its first collective; None if not measured.
     """
 
     rank: int
@@ -36,13 +36,13 @@ class RankBreakdown:
 
     @property
     def shares(self) -> Mapping[Part, float]:
-        """Each part of its mean step, 0 to 1."""
+        """The share of each part in the mean step, 0 to 1."""
         return {part: seconds / self.mean_seconds for part, seconds in self.parts.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBin:
-    """Some steps in a row: the means over them and over all ranks."""
+    """A range of consecutive steps, with the mean seconds of each part over these steps and all ranks."""
 
     first: int
     last: int
@@ -51,12 +51,12 @@ class StepBin:
 
     @property
     def seconds(self) -> float:
-        """The mean step."""
+        """The mean duration of a step, in seconds."""
         return sum(self.parts.values())
 
 
 def rank_breakdowns(times: Sequence[StepTime]) -> tuple[RankBreakdown, ...]:
-    """Return where each rank's time went, over the steps given."""
+    """Return the mean step time of each rank, divided into parts, over the given steps."""
     by_rank = sorted(times, key=attrgetter("rank", "step"))
     return tuple(
         _rank_breakdown(rank, list(own)) for rank, own in groupby(by_rank, key=attrgetter("rank"))
@@ -64,7 +64,7 @@ def rank_breakdowns(times: Sequence[StepTime]) -> tuple[RankBreakdown, ...]:
 
 
 def over_steps(times: Sequence[StepTime], *, most: int = MOST_BINS) -> tuple[StepBin, ...]:
-    """Return the time over the steps, in at most `most` bins of as many steps each."""
+    """Return the step time in at most `most` bins that each cover the same number of steps."""
     steps = sorted({each.step for each in times})
     width = max(1, -(-len(steps) // most))
     place = {step: index // width for index, step in enumerate(steps)}
@@ -73,7 +73,7 @@ def over_steps(times: Sequence[StepTime], *, most: int = MOST_BINS) -> tuple[Ste
 
 
 def mean_shares(ranks: Sequence[RankBreakdown]) -> Mapping[Part, float]:
-    """Return each part's share of all ranks' time, 0 to 1; empty without ranks."""
+    """Return the share of each part in the time of all ranks, 0 to 1; empty if there are no ranks."""
     total = sum(each.mean_seconds * each.num_steps for each in ranks)
     if not total:
         return {}

@@ -18,8 +18,8 @@ class Remedy:
     """Meaning of a rule's issue for a training's speed, and its remedy.
 
     Attributes:
-        title: of the issue, with `{rank}` for its rank.
-        part: of a step, whose share is what the issue costs at most; None if no part shows it.
+        title: title of the issue, with `{rank}` as the placeholder for its rank.
+        part: the part of a step whose share is the most that the issue can cost; None if no part shows the issue.
     """
 
     title: str
@@ -96,11 +96,11 @@ _SMALLER: Mapping[Part, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hindrance:
-    """One thing that a rule found.
+    """An issue that a rule found.
 
     Attributes:
-        cost: share of all step time that it can have cost, 0 to 1; None if that is not known.
-        evidence: the rule's own sentence, with its numbers.
+        cost: the share of all step time that the issue costs at most, 0 to 1; None if it is not known.
+        evidence: the rule's sentence, with its numbers.
     """
 
     rule: str
@@ -116,11 +116,10 @@ class Diagnosis:
     """The bottleneck by name.
 
     Attributes:
-        bottleneck: what a rule found that costs most time; None if none found any, and `largest` says what a step
-            consists of.
-        hindrances: everything that the rules found, the dearest first.
-        not_judged: rule to why it judged nothing.
-        largest: the largest part of a step, with its share and how it gets smaller; None without measured parts.
+        bottleneck: the issue that costs most time; None if the rules found none. `largest` then names the largest part.
+        hindrances: all issues of the rules, the most expensive first.
+        not_judged: by rule, the reason why it was not evaluated.
+        largest: the largest part of a step, with its share and advice to reduce it; None without measured parts.
     """
 
     bottleneck: Hindrance | None
@@ -159,7 +158,7 @@ def judges(wanted: Sequence[object] = ()) -> tuple[ConfiguredRule, ...]:
     """Return the rules on speed, hosts and memory: as the run's conf configures them, else the robust profile.
 
     Raises:
-        SpecError: `wanted` is no list of rules.
+        SpecError: `wanted` is not a list of rules.
     """
     own = configured_rules([*wanted] or [*JUDGES])
     asked = tuple(each for each in own if each.rule.name in JUDGES)
@@ -168,7 +167,7 @@ def judges(wanted: Sequence[object] = ()) -> tuple[ConfiguredRule, ...]:
 
 
 def diagnose(verdicts: Sequence[Verdict], shares: Mapping[Part, float]) -> Diagnosis:
-    """Return the bottleneck that the verdicts name; `shares` of the parts in all step time, empty if unknown."""
+    """Return the diagnosis from the verdicts; `shares` are those of the parts in all step time, empty if unknown."""
     found = [_hindrance(each, shares) for each in verdicts if each.issues]
     ordered = sorted(found, key=lambda each: -(each.cost or 0.0))
     slow = [each for each in ordered if each.rule not in _OF_NO_TIME]

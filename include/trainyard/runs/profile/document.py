@@ -1,4 +1,4 @@
-"""profile.json: a profile as data, and the part of it that the run's report holds.
+"""profile.json: a profile as data, and its summary in the run's report.
 
 {"format": "trainyard-profile", "version": 1, "num_steps": 400, "num_ranks": 2,
  "bottleneck": {"title", "sentence", "advice", "rule", "cost"},
@@ -27,7 +27,7 @@ PAGE_NAME, DATA_NAME = "profile.html", "profile.json"
 
 
 def profile_document(profile: Profile) -> dict[str, Any]:
-    """Return the content of profile.json, as it is when it is read back."""
+    """Return the content of profile.json, with JSON types only: equal to the file when read back."""
     content = {
         **profile_summary(profile),
         "not_judged": dict(profile.diagnosis.not_judged),
@@ -46,7 +46,7 @@ def profile_document(profile: Profile) -> dict[str, Any]:
 
 
 def profile_summary(profile: Profile) -> dict[str, Any]:
-    """Return what report.json holds of a profile: the bottleneck, and the step time by part."""
+    """Return the summary of a profile for report.json: the bottleneck and the step time by part."""
     diagnosis = profile.diagnosis
     first = diagnosis.bottleneck
     return {

@@ -22,8 +22,8 @@ class MeasuredMemory:
 
     Attributes:
         place: `algo-1`, `algo-1 gpu 0`.
-        early, late: means of the second and of the last quarter of the samples; None for too few. The first quarter
-            is left out: a training fills its memory then.
+        early, late: means of the second and of the last quarter of the samples; None if there are too few. The first
+            quarter is left out because a training fills its memory in it.
     """
 
     place: str
@@ -35,14 +35,14 @@ class MeasuredMemory:
 
     @property
     def growth(self) -> float | None:
-        """The late mean over the early one, less 1; None if there are too few samples."""
+        """Growth `late / early - 1`; None if there are too few samples."""
         if not self.early or self.late is None:
             return None
         return self.late / self.early - 1
 
 
 def memory_uses(records: Sequence[Record]) -> tuple[MeasuredMemory, ...]:
-    """Return the memory of every host and GPU that was observed."""
+    """Return the memory use of each observed host and GPU."""
     found = []
     for host, samples in by_host(records).items():
         own = [(each.memory_bytes, each.memory_limit_bytes) for each in samples]

@@ -1,4 +1,4 @@
-"""Steps that took much longer than the others, and what was slow in them."""
+"""Outliers: steps that took much longer than the others, with their slow part."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Outlier:
     """One slow step.
 
     Attributes:
-        seconds: of the rank that took longest.
-        part: what exceeded its median most, on `rank`, by `excess_seconds`; None if parts were not measured.
-        beside: what else happened at that time.
+        seconds: duration on the slowest rank.
+        part: the part that exceeded its median most: on `rank`, by `excess_seconds`; None if parts were not measured.
+        beside: another event at that time, such as a checkpoint.
     """
 
     step: int
@@ -43,7 +43,7 @@ class Outliers:
     """All slow steps of a run, the slowest first.
 
     Attributes:
-        limit_seconds: what a step must exceed; None for too few steps to say.
+        limit_seconds: a longer step is an outlier; None if there are too few steps.
     """
 
     num_steps: int
@@ -53,14 +53,17 @@ class Outliers:
 
 
 def outlier_limit(seconds: Sequence[float]) -> float | None:
-    """Return what a step must exceed to be an outlier, by rule StepOutlier in the robust profile; None for too few."""
+    """Return the seconds above which a step is an outlier, by the rule StepOutlier in the robust profile.
+
+    Return None if there are too few steps.
+    """
     if len(seconds) < LEAST_OBSERVATIONS:
         return None
     return StepOutlier(**StepOutlier.ROBUST).robust_limit(seconds)
 
 
 def find_outliers(times: Sequence[StepTime], records: Iterable[Record]) -> Outliers:
-    """Return the outliers among the steps, each with what was slow in it."""
+    """Return the outliers among the steps, each with its slow part."""
     by_step = {
         step: list(own)
         for step, own in groupby(sorted(times, key=attrgetter("step")), key=attrgetter("step"))
@@ -97,7 +100,7 @@ def _outlier(
     middle: float,
     beside: str,
 ) -> Outlier:
-    """Name the part that grew most; waiting for another rank only if no rank did anything slowly itself."""
+    """Return the outlier with the part that grew most; waiting for another rank only if it grew twice as much."""
     grown = [
         (each.parts[part] - usual[each.rank, part], each.rank, part)
         for each in ranks
@@ -119,7 +122,7 @@ def _outlier(
 
 
 def _marks(records: Iterable[Record]) -> dict[int, str]:
-    """Return what happened just before steps: a mark at step s lies between it and the next."""
+    """Return the event before each step, by step: a mark at step s lies between step s and the next."""
     return {
         each.step + 1: _AFTER_CHECKPOINT
         for each in records

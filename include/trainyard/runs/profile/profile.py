@@ -1,4 +1,4 @@
-"""A run's records -> its profile."""
+"""Profile of a run, calculated from its records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_STEPS = "no times of steps in the training's statistics"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptBegin:
-    """A start of the processes: seconds since the first record, and the step it went on from."""
+    """A start of the processes: seconds since the first record, and the step from which it resumed."""
 
     attempt: int
     seconds: float | None
@@ -45,9 +45,10 @@ class RankWait:
     """Straggler measure of a rank: busy time before the first collective, and waiting time in it.
 
     Attributes:
-        local_seconds: median; None if it was not measured. score: fastest rank's over its own, 1 is the fastest.
+        local_seconds: median seconds before the first collective; None if not measured.
+        score: the fastest rank's `local_seconds` divided by this rank's; 1 is the fastest.
         points: (step, local seconds), thinned.
-        issue: what rule Straggler says of it; empty if nothing.
+        issue: the issue of rule Straggler; empty if there is none.
     """
 
     rank: int
@@ -63,10 +64,11 @@ class Profile:
     """Division of one training's time.
 
     Attributes:
-        num_steps: that survived. num_first_steps: of them the first ones of starts, which the means leave out.
-        why_no_steps: why the parts about steps are empty; empty if they are not.
+        num_steps: number of steps that were not lost.
+        num_first_steps: how many of them are the first of a start, which the means leave out.
+        why_no_steps: why there are no step times; empty if there are.
         why_no_stragglers: why ranks cannot be compared; empty if they can.
-        verdicts: of the rules that judge speed, hosts and memory.
+        verdicts: verdicts of the rules on speed, hosts and memory.
     """
 
     num_steps: int
@@ -88,7 +90,7 @@ class Profile:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing was observed of the training's speed or its hosts."""
+        """True if neither the training's speed nor its hosts were observed."""
         return not self.ranks and not any(each.series for each in self.usages)
 
 
@@ -102,13 +104,13 @@ def profile_of(
     """Return the profile of a run.
 
     Args:
-        records: of all ranks and attempts, in order.
-        facts: of the run's conf.
-        rules: as the run's conf lists them: their parameters hold here, too.
-        traces: that the training left.
+        records: records of all ranks and attempts, in order.
+        facts: facts of the run's conf.
+        rules: the rules as the run's conf lists them; their parameters apply here, too.
+        traces: the traces that the training wrote.
 
     Raises:
-        SpecError: `rules` is no list of rules.
+        SpecError: `rules` is not a list of rules.
     """
     times = step_times(records)
     usual = steady(times)

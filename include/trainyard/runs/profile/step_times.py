@@ -39,10 +39,10 @@ class StepTime:
     """One step on one rank; `parts` add up to `seconds`.
 
     Attributes:
-        local_seconds: from the step's begin to its first collective.
-        time: epoch seconds at its end.
-        is_first: of a start of the processes: it also pays what is done once.
-        has_parts: whether its time was measured in parts; else all of it is `other`.
+        local_seconds: seconds from the begin of the step to its first collective.
+        time: end of the step, epoch seconds.
+        is_first: whether the step is the first after a start, so that it includes one-time work.
+        has_parts: whether its parts were measured; if not, all of its time is `other`.
     """
 
     step: int
@@ -56,12 +56,13 @@ class StepTime:
 
 
 def step_times(records: Iterable[Record]) -> list[StepTime]:
-    """Return the time of every step that survived, by step and rank; a step taken again counts once, as it was last.
+    """Return the time of each step that was not lost, by step and rank; of a repeated step, its last repetition.
 
-    `communication` is what the rank was blocked in collectives: measured outside of the backward pass, and within it
-    the wait for the slowest rank, which is the longest local time of the step less the rank's own. That wait lies in
-    the measured backward time and is taken out of it. What a transfer itself costs stays in `backward`, which it
-    overlaps. Worked: backward 50 ms, local times 1 and 31 ms: the fast rank has 20 ms backward and 30 ms communication.
+    `communication` is the time that collectives block the rank. Outside of the backward pass it is measured. Within
+    the backward pass it is the wait for the slowest rank: the longest local time of the step minus the rank's own. The
+    wait is part of the measured backward time and is subtracted from it. The transfer itself stays in `backward`,
+    which it overlaps. Worked: backward 50 ms, local times 1 and 31 ms: the fast rank has 20 ms backward and 30 ms
+    communication.
     """
     found = []
     for step, ranks in sorted(_surviving(records).items()):
@@ -73,7 +74,7 @@ def step_times(records: Iterable[Record]) -> list[StepTime]:
 
 
 def steady(times: Iterable[StepTime]) -> list[StepTime]:
-    """Return the steps that are no first step of a start."""
+    """Return the steps without the first step of each start."""
     return [each for each in times if not each.is_first]
 
 

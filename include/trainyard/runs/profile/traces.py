@@ -1,4 +1,4 @@
-"""The torch.profiler traces that a training left, by their file names."""
+"""torch.profiler traces of a training, found by their file names."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Trace:
     """One trace file.
 
     Attributes:
-        file: where it lies beside profile.html, such as `statistics/trace-rank-00000...`; an address where it was
-            too large to be brought there.
-        first_step, last_step: what it covers, both included.
+        file: path relative to profile.html, such as `statistics/trace-rank-00000...`; the S3 address if the file was
+            too large to be copied there.
+        first_step, last_step: the first and the last step that it covers, both included.
     """
 
     file: str
@@ -34,12 +34,12 @@ class Trace:
 
     @property
     def is_here(self) -> bool:
-        """True if it lies beside the page."""
+        """True if the file was copied beside the page."""
         return "://" not in self.file
 
 
 def trace_of(file: str, *, num_bytes: int) -> Trace | None:
-    """Return what a file's name says; None if it is no trace."""
+    """Return the trace that a file name describes, or None if it is not a trace."""
     found = _NAME.fullmatch(file.rpartition("/")[2])
     if found is None:
         return None
@@ -50,7 +50,7 @@ def trace_of(file: str, *, num_bytes: int) -> Trace | None:
 
 
 def traces_in(folder: Path) -> tuple[Trace, ...]:
-    """Return the traces in a run's statistics folder, by steps and rank; their places are relative to the run's."""
+    """Return the traces in a run's statistics folder, by steps and rank; paths are relative to the run's folder."""
     files = (
         trace_of(f"{folder.name}/{each.name}", num_bytes=each.stat().st_size)
         for each in sorted(folder.glob(PATTERN))

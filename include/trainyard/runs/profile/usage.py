@@ -20,10 +20,10 @@ MIB, GIB = 2**20, 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One thing that is used, how it is read from a sample, and why a host may have none of it.
+    """A measured resource: how to read it from a sample, and why a host may lack it.
 
     Attributes:
-        reach: how far a picture's axis goes at least, in its unit.
+        reach: the least upper end of the chart's axis, in the metric's unit.
     """
 
     key: str
@@ -49,7 +49,7 @@ class Usage:
     """One metric of all hosts.
 
     Attributes:
-        why_none: why there is nothing of it on some hosts, or on any; empty if all have it.
+        why_none: why some or all hosts lack it; empty if all hosts have it.
     """
 
     metric: Metric
@@ -134,20 +134,20 @@ METRICS = (
 
 
 def usages(records: Sequence[Record], *, begin: float) -> tuple[Usage, ...]:
-    """Return every metric of every host, also those that nothing was observed of, with the reason.
+    """Return each metric of each host; a metric without samples has the reason.
 
-    Where several ranks of a host took samples, those of the lowest count: each sees the whole host.
+    If several ranks of a host took samples, only those of the lowest rank count: each rank samples the whole host.
 
     Args:
-        records: of the run, in order.
-        begin: epoch seconds that count as 0.
+        records: the run's records, in order.
+        begin: origin of the time axis, epoch seconds.
     """
     samples = by_host(records)
     return tuple(_usage(metric, samples, begin) for metric in METRICS)
 
 
 def by_host(records: Iterable[Record]) -> Mapping[str, Sequence[HostSample]]:
-    """Return each host's samples, of its lowest rank that took any, by time."""
+    """Return the samples of each host in order of time, from its lowest rank that took samples."""
     found: dict[str, dict[int, list[HostSample]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         if isinstance(record, HostSample) and record.time is not None:
@@ -187,7 +187,7 @@ def _series(host: str, points: tuple[Point, ...]) -> UsageSeries:
 
 
 def thinned_points(points: tuple[Point, ...], *, most: int) -> tuple[Point, ...]:
-    """Return at most `most` points: the means of as many neighbours each."""
+    """Return at most `most` points, each the mean of the same number of neighbours."""
     width = -(-len(points) // most)
     if width <= 1:
         return points

@@ -126,9 +126,9 @@ _LEVELS = 4
 
 
 def break_marks(record: RunRecord, curve: tuple[Point, ...]) -> tuple[CurveMark, ...]:
-    """Return a mark for each attempt that ended early, at its last step, with a dot where the next went on.
+    """Return a mark at the last step of each interrupted attempt, with a dot at the step from which the next resumed.
 
-    A record whose continuity was not measured has its resumes marked.
+    Without measured continuity, the marks are at the `resume` events of the record's history.
     """
     continuity = continuity_of(record)
     if continuity is None:

@@ -1,5 +1,5 @@
-"""One module for each strategy of the SDK's `distribution`: what it accepts, and what AWS's toolkits are told.
+"""Strategies of the SDK's `distribution`, one module each: accepted settings, and hyperparameters for AWS's toolkits.
 
-May import trainyard.errors. Pure. Promises: a dict that the SDK v2 (2.257.7) sends is sent alike, word for word; one
-that would be sent and then ignored, or raise in the container, is refused here with what to write instead.
+Pure; may import trainyard.errors. A `distribution` that the SDK v2 (2.257.7) sends is sent with the same content. One
+that would be ignored, or would raise in the container, is rejected here, and the message has the replacement.
 """

@@ -1,7 +1,7 @@
 """DeepSpeed's configuration, checked before anything is started.
 
 Source: deepspeed 0.19, `runtime/config.py`, `runtime/zero/config.py`, `runtime/zero/offload_config.py`, and its page
-"DeepSpeed Configuration JSON", November 2026. DeepSpeed itself reads over unknown keys at the top.
+"DeepSpeed Configuration JSON", November 2026. DeepSpeed itself ignores unknown top-level keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HYPERPARAMETER = "ds_config"
 WHERE = f"hyperparameters.{HYPERPARAMETER}"
 AUTO = "auto"
-"""What Hugging Face's Trainer and `train_deepspeed.py` fill in."""
+"""Placeholder that Hugging Face's Trainer and `train_deepspeed.py` replace."""
 _NUMBER = Allowed(kind=float, least=0)
 _SIZE = Allowed(kind=float, least=1)
 _SECTION = Allowed(kind=dict)
@@ -78,9 +78,9 @@ OLD_NAMES: Mapping[str, str] = {
 
 
 def deepspeed_findings(value: object) -> Iterator[Finding]:
-    """Yield what is wrong with the hyperparameter `ds_config`: a mapping, or its JSON text.
+    """Yield the faults of the hyperparameter `ds_config`: a mapping or its JSON text.
 
-    Other text is the name of a file, which only the script can read.
+    Other text is a file name and is not checked: only the script can read the file.
     """
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         return
@@ -128,7 +128,7 @@ def _zero(zero: object) -> Iterator[Finding]:
 
 
 def _batch(config: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield a batch that no number of ranks makes of its parts."""
+    """Yield a finding if no number of ranks can make the batch size from its factors."""
     whole, micro, steps = (config.get(name) for name in _BATCH)
     if not all(isinstance(each, int) and each > 0 for each in (whole, micro or 1, steps or 1)):
         return

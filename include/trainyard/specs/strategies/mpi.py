@@ -39,14 +39,14 @@ class Mpi:
         )
 
     def hyperparameters(self, target: Target) -> dict[str, object]:  # noqa: ARG002  # as Strategy has it
-        """Return what the toolkit is told."""
+        """Return the hyperparameters for the toolkit."""
         return mpi_hyperparameters(self.processes_per_host, self.custom_mpi_options)
 
 
 def mpi_hyperparameters(
     processes_per_host: int | None, custom_mpi_options: str
 ) -> dict[str, object]:
-    """Return what makes the toolkit use mpirun."""
+    """Return the hyperparameters that select mpirun."""
     told: dict[str, object] = {
         "sagemaker_mpi_enabled": True,
         "sagemaker_mpi_custom_mpi_options": custom_mpi_options,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WHERE = "distribution.smdistributed.modelparallel.parameters"
 MAX_CHARACTERS = 2500
-"""Of one hyperparameter's value (CreateTrainingJob's model)."""
+"""Longest value of a hyperparameter, in characters (CreateTrainingJob's model)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +63,22 @@ def parameter_findings(
     known: Mapping[str, Allowed],
     *,
     elsewhere: Mapping[str, str],
+    version: int,
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the parameters one by one, and with their length.
+    """Yield a finding for each wrong parameter, and one if all together are too long.
 
     Args:
-        parameters: as they are written.
-        known: what the library's version takes.
-        elsewhere: names of the library's other version, with what to write here.
+        parameters: the parameters as the user wrote them.
+        known: the allowed values of each parameter of this version, by name.
+        elsewhere: the parameters of the library's other version, each with the next step.
+        version: the library's version that this distribution starts, 1 or 2.
     """
     for name, value in parameters.items():
         if name in elsewhere:
             yield Finding(
                 where=f"{WHERE}.{name}",
-                what="belongs to another version of the library, which this launcher does not start",
+                what=f"belongs to version {3 - version} of the library; this distribution starts version {version}",
+                allowed=", ".join(known),
                 next_step=elsewhere[name],
             )
         elif name not in known:

@@ -1,4 +1,4 @@
-"""The parts of an SDK `distribution`, read before anybody knows which strategy they mean together."""
+"""Sections of an SDK `distribution`, read and checked before their combination determines the strategy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     PARAMETER_SERVER: ("enabled",),
     MULTI_WORKER_MIRRORED: ("enabled",),
 }
-"""Settings of each section. They are the SDK's, but `processes_per_host`, which it knows in `mpi` only."""
+"""Settings of each section. All are the SDK's, except `processes_per_host`, which the SDK has in `mpi` only."""
 
 _SMDISTRIBUTED = "smdistributed"
 _TOP = tuple(dict.fromkeys(section.split(".", maxsplit=1)[0] for section in KEYS))
@@ -54,15 +54,15 @@ class Sections:
         return frozenset(self.settings)
 
     def get(self, section: str, key: str) -> Any:
-        """Return a setting; None if it is not written."""
+        """Return a setting, or None if it is not set."""
         return self.settings.get(section, {}).get(key)
 
 
 def read_sections(distribution: Mapping[str, Any]) -> Sections:
-    """Return the enabled sections of a distribution. Those switched off say nothing.
+    """Return the enabled sections of a distribution; disabled sections are ignored.
 
     Raises:
-        SpecError: unknown and wrong names (the message says the right one) and settings, at once.
+        SpecError: names (the message has the right one) or settings are unknown or wrong; reports all at once.
     """
     written = dict(_written(distribution))
     findings = [each for each in written.values() if isinstance(each, Finding)]
@@ -74,7 +74,7 @@ def read_sections(distribution: Mapping[str, Any]) -> Sections:
 
 
 def read_instance_groups(distribution: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names in `instance_groups`; the SDK's InstanceGroup may stand for its name.
+    """Return the names in `instance_groups`; an entry is a name or an SDK `InstanceGroup`.
 
     Raises:
         SpecError: something else, or more than one group: a strategy runs on one.

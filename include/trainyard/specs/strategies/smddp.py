@@ -42,7 +42,7 @@ class SmDataParallel:
         )
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return what the toolkit is told."""
+        """Return the hyperparameters for the toolkit."""
         return {
             **_smddp_hyperparameters(target, self.custom_mpi_options),
             **_num_ranks(self.processes_per_host),
@@ -51,9 +51,9 @@ class SmDataParallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmDataParallelUnderTorchrun:
-    """SMDDP's collectives for FSDP and ZeRO (AllGather): torchrun starts, and the script imports `torch_smddp`.
+    """SMDDP's collectives for FSDP and ZeRO (AllGather): torchrun starts the ranks, the script imports `torch_smddp`.
 
-    The SDK v2 sends this form, and no other, for P5 instances; the library does not run there, as the linter says.
+    The SDK v2 sends only this form for P5 instances. The library does not run on them, and the linter reports it.
     """
 
     name: ClassVar[str] = "smddp_torchrun"
@@ -73,7 +73,7 @@ class SmDataParallelUnderTorchrun:
         )
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return what the toolkit is told; of both launchers it takes torchrun."""
+        """Return the hyperparameters for the toolkit, which chooses torchrun of the two launchers."""
         return {
             **_smddp_hyperparameters(target, self.custom_mpi_options),
             **torchrun_hyperparameters(target, self.processes_per_host),
@@ -101,7 +101,7 @@ class PytorchDdp:
         )
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return what the toolkit is told."""
+        """Return the hyperparameters for the toolkit."""
         told = _num_ranks(self.processes_per_host)
         if target.framework != "huggingface":
             return {**_smddp_hyperparameters(target, self.custom_mpi_options), **told}
@@ -114,7 +114,7 @@ class PytorchDdp:
 
 
 def _num_ranks(processes_per_host: int | None) -> dict[str, object]:
-    """Return what the toolkit takes as the ranks of an instance; it reads MPI's setting whatever it starts."""
+    """Return the hyperparameter for the ranks per instance; the toolkit reads MPI's setting for every launcher."""
     if processes_per_host is None:
         return {}
     return {"sagemaker_mpi_num_of_processes_per_host": processes_per_host}

@@ -1,7 +1,7 @@
 """SageMaker's model parallel library, version 1 (archived by AWS): pipeline and tensor parallel under MPI.
 
 Keys: `smd_model_parallel_general.rst` of the SDK v2; limits: `fw_utils.validate_mp_config` there. The library raises
-for a key it does not know, in the container; here it is refused before.
+for an unknown key in the container; here the key is rejected before the job is created.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ _NEEDS_DDP = ("ddp_port", "ddp_dist_backend")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmModelParallelV1:
-    """SMP v1 by mpirun: the model cut into pipeline stages, each tensor over ranks, data parallel over the rest.
+    """SMP v1 by mpirun: pipeline stages, tensor parallelism, and data parallelism over the remaining ranks.
 
     Attributes:
-        parameters: of the library, by its own names.
+        parameters: the library's parameters by the library's names.
     """
 
     name: ClassVar[str] = "smp_v1"
@@ -94,7 +94,7 @@ class SmModelParallelV1:
     frameworks: ClassVar[tuple[str, ...]] = ("pytorch", "huggingface", "tensorflow")
     launcher: ClassVar[Launcher] = Launcher.MPIRUN
     groupings: ClassVar[tuple[tuple[str, ...], ...]] = (("pipeline", "tensor", "shard"),)
-    """Degrees whose product has to divide the ranks."""
+    """Degrees whose product must divide the number of ranks."""
 
     parameters: Mapping[str, Any]
     processes_per_host: int | None = None
@@ -104,9 +104,11 @@ class SmModelParallelV1:
         """Check the parameters.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
-        findings = [*parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_2)]
+        findings = [
+            *parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_2, version=1)
+        ]
         findings += [] if findings else self._together()
         if findings:
             raise SpecError(findings, subject="distribution")
@@ -133,7 +135,7 @@ class SmModelParallelV1:
         )
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return what the toolkit and the library are told."""
+        """Return the hyperparameters for the toolkit and the library."""
         return {
             **mpi_hyperparameters(self.processes_per_host, self.custom_mpi_options),
             "mp_parameters": dict(self.parameters),
@@ -142,7 +144,7 @@ class SmModelParallelV1:
         }
 
     def _together(self) -> Iterator[Finding]:
-        """Yield parameters that contradict or miss each other, as the library and the SDK have it."""
+        """Yield parameters that contradict or require each other, by the checks of the library and the SDK."""
         given = self.parameters
         has_ddp = bool(given.get("ddp"))
         if "partitions" not in given and "pipeline_parallel_degree" not in given:

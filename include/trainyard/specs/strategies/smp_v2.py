@@ -71,10 +71,10 @@ OF_VERSION_1: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmModelParallelV2:
-    """SMP v2: optimizer state, gradients and parameters sharded; activations recomputed or offloaded; TP, CP, EP.
+    """SMP v2: sharded parameters, gradients and optimizer state; activation recomputation and offloading; TP, CP, EP.
 
     Attributes:
-        parameters: of the library, by its own names.
+        parameters: the library's parameters by the library's names.
     """
 
     name: ClassVar[str] = "smp_v2"
@@ -86,7 +86,7 @@ class SmModelParallelV2:
         ("tensor", "context"),
         ("expert",),
     )
-    """Degrees whose product has to divide the ranks: context and expert ranks are among those that share a shard."""
+    """Degrees whose product must divide the number of ranks; ranks of one shard form the context and expert groups."""
 
     parameters: Mapping[str, Any]
     processes_per_host: int | None = None
@@ -95,9 +95,11 @@ class SmModelParallelV2:
         """Check the parameters.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: there are faults; reports all of them at once.
         """
-        findings = [*parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_1)]
+        findings = [
+            *parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_1, version=2)
+        ]
         findings += [] if findings else self._together()
         if findings:
             raise SpecError(findings, subject="distribution")
@@ -120,7 +122,7 @@ class SmModelParallelV2:
         )
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return what the toolkit and the library are told."""
+        """Return the hyperparameters for the toolkit and the library."""
         return {
             "mp_parameters": dict(self.parameters),
             "sagemaker_distributed_dataparallel_enabled": False,
@@ -129,7 +131,7 @@ class SmModelParallelV2:
         }
 
     def _together(self) -> Iterator[Finding]:
-        """Yield what contradicts: a horizon of offloading that is off, more context ranks than share a shard."""
+        """Yield contradictions: a horizon without offloading, or more context-parallel ranks than share a shard."""
         if "activation_loading_horizon" in self.parameters and not self.parameters.get(
             "sm_activation_offloading"
         ):

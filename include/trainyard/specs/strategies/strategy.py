@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Launcher(StrEnum):
-    """Who starts the ranks inside the containers (sagemaker-training 5.1.4 `runner.py`, and TensorFlow's toolkit)."""
+    """Launcher of the ranks in the containers (sagemaker-training 5.1.4 `runner.py`, and TensorFlow's toolkit)."""
 
     TORCHRUN = "torchrun"
     MPIRUN = "mpirun"
@@ -25,7 +25,7 @@ class Target:
     """Instances and framework that a strategy runs on.
 
     Attributes:
-        framework: the estimator's: pytorch, tensorflow, huggingface, ...
+        framework: the estimator's framework: pytorch, tensorflow, huggingface, ...
         instance_type: None if the job has instance groups.
     """
 
@@ -37,9 +37,9 @@ class Strategy(Protocol):
     """One way to run an entry point on all instances of a job.
 
     Attributes:
-        name: what the matrix, findings and reports call it.
-        sections: the parts of the SDK's `distribution` that, enabled together, mean this strategy.
-        frameworks: the estimators that know it.
+        name: its name in the matrix, in findings and in reports.
+        sections: the sections of the SDK's `distribution` whose combination selects this strategy.
+        frameworks: the estimators that support it.
     """
 
     name: ClassVar[str]
@@ -48,7 +48,7 @@ class Strategy(Protocol):
 
     @property
     def launcher(self) -> Launcher:
-        """Who starts the ranks."""
+        """Launcher of the ranks."""
 
     @property
     def processes_per_host(self) -> int | None:
@@ -63,4 +63,4 @@ class Strategy(Protocol):
         """
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return what the toolkit is told, by hyperparameters of these names; values as they are before JSON."""
+        """Return the hyperparameters for the toolkit by name; the values are not yet JSON."""

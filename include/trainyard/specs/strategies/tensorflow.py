@@ -1,4 +1,4 @@
-"""TensorFlow's own: a parameter server beside each worker, and MultiWorkerMirroredStrategy."""
+"""TensorFlow's strategies: a parameter server beside each worker, and MultiWorkerMirroredStrategy."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class ParameterServer:
         return cls()
 
     def hyperparameters(self, target: Target) -> dict[str, object]:  # noqa: ARG002  # as Strategy has it
-        """Return what the toolkit is told."""
+        """Return the hyperparameters for the toolkit."""
         return {"sagemaker_parameter_server_enabled": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiWorkerMirrored:
-    """One process on every instance, which finds the others by TF_CONFIG and uses all GPUs."""
+    """One process per instance, which uses all GPUs and finds the other processes by TF_CONFIG."""
 
     name: ClassVar[str] = "multi_worker_mirrored_strategy"
     sections: ClassVar[frozenset[str]] = frozenset({MULTI_WORKER_MIRRORED})
@@ -49,5 +49,5 @@ class MultiWorkerMirrored:
         return cls()
 
     def hyperparameters(self, target: Target) -> dict[str, object]:  # noqa: ARG002  # as Strategy has it
-        """Return what the toolkit is told."""
+        """Return the hyperparameters for the toolkit."""
         return {"sagemaker_multi_worker_mirrored_strategy_enabled": True}

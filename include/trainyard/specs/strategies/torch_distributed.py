@@ -1,4 +1,4 @@
-"""Native PyTorch under torchrun: DDP, FSDP, DeepSpeed and whatever else the script makes of its ranks."""
+"""Native PyTorch under torchrun: DDP, FSDP, DeepSpeed, or any other use of the ranks by the script."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class TorchDistributed:
         return cls(processes_per_host=sections.get(TORCH_DISTRIBUTED, "processes_per_host"))
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return what the toolkit is told. It reads MPI's process count for torchrun too (pytorch toolkit 3.0.0)."""
+        """Return the hyperparameters; the toolkit reads MPI's process count for torchrun (pytorch toolkit 3.0.0)."""
         return torchrun_hyperparameters(target, self.processes_per_host)
 
 
 def torchrun_hyperparameters(target: Target, processes_per_host: int | None) -> dict[str, object]:
-    """Return what makes the toolkit use torchrun; the SDK names no instance type for instance groups."""
+    """Return the hyperparameters that select torchrun; for instance groups the SDK sends no instance type."""
     told: dict[str, object] = {"sagemaker_torch_distributed_enabled": True}
     if target.instance_type is not None:
         told["sagemaker_instance_type"] = target.instance_type

@@ -1,4 +1,4 @@
-"""Names that circulate in articles and are in no SDK, each with what was meant."""
+"""Names that articles use but no SDK has, each with the name that was meant."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ NO_SECTIONS: Mapping[str, tuple[str, str]] = {
         "drop distribution, and set instance_count to 1",
     ),
 }
-"""Names that mean something, but no part of a distribution here: what it is, and what to do."""
+"""Known names that are not sections of a distribution here: their meaning and the next step."""

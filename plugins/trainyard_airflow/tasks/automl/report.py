@@ -1,4 +1,4 @@
-"""The last task of an `autopilot_tabular` run: what was found, as a page and as data, also when something failed."""
+"""Report task of an `autopilot_tabular` run: the results as a page and as data, also of a failed run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _TASKS = (TaskId.PREPARE, TaskId.SEARCH, TaskId.EVALUATE, TaskId.REGISTER)
 
 
 class AutoMLReportOperator(ClosingReportOperator):
-    """Writes `report.html` and `report.json` of its run to S3, however far the run came.
+    """Writes `report.html` and `report.json` of its run to S3, also for an incomplete run.
 
-    It first stops jobs of the run that still go on although their tasks have ended, and waits until everything in the
-    run's ledger has ended, for three minutes at most.
+    It first stops jobs of the run that still run although their tasks have ended. It then waits for the end of all
+    resources in the run's ledger, at most three minutes.
 
     Returns `report_html`, `report_json`, the run's `status`, whether the model `beats_baseline` on the test rows, and
-    what of the ledger is `unsettled`.
+    the `unsettled` entries of the ledger.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class AutoMLReportOperator(ClosingReportOperator):
 
         Raises:
             SpecError: the connection names no bucket to write to.
-            RejectedRequestError: the bucket refuses the report.
+            RejectedRequestError: S3 rejected the report.
         """
         facts = {each.task_id: each for each in gather(context, _TASKS)}
         paths = specs.paths_of(context, self.clients)

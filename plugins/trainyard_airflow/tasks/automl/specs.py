@@ -74,7 +74,7 @@ def search_spec(context: Context, jinja_env: object) -> AutoMLJobSpec:
 
 
 def evaluate_spec(context: Context, jinja_env: object) -> ProcessingJobSpec:
-    """Return the job that measures the best candidate on the test rows."""
+    """Return the job that evaluates the best candidate on the test rows."""
     conf, paths, role = run_of(context)
     data, found = result_of(context, TaskId.PREPARE)["outputs"], result_of(context, TaskId.SEARCH)
     environment = found["best"]["containers"][-1]["environment"]
@@ -157,7 +157,7 @@ def paths_of(context: Context, clients: AwsClients) -> RunPaths:
 
 
 def data_uri(paths: RunPaths) -> str:
-    """Return the folder of a run's splits."""
+    """Return the S3 prefix of a run's splits."""
     return f"{paths.run}/data"
 
 

@@ -1,4 +1,4 @@
-"""The trainings of a comparison as specs, and what is wrong with them before any of them is paid."""
+"""Specs of a comparison's trainings, and their findings before any of them is paid."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def cell_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # n
 def cell_spec(
     cell: Cell, *, run: RunConf, paths: RunPaths, dataset_uri: str, role: str
 ) -> TrainingJobSpec:
-    """Return the training job of one cell. It keeps checkpoints in S3 only if spot capacity may be taken from it.
+    """Return the training job of one cell. It stores checkpoints in S3 only on spot capacity.
 
     Args:
         cell: the strategy and its ranks.
-        run: the training that all cells share.
-        paths: where the run keeps what.
-        dataset_uri: the sharded data set.
-        role: the execution role's ARN.
+        run: the conf of the training that all cells share.
+        paths: S3 prefixes of the run.
+        dataset_uri: S3 prefix of the sharded data set.
+        role: ARN of the execution role.
 
     Raises:
-        SpecError: the strategy's distribution or hyperparameters make no training job.
+        SpecError: the strategy's distribution or hyperparameters are invalid.
     """
     spec = training_spec(
         cell.conf_of(run), paths=paths, dataset_uri=dataset_uri, role=role, task_id="cells"
@@ -73,12 +73,12 @@ def cell_spec(
 
 
 def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator[Finding]:
-    """Yield what the specs, the linter and the scripts say of the cells, beside what the plan says.
+    """Yield the findings of the specs, the linter and the scripts for the cells; the plan reports its own.
 
-    Nothing for an unreadable conf.
+    An invalid conf yields nothing, since the plan reports it.
 
     Args:
-        params: of the run.
+        params: the run's params.
         scripts: the folder of the entry points.
     """
     from trainyard.planning.comparison_plan import (

@@ -1,4 +1,4 @@
-"""The params of `compare_strategies`: the training of `train_end_to_end`'s form, and what of it is compared."""
+"""The params of `compare_strategies`: the training fields of `train_end_to_end`'s form, and the comparison's fields."""
 
 from __future__ import annotations
 
@@ -84,15 +84,15 @@ TINY: dict[str, Any] = {
         "statistics": "off",
     },
 }
-"""A budget of steps that a laptop takes in minutes; a rank has one thread, so that two have twice as much.
+"""Defaults for a training that takes minutes on a laptop. A rank has one thread, so two ranks have twice the compute.
 
-The rate is below train_end_to_end's: at 4e-3 after 5 steps of warm-up rounding grows to more than the loss tolerance
-(docs/comparison.md), and losses would say nothing of the strategies.
+The learning rate is below train_end_to_end's. At 4e-3 after 5 steps of warm-up, rounding differences grow above the
+loss tolerance (docs/comparison.md), and losses could not be compared.
 """
 
 
 def comparison_params() -> dict[str, Param]:
-    """Return the params of the form; a field that says nothing of a comparison is left out."""
+    """Return the params of the form, without the fields that have no meaning in a comparison."""
     own = set(Comparison.__dataclass_fields__)  # the ranks of an instance are among them
     shared = {
         section: {n: each for n, each in entries.items() if n in own or not is_of_other_runs(n)}
@@ -109,7 +109,7 @@ def _compared_defaults() -> dict[str, Any]:
 
 
 def _as_json(strategy: ComparedStrategy) -> dict[str, Any]:
-    """Return a strategy as somebody would write it: without what is empty."""
+    """Return a strategy as JSON-safe data, without empty fields."""
     given = {name: value for name, value in asdict(strategy).items() if value}
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in given.items()

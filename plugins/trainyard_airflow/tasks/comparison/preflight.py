@@ -1,4 +1,4 @@
-"""The first task of a comparison: every cell is looked at before any of them is paid."""
+"""Preflight of a comparison: the check of all cells before any of them is paid."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf import RunConf
 
 CELL_RETRIES = 1
-"""Of a cell whose instances were lost; each may pay for one more attempt."""
+"""Retries of a cell whose instances were lost; each retry may pay for one more attempt."""
 
 
 class ComparisonPreflightOperator(PreflightOperator):
-    """Checks a comparison's conf, cells, code, account and data, and tells what all of it can cost.
+    """Checks a comparison's conf, cells, code, account and data, and logs its largest cost.
 
     Returns the `RunState`.
     """
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-        """Return the params as they are: what is compared is said, not chosen."""
+        """Return the params unchanged: a comparison has no automatic choices."""
         return dict(params), None
 
     def plan(self, params: Mapping[str, Any]) -> ComparisonPlan:
         """Return the plan of all cells.
 
         Raises:
-            SpecError: what is wrong with any of them, at once.
-            BudgetExceededError: together they could cost more than the budget.
+            SpecError: cells are invalid; reports the faults of all of them at once.
+            BudgetExceededError: the largest cost of all cells together exceeds the budget.
         """
         from trainyard.planning.comparison_plan import (
             plan_comparison,
@@ -49,15 +49,15 @@ class ComparisonPreflightOperator(PreflightOperator):
         return plan_comparison(params, job_attempts=CELL_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield what specs, linter and scripts say of the cells."""
+        """Yield the findings of specs, linter and scripts for the cells."""
         yield from comparison_findings(params, scripts=TRAINING_SCRIPTS)
 
     def quota_findings(self, plan: Any) -> Iterator[Finding]:  # noqa: ARG002  # as preflight asks
-        """Yield nothing: a cell that is refused for a quota waits for the others to end."""
+        """Yield nothing: a cell that exceeds the quota waits for the end of other cells."""
         yield from ()
 
     def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:  # noqa: ARG002  # as preflight asks
-        """Return that all cells together could cost too much; a cell that is beyond the limits is refused by itself."""
+        """Return the finding for the cost of all cells together; the limits on single cells are checked per cell."""
         return list(self.clients.job_limits.cost_findings(plan.ceiling_usd))
 
     def post_execute(self, context: Context, result: Any = None) -> None:
@@ -79,7 +79,7 @@ class ComparisonPreflightOperator(PreflightOperator):
 
 
 class ListCellsOperator(BaseOperator):
-    """Returns the cells that preflight found: Airflow maps over what a task returns, and over nothing else."""
+    """Returns the cells of preflight's plan, because Airflow can map only over a task's result."""
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Return `Cell.to_dict()` of each."""

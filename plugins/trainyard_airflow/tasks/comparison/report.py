@@ -1,4 +1,4 @@
-"""The last task of a comparison: what each training came to, as page, data and table, also when some failed."""
+"""Report task of a comparison: the results of all trainings as page, data and table, also if some failed."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _PARQUET = "application/vnd.apache.parquet"
 
 
 class ComparisonReportOperator(ClosingReportOperator):
-    """Writes `comparison.html`, `comparison.json` and `comparison.parquet` of its run to S3, however far it came.
+    """Writes `comparison.html`, `comparison.json` and `comparison.parquet` of its run to S3, also if it is incomplete.
 
-    A training that failed stands in the table with its reason. It first stops jobs of the run that still go on although
-    their tasks have ended, and waits until everything in the run's ledger has ended, for three minutes at most.
+    A failed training is in the table with its reason. The task first stops jobs of the run that still run although
+    their tasks have ended. It then waits for the end of all resources in the run's ledger, at most three minutes.
 
-    Returns `report_html`, `report_json`, `table`, the `status`, how many cells were asked for and measured, the
-    `knees`, and what of the ledger is `unsettled`.
+    Returns `report_html`, `report_json`, `table`, the `status`, the numbers of requested and measured cells, the
+    `knees`, and the `unsettled` entries of the ledger.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the addresses of the comparison and what it says.
+        """Return the addresses and the results of the comparison.
 
         Raises:
             AirflowSkipException: preflight failed, and the report cannot be written.
             SpecError: the run has no bucket to write to.
-            RejectedRequestError: the bucket refuses the report.
+            RejectedRequestError: S3 rejected the report.
         """
         facts = gather(context, _TASKS)
         with self._unless_preflight_failed(facts[0].result):
@@ -98,7 +98,7 @@ class ComparisonReportOperator(ClosingReportOperator):
         )
 
     def _measures(self, job: Mapping[str, Any], asked: Mapping[str, Any]) -> Measures:
-        """Return what the job's output says; nothing, and a warning, if it cannot be read."""
+        """Return the measures in the job's output; empty, with a warning, if it cannot be read."""
         artifact = str(job.get("model_artifact") or "")
         uri = artifact.removesuffix(_MODEL_FILE) + _OUTPUT_FILE
         try:

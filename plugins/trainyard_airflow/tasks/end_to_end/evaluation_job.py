@@ -1,4 +1,4 @@
-"""`EvaluationJobOperator`: the test split measured by a processing job, or what the training measured at its end."""
+"""`EvaluationJobOperator`: evaluation on the test split by a processing job, or by the training's last step."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ MODEL_FILE, OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
 
 
 class EvaluationJobOperator(SageMakerJobOperator):
-    """Runs the processing job of an evaluation; if the training has measured itself, brings its result to its place.
+    """Runs the processing job of an evaluation, or copies the result of the training's own evaluation.
 
-    Then no job is started, and the task returns `measured_by`, the training job, and `evaluation_uri`. If the training
-    ended too early to measure, the spec's `fallback` does it; without one the task is skipped, and so is registration.
+    In the second case no job is started, and the task returns `measured_by`, the training job, and `evaluation_uri`. If
+    the training ended before its evaluation, the spec's `fallback` job runs. Without a fallback, this task and the
+    registration are skipped.
     """
 
     job_kind: ClassVar[JobKind] = JobKind.PROCESSING
     ui_color = "#eaf6ec"
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the processing job's snapshot, or which training job measured, and where the result is.
+        """Return the processing job's snapshot, or the name of the evaluating training job and the result's address.
 
         Raises:
-            AirflowSkipException: the training left no measurement, and no processing job can make one.
-            TrainingRunError: as `SageMakerJobOperator`.
+            AirflowSkipException: the training wrote no evaluation, and no processing job can do it.
+            TrainingRunError: see `SageMakerJobOperator`.
         """
         if isinstance(self.spec, LastStepEvaluation):
             collected = self._collected(self.spec)
@@ -44,7 +45,7 @@ class EvaluationJobOperator(SageMakerJobOperator):
         return super().execute(context)
 
     def job_type(self, jobs: TaskJobs, context: Context) -> ProcessingJobType:  # noqa: ARG002
-        """Return what is different about the processing job."""
+        """Return the job type of processing jobs."""
         from trainyard_airflow.jobs.processing import ProcessingJobType
 
         measured = isinstance(self.spec, LastStepEvaluation)

@@ -34,7 +34,7 @@ CONTINUITY_NAME, RULES_NAME = "continuity.json", "rules.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """Continuity from the log; and rules.json, if the training was evaluated or could be."""
+    """Continuity from the log, and the content of rules.json, or None if rules could not be evaluated."""
 
     continuity: Continuity
     rules: dict[str, Any] | None
@@ -52,24 +52,24 @@ def write_proof(
 ) -> Proof:
     """Write training log, shard index, continuity.json and rules.json below `to`; return the last two.
 
-    The rules' verdicts are those that the task beside the training wrote, of its ranks' statistics, where it did so for
-    every job that started. Else the log is judged, which holds less, and stands beside the verdicts that there are.
-    `judged` in rules.json says which, and `unwatched` names the jobs that were not watched to their end if others were.
+    If the task beside the training wrote verdicts from the ranks' statistics for all started jobs, these are used.
+    Otherwise the rules are also evaluated on the log, which has fewer data, and its verdicts are added. `judged` in
+    rules.json names the source, and `unwatched` lists the jobs that were not watched to their end if others were.
 
-    The log passes through a file, so that memory holds a page of it. A log that cannot be read is
-    left out, with a warning, and the continuity says why it is not known.
+    The log is copied through a file, so memory holds only one page of it. A log that cannot be read is left out with a
+    warning, and the continuity has the reason.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.
-        objects: where to write.
+        objects: store to write to.
         jobs: the training task's jobs, oldest first.
         shard_index: the parsed index.json of the data set; None if there is none.
-        conf: of the run: its rules, and what it says of the training.
+        conf: the run's conf, with its rules and the facts of the training.
         to: the report's prefix, `s3://bucket/...`.
-        output: the training's output path, below which the verdicts of its jobs lie; None if nothing watched it.
+        output: the training's output path, below which the verdicts of its jobs are stored; None without such a task.
 
     Raises:
-        TrainingRunError: the bucket refuses.
+        TrainingRunError: S3 rejected a write.
     """
     with TemporaryDirectory(prefix="trainyard-log-") as folder:
         file = Path(folder) / LOG_NAME
@@ -96,11 +96,11 @@ def write_proof(
 def _watched(
     objects: S3Objects, jobs: Sequence[JobRecord], output: str | None
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the verdicts that were written beside the training's jobs, and the jobs not watched to their end.
+    """Return the verdicts written beside the training's jobs, and the jobs that were not watched to their end.
 
-    Of these the verdicts are those so far, if the watch had found something before it failed.
+    The verdicts of the latter are those that the watch had written before it failed.
 
-    None, and no job, if no verdicts were written, or only some of nothing: without a record of the ranks, or a word
+    Return None and no job if there are no verdicts, or only verdicts without any record of the ranks or any evaluation
     of the service's rules.
     """
     if output is None:
@@ -132,7 +132,7 @@ def _both(told: Mapping[str, Any], by_log: Mapping[str, Any]) -> dict[str, Any]:
 def _judged(
     file: Path, conf: Mapping[str, Any], continuity: Continuity, jobs: Sequence[JobRecord]
 ) -> dict[str, Any] | None:
-    """Return what the rules find in the log; None for a log without a line."""
+    """Return the rules' verdicts on the log, or None if the log is empty."""
     rows = [
         {"time_ms": each.time_ms, "job": each.job, "stream": each.stream, "line": each.text}
         for each in read_log(file)
@@ -149,7 +149,7 @@ def _judged(
 
 
 def _copy_log(logs: Any, jobs: Sequence[JobRecord], file: Path) -> str | None:
-    """Write the lines of all jobs to the file; return why it is empty if they cannot be read."""
+    """Write the log lines of all jobs to the file; return the reason if they cannot be read, else None."""
     try:
         write_log(file, _lines(logs, jobs))
     except (ClientError, BotoCoreError) as error:

@@ -1,4 +1,4 @@
-"""Tells the run's topic that the run failed, or had no budget."""
+"""Notification of a run's failure, or of its exceeded budget, to the run's topic."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def tell_failure(
     try_number: int,
     report: str,
 ) -> bool:
-    """Tell whom the conf names; return whether somebody was told. Never fails.
+    """Notify the conf's topic of a failure; return whether a message was sent. Never raises.
 
     Args:
-        clients: the connection's.
-        failure: `task_id` and the error as `TrainingRunError.to_dict()`; None for a run that did not fail.
-        notifications: of the conf, also of one that preflight refused.
-        paths: where the run keeps what.
-        try_number: of the task that failed.
+        clients: clients of the connection.
+        failure: `task_id` and the error as `TrainingRunError.to_dict()`; None if the run did not fail.
+        notifications: the conf's field, also if preflight rejected the conf.
+        paths: S3 prefixes of the run.
+        try_number: try of the failed task.
         report: the report's address.
     """
     if failure is None or not notifications:

@@ -1,4 +1,4 @@
-"""The jobs of an end-to-end run as specs: from the run's conf and what earlier tasks returned. Pure."""
+"""Specs of an end-to-end run's jobs, from the run's conf and the results of earlier tasks. Pure."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ _FROM_CONF = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastStepEvaluation:
-    """A measurement that a training job made itself.
+    """An evaluation by a training job as its last step.
 
     Attributes:
-        job_name: the training job's.
+        job_name: name of the training job.
         model_artifact: S3 URI of its model; evaluation.json is in the output.tar.gz beside it.
-        destination: S3 URI that it is copied to.
-        reason: why no processing job measures.
-        fallback: the processing job that measures if the training ended too early to do it; None if there can be none.
+        destination: S3 URI to which evaluation.json is copied.
+        reason: why the evaluation is not a processing job.
+        fallback: processing job for a training that ended before its evaluation; None if there can be none.
     """
 
     job_name: str
@@ -74,7 +74,7 @@ class LastStepEvaluation:
 
 
 def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
-    """Return the hyperparameters that the conf's training is sent."""
+    """Return the hyperparameters of the conf's training job."""
     hyperparameters: dict[str, Any] = {name: getattr(conf, name) for name in _FROM_CONF}
     hyperparameters["warmup_steps"] = conf.num_warmup_steps
     if conf.target_column:
@@ -83,9 +83,9 @@ def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
 
 
 def _arithmetic_of_rungs(conf: RunConf) -> dict[str, Any]:
-    """Return precision and compilation if types of the run would settle them differently.
+    """Return precision and compilation if their defaults differ between the run's instance types.
 
-    Else what the conf leaves open is settled by the script, for the accelerator on which it runs.
+    Otherwise the script chooses the defaults for the accelerator on which it runs.
     """
     if len({has_bf16(each.instance_type) for each in conf.rungs}) == 1:
         return {}
@@ -106,14 +106,14 @@ def training_spec(
     """Return the training job of a run on the sharded data set at `dataset_uri`.
 
     Args:
-        conf: what the run shall do.
-        paths: where it keeps what.
-        dataset_uri: the sharded data set.
-        role: the execution role's ARN.
-        task_id: whose checkpoints it resumes.
-        budget_usd: what all its attempts may cost; None = no bound.
-        max_cost_usd: what of the run's cost cap is left for them; None = no cap.
-        measures_test_split: whether it ends with that, if the run's evaluation is planned so.
+        conf: the run's conf.
+        paths: S3 prefixes of the run.
+        dataset_uri: S3 prefix of the sharded data set.
+        role: ARN of the execution role.
+        task_id: id of the task, part of the prefix of its checkpoints.
+        budget_usd: limit for the cost of all attempts; None = no limit.
+        max_cost_usd: rest of the run's cost cap for all attempts; None = no cap.
+        measures_test_split: whether the training evaluates the test split as its last step, if the run plans it.
     """
     hyperparameters = training_hyperparameters(conf)
     splits = ["train", "validation", "index"]
@@ -153,10 +153,10 @@ def _processes(conf: RunConf) -> dict[str, int]:
 
 
 def with_judge(spec: TrainingJobSpec, conf: BaseRunConf) -> TrainingJobSpec:
-    """Return the training with the rules by which the service is to judge it, where the conf asks for that.
+    """Return the training with the rules that the service evaluates, if the conf requests that.
 
     Raises:
-        SpecError: the conf's rules are wrong, or none of them is the service's.
+        SpecError: the conf's rules are invalid, or the service has none of them.
     """
     if conf.debugger != Debugger.SERVICE:
         return spec
@@ -171,8 +171,8 @@ def with_judge(spec: TrainingJobSpec, conf: BaseRunConf) -> TrainingJobSpec:
 def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) -> TuningJobSpec:
     """Return the search of a run: its training, cut to the steps of a trial, with the searched hyperparameters open.
 
-    A trial is evaluated a few times, so that a poor one can be told early, and saves checkpoints only if spot
-    capacity may be taken from it.
+    A trial is evaluated a few times, so that a poor one can be stopped early. It stores checkpoints only on spot
+    capacity.
 
     Raises:
         ContractError: the conf has no search.
@@ -225,16 +225,16 @@ def trial_training_spec(
     num_steps: int,
     values: Mapping[str, Any],
 ) -> TrainingJobSpec:
-    """Return the training job of one trial of a search that Airflow runs, with these values.
+    """Return the training job of one trial of an Airflow-run search.
 
     Args:
-        conf: what the run shall do.
-        paths: where it keeps what.
-        dataset_uri: the sharded data set.
-        role: the execution role's ARN.
-        trial_id: of its own among the run's trials: its checkpoints lie there.
-        num_steps: its optimizer steps.
-        values: what the search chose.
+        conf: the run's conf.
+        paths: S3 prefixes of the run.
+        dataset_uri: S3 prefix of the sharded data set.
+        role: ARN of the execution role.
+        trial_id: id of the trial, unique in the run; part of the prefix of its checkpoints.
+        num_steps: optimizer steps of the trial.
+        values: hyperparameters that the search chose.
 
     Raises:
         ContractError: the conf has no search.
@@ -251,7 +251,7 @@ def trial_training_spec(
 
 
 def _in_short(conf: RunConf, search: SearchSettings, *, num_steps: int) -> dict[str, Any]:
-    """Return what a trial of so many steps has otherwise than the training."""
+    """Return the fields in which a trial of `num_steps` steps differs from the training."""
     return {
         "max_steps": num_steps,
         "eval_interval": max(1, num_steps // EVALUATIONS_OF_A_TRIAL),
@@ -276,16 +276,16 @@ def evaluation_spec(
     fallback: EvaluationPlan | None = None,
     max_cost_usd: float | None = None,
 ) -> ProcessingJobSpec | LastStepEvaluation:
-    """Return the processing job that measures the model on the test split, or where the training itself left that.
+    """Return the processing job that evaluates the model on the test split, or the training's own evaluation.
 
     Args:
-        conf: what the run shall do.
-        paths: where it keeps what.
-        dataset_uri: the sharded data set.
+        conf: the run's conf.
+        paths: S3 prefixes of the run.
+        dataset_uri: S3 prefix of the sharded data set.
         training: the result of the training task.
-        role: the execution role's ARN.
-        fallback: the processing job that measures if the training left no measurement; None = none does.
-        max_cost_usd: what of the run's cost cap is left for it; None = no cap.
+        role: ARN of the execution role.
+        fallback: plan of the processing job for a training without its own evaluation; None = no fallback.
+        max_cost_usd: rest of the run's cost cap for the job; None = no cap.
     """
 
     def job(plan: EvaluationPlan) -> ProcessingJobSpec:
@@ -355,7 +355,7 @@ def _evaluation_job(
 
 
 def _command(num_processes: int) -> tuple[str, ...]:
-    """Return what runs the script: Python, or torchrun for several processes of one instance."""
+    """Return the command for the script: Python, or torchrun for several processes per instance."""
     if num_processes == 1:
         return ("python3",)
     launcher = ("-m", "torch.distributed.run", "--standalone")
@@ -365,7 +365,7 @@ def _command(num_processes: int) -> tuple[str, ...]:
 def evaluation_image(
     conf: BaseRunConf, training: Mapping[str, Any], instance_type: str
 ) -> str | None:
-    """Return the image of the training; None, so that it is looked up, if that is made for other devices."""
+    """Return the training's image; None if that image is for other devices, so that the default is used."""
     types = catalogue().types
     trained_on = types.get(str(training.get("instance_type")))
     kinds = {each.num_accelerators > 0 for each in (trained_on, types[instance_type]) if each}

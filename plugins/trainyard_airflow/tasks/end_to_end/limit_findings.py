@@ -1,4 +1,4 @@
-"""Preflight's findings about jobs that are beyond the limits of the connection, before anything is paid."""
+"""Preflight's findings on jobs that violate the connection's limits, before anything is paid."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def limit_findings(
     clients: AwsClients, conf: RunConf, *, bucket: str, role: str
 ) -> Iterator[Finding]:
-    """Yield what the connection's limits refuse of sharding, training and evaluation; the same of several jobs once.
+    """Yield the violations of the connection's limits by sharding, training and evaluation, each once.
 
-    A search's trials are like the training.
+    A search's trials have the same settings as the training, so they are not checked separately.
     """
     limits = clients.job_limits
     if conf.shard_instance_count and Required.ENABLE_NETWORK_ISOLATION in limits.required:
@@ -45,7 +45,7 @@ def limit_findings(
 def job_limit_findings(
     clients: AwsClients, jobs: Iterable[TrainingJobSpec | ProcessingJobSpec]
 ) -> Iterator[Finding]:
-    """Yield what the connection's limits refuse of these jobs; the same of several jobs once."""
+    """Yield the violations of the connection's limits by these jobs, each once."""
     from trainyard_airflow.jobs.job_code import job_image  # a DAG file imports this module
 
     limits = clients.job_limits
@@ -60,7 +60,7 @@ def job_limit_findings(
 
 
 def on_every_rung(training: TrainingJobSpec) -> Iterator[TrainingJobSpec]:
-    """Yield the training as it is on each rung of its capacity ladder; itself without one."""
+    """Yield the training's spec on each rung of its capacity ladder; without a ladder, the spec itself."""
     from trainyard_airflow.jobs.ladder import rungs_of, spec_on_rung  # a DAG file imports this
 
     if training.capacity_ladder:
@@ -72,7 +72,7 @@ def on_every_rung(training: TrainingJobSpec) -> Iterator[TrainingJobSpec]:
 def _jobs(
     conf: RunConf, *, bucket: str, role: str
 ) -> Iterator[TrainingJobSpec | ProcessingJobSpec]:
-    """Yield the run's jobs with stand-ins for what earlier tasks will return."""
+    """Yield the run's jobs, with placeholders for the results of earlier tasks."""
     from trainyard.specs.processing_job import ProcessingJobSpec  # a DAG file imports this module
 
     paths = RunPaths(bucket=bucket, prefix=conf.prefix, dag_id="dag", run_id="run")

@@ -1,4 +1,4 @@
-"""Linter's findings about the training job of a run's conf. Pure."""
+"""Linter's findings on the training job of a run's conf. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SAID_BY_THE_PLAN = ("distribution.processes_per_host",)
 
 
 def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Return what AWS would refuse, ignore or do badly about the run's training, and rules that there are not.
+    """Return the settings of the run's training that AWS would reject, ignore or mishandle, and unknown rules.
 
-    Nothing of fields that cannot be read.
+    Invalid fields are not checked.
     """
     from trainyard.rules.rule_retry import retry_findings
 
@@ -46,12 +46,12 @@ def training_findings(
     *,
     said_by_the_plan: Collection[str] = SAID_BY_THE_PLAN,
 ) -> tuple[Finding, ...]:
-    """Return what AWS would refuse, ignore or do badly about a training, errors first, and rules that there are not.
+    """Return the settings of a training that AWS would reject, ignore or mishandle, and unknown rules; errors first.
 
     Args:
-        conf: of the run.
-        training: makes its job of the conf.
-        said_by_the_plan: places that its plan has looked at.
+        conf: the run's conf.
+        training: returns the training job of the conf.
+        said_by_the_plan: places that the run's plan reports.
     """
     from trainyard.rules.configuration import rules_findings
     from trainyard.rules.service_rules import service_findings, unwatched_findings

@@ -1,6 +1,6 @@
-"""`make lint-run CONF=file.json`: what preflight and AWS would say about a run or a job, without starting anything.
+"""`make lint-run CONF=file.json`: the findings of preflight and of AWS's rules on a run or a job; starts nothing.
 
-The file holds a run's conf (as for `make run`) or a training job's spec; of a spec it is told by its `output_path`.
+The file contains a run's conf (as for `make run`) or a training job's spec, which is recognised by its `output_path`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLEAN, FAULTY, UNREADABLE = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print every finding and return 0 without errors, 1 with, 2 when the file cannot be read."""
+    """Print all findings; return 0 without errors, 1 with errors, and 2 if the file cannot be read."""
     parser = argparse.ArgumentParser(prog="trainyard lint", description=__doc__)
     parser.add_argument(
         "conf", type=Path, nargs="?", help="a JSON file; without it the default run"
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_findings(params: Mapping[str, Any]) -> list[Finding]:
-    """Return what is wrong or doubtful about a run: conf, plan, budget, and its training on AWS; errors first."""
+    """Return the errors and warnings for a run's conf, plan, budget and training on AWS; errors first."""
     findings = list(_private_files(params))
     try:
         params, _ = resolve_auto(params)
@@ -76,7 +76,7 @@ def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def job_findings(mapping: Mapping[str, Any]) -> list[Finding]:
-    """Return what is wrong or doubtful about a training job; a spec that contradicts itself is looked at no further."""
+    """Return the errors and warnings for a training job; a self-contradictory spec is not checked further."""
     try:
         return list(lint(TrainingJobSpec.from_mapping(mapping)))
     except FindingsError as error:

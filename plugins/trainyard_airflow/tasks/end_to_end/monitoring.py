@@ -1,4 +1,4 @@
-"""The tasks around the training that set its alarms and dashboard up, and remove them whatever happens between."""
+"""Setup and teardown tasks of a training's alarms and dashboard; the teardown runs in every case."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
-    """Return the training of a run as CloudWatch will know it: the names of all its attempts are known before."""
+    """Return the training of a run for CloudWatch, with the names of all possible attempts."""
     rungs, types = state.conf.rungs, catalogue().types
     known = [types.get(each.instance_type) for each in rungs]
     return MonitoredTraining(
@@ -45,7 +45,7 @@ def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
 
 
 class _MonitoringOperator(ConnectedOperator):
-    """Knows the run's training and the connection; a refusal is a warning: nothing here is worth a run."""
+    """Base with the run's training and the connection. A rejection by CloudWatch is a warning and fails no run."""
 
     ui_color = "#f6efe2"
 
@@ -65,13 +65,13 @@ class _MonitoringOperator(ConnectedOperator):
 
 
 class SetUpMonitoringOperator(_MonitoringOperator):
-    """Puts the alarms and the dashboard that the run's conf asks for (`monitoring`); `preflight` skips it without.
+    """Creates the alarms and the dashboard of the conf's `monitoring`; without that field `preflight` skips the task.
 
-    Alarms tell the topic of the conf's `notifications`, if there is one. Returns their names and the dashboard's.
+    Alarms notify the topic of the conf's `notifications`, if any. Returns the names of alarms and dashboard.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return `alarms` and `dashboard`: what there is now."""
+        """Return the names of the existing `alarms` and `dashboard`."""
         state = RunState.of_any(context)
         wanted, monitor = state.conf.monitoring or Monitoring(), self._monitor(state)
         topic = state.conf.notifications
@@ -98,10 +98,11 @@ class TearDownMonitoringOperator(_MonitoringOperator):
     """Removes the run's alarms, and its dashboard unless the conf keeps it; found by their names alone."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return what was removed: `alarms` and `dashboard`.
+        """Return the names of the removed `alarms` and `dashboard`.
 
         Raises:
-            TrainingRunError: CloudWatch refuses: what is left costs money, so this task fails, though not the run.
+            TrainingRunError: CloudWatch rejected a call. The remaining resources cost money, so the task fails, but not
+                the run.
         """
         state = RunState.of_any(context)
         wanted, monitor = state.conf.monitoring or Monitoring(), self._monitor(state)

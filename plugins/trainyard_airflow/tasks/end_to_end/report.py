@@ -78,7 +78,7 @@ class ReportOperator(ClosingReportOperator):
         Raises:
             AirflowSkipException: preflight failed, and the report cannot be written.
             SpecError: the run has no bucket to write to.
-            RejectedRequestError: the bucket refuses the report.
+            RejectedRequestError: S3 rejected the report.
         """
         own = [each for each in _TASKS if context["dag"].has_task(each)]
         gathered = [*gather(context, own), *gather_failed(context, besides=own)]

@@ -216,7 +216,7 @@ def _addresses(conf: ScriptConf) -> Iterator[str]:
 def _jobs(
     conf: ScriptConf, place: Mapping[str, str]
 ) -> Iterator[TrainingJobSpec | ProcessingJobSpec]:
-    """Yield the run's jobs with stand-ins for what earlier tasks will return."""
+    """Yield the run's jobs, with placeholders for the results of earlier tasks."""
     from trainyard_airflow.tasks.end_to_end.limit_findings import on_every_rung
 
     paths = RunPaths(bucket=place["bucket"], prefix=conf.prefix, dag_id="dag", run_id="run")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
-    """Results of one task; None for those that it did not reach."""
+    """Facts of one task for the run's record; a fact is None if the task did not get that far."""
 
     task_id: str
     state: str | None
