@@ -12,8 +12,8 @@ TRAINYARD := $(PY) -m trainyard
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins:$(CURDIR)/tools:$(CURDIR)/tests/oracle
 RUN_READY := $(VENV)/ready-to-run
 DEV_READY := $(VENV)/ready-to-develop
-# Three test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
-BESIDE := -n 3 --dist loadscope --no-loadscope-reorder
+# Four test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
+BESIDE := -n 4 --dist loadscope --no-loadscope-reorder
 PURE := -n 2 --dist loadfile --ignore=tests/stack --ignore=tests/deployment --ignore=tests/resilience --ignore=tests/contract
 SOURCES := include plugins dags images tools training_scripts tests benchmarks
 
