@@ -28,7 +28,7 @@ class AutoMLLook(Look):
         """Return the job's current snapshot; log its candidates if one of them has changed."""
         snapshot = await super(
             AutoMLLook, self
-        ).now()  # a slotted dataclass is another class than `super()` thinks
+        ).now()  # in a slotted dataclass, `super()` without arguments fails
         if snapshot.secondary_status not in _WITHOUT_CANDIDATES:
             self._tell(await self._listed())
         return snapshot

@@ -157,7 +157,7 @@ async def follow_by_feed(
     Args:
         followed: the job.
         follower: the trigger that takes over the job from another triggerer, stored on the job; None for a new job.
-        began_at: approximate begin of the job, epoch seconds.
+        began_at: approximate start of the job, epoch seconds.
         log_since: earlier log lines are not forwarded, epoch seconds.
 
     Raises:
@@ -249,7 +249,7 @@ class Look:
 
     @property
     def pace(self) -> Pace:
-        """The pause between looks, by the connection's extra `trainyard.shortest_poll_s` and the task."""
+        """Poll intervals, from the connection's extra `trainyard.shortest_poll_s` and the task's `poll_interval_s`."""
         longest_s = self.followed.poll_interval_s
         shortest_s = self.clients.aws.shortest_poll_s
         if shortest_s is None:
@@ -276,7 +276,7 @@ class Look:
         return snapshot
 
     def _log_phase(self, phase: str, message: str) -> bool:
-        """Log the phase if it is another than before, and return whether it is."""
+        """Log the phase if it has changed, and return whether it has."""
         if phase == self.phase:
             return False
         log.info("Job %s: %s %s", self.followed.job_name, phase, message)
@@ -302,7 +302,7 @@ class Look:
         self.log_cost(snapshot.billed_seconds_at(self.now_s))
         verdict = self._verdict(snapshot)
         if verdict is not None and verdict.cause is StopCause.HUNG:
-            # Perhaps it is heard of in the stream of a host that was not there when streams were last looked for.
+            # A newer heartbeat may be in the stream of a host that had none when streams were last listed.
             await self._pass_logs_on(look_for_streams=True)
             verdict = self._verdict(snapshot)
         if verdict is not None:
@@ -374,7 +374,7 @@ class Look:
         return count
 
     def _count_log_failure(self, error: Exception) -> None:
-        """Continue without the log if reading it was rejected or failed too often; else raise the error again."""
+        """Continue without the log if reading it was rejected or failed 8 times in a row; else raise the error."""
         self.log_failures += 1
         is_refused = isinstance(error, ClientError) and is_refusal(error)
         if not is_refused and self.log_failures < _LOG_FAILURES_IN_A_ROW:
@@ -397,21 +397,22 @@ class FedLook(Look):
     described_in: FeedState | None = None
     is_deaf: bool = False
     due_at: float = math.inf
-    """When the job may have reached its cost cap, by this machine's monotonic clock."""
+    """Earliest time at which the job can reach its cost cap, by this machine's monotonic clock."""
     listens_since: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
         super(
             FedLook, self
-        ).__post_init__()  # a slotted dataclass is another class than `super()` thinks
-        self.reads_logs = False  # by itself: the feed does
+        ).__post_init__()  # in a slotted dataclass, `super()` without arguments fails
+        self.reads_logs = False  # the feed reads them
         self.clients = RenewedClients(self.followed.connection, "sagemaker")
 
     async def end(self) -> FeedState | JobSnapshot:
-        """Return the job's end.
+        """Return the job's final state or snapshot.
 
         Raises:
-            TrainingRunError: the service refuses to describe the job, several times.
+            TrainingRunError: the service repeatedly rejected describing the job.
+            _NotFedError: the service rejects listings.
         """
         answers = Answers(where=f"job {self.followed.job_name}")
         while True:
@@ -429,7 +430,7 @@ class FedLook(Look):
             await self._wait(delay_s)
 
     async def _wait(self, delay_s: float | None) -> None:
-        """Wait for news, or after a fault for so many seconds."""
+        """Wait for an update of the feed, at most until the next limit may apply; after a fault, sleep `delay_s`."""
         if delay_s is not None:
             await asyncio.sleep(delay_s)
             return
@@ -465,7 +466,7 @@ class FedLook(Look):
             )
 
     async def _take(self, state: FeedState) -> FeedState | JobSnapshot | None:
-        """Take a state: note the follower, describe the job if need be; return its end, None while it has none."""
+        """Process a state of the feed: tag and describe the job if needed; return its end, or None if it continues."""
         if self._is_to_be_described(state):
             await self.feed.budget.take()
             async with self.clients:
@@ -491,7 +492,11 @@ class FedLook(Look):
         return state
 
     def _is_to_be_described(self, state: FeedState) -> bool:
-        """Return whether more must be known than the state: of waits, spot, secrets, the cost cap, a silent job."""
+        """Return whether the job must be described, because the feed's state is not enough.
+
+        That is so for secrets in the log, spot notifications, limits on wait and cost, a silent job, and a job that is
+        missing from the listing.
+        """
         if not state.is_listed:
             return True
         if self.snapshot is None and self.followed.has_secrets and self.followed.wants_lines:
@@ -506,7 +511,7 @@ class FedLook(Look):
         return self._is_silent(state)
 
     def _cap_due_at(self, snapshot: JobSnapshot) -> float:
-        """Return when the running job may have reached its cost cap, by the monotonic clock; infinity if it cannot.
+        """Return the earliest time at which the job can reach its cost cap, by the monotonic clock; else infinity.
 
         A wait for instances is not billed, and ends with a change of state.
         """
@@ -517,7 +522,7 @@ class FedLook(Look):
         return time.monotonic() + limit_s - snapshot.billed_seconds_at(self.now_s)
 
     def _log_cost_meanwhile(self) -> None:
-        """Log what the job costs by this machine's clock, without asking the service."""
+        """Log the cost so far by this machine's clock, without a call of the service."""
         limit_s = self.followed.patience.max_billed_s
         if limit_s is not None and self.due_at < math.inf:
             self.log_cost(limit_s - (self.due_at - time.monotonic()))
@@ -529,7 +534,7 @@ class FedLook(Look):
         }
 
     def _is_silent(self, state: FeedState) -> bool:
-        """Return whether nothing was heard of the training for so long that its log must be asked by itself."""
+        """Return whether the feed had no heartbeat for `heartbeat_timeout_s`; the job's own streams are read then."""
         limit_s = self.followed.patience.heartbeat_timeout_s
         if not limit_s or self.is_deaf or state.phase != "Training":
             return False
@@ -537,11 +542,11 @@ class FedLook(Look):
         return time.time() - heard_at >= limit_s
 
     async def _pass_logs_on(self, *, look_for_streams: bool) -> int:  # noqa: ARG002  # as of a job by itself
-        """Return 0: the feed reads the lines, and a silent job's streams were read just before it is given up."""
+        """Return 0: the feed reads the lines, and `_listen_again` has read a silent job's streams."""
         return 0
 
     async def _listen_again(self) -> None:
-        """Read the ends of the job's streams: the feed may be behind, or have begun after the last heartbeat."""
+        """Read the last lines of the job's streams, because the feed may be behind or have begun after a heartbeat."""
         self.listens_since = time.time()
         async with shared_clients(self.followed.connection, "logs") as clients:
             heard_at = await newest_heartbeat(
@@ -560,7 +565,7 @@ class FedLook(Look):
         self._pass_lines_on()
 
     def _pass_lines_on(self) -> None:
-        """Log the lines that came, without the job's secrets: not before these are known."""
+        """Log the feed's lines without the job's secrets; if it has secrets, not before they are known."""
         if self.followed.has_secrets and self.snapshot is None:
             return
         lines = self.subscription.lines

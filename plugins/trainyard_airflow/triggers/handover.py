@@ -1,10 +1,12 @@
-"""Note of a job's triggerer on the job, so that a trigger that was taken over does not stop it. Pure.
+"""Tag on a job with the trigger that follows it, so that a superseded trigger does not stop the job. Pure.
 
-A triggerer that stood still for longer than its health threshold loses its triggers to another one, and cancels its own
-copies when it wakes, with the same message as if somebody had cleared the tasks (Airflow 3.3.2,
+A triggerer that hangs for longer than its health threshold loses its triggers to another triggerer. When it resumes, it
+cancels its own copies with the same message as for a cleared task (Airflow 3.3.2,
 `TriggerRunnerSupervisor.update_triggers`). Stopping the job then would end a training that another trigger follows.
-Airflow knows whether the task is still deferred, and is asked first. It may be silent: its triggerer answers from an
-API server that it builds for the first question, 60 s on a busy machine. The job's own tags answer at once.
+
+A cancelled trigger therefore first asks Airflow whether the task is still deferred. Airflow may not answer in time: the
+triggerer builds an API server for its first query, which takes 60 s on a busy machine. The job's tags are available at
+once.
 """
 
 from __future__ import annotations
@@ -18,26 +20,32 @@ FOLLOWER_KEY = "trainyard:follower"
 
 
 FRESH_S = 15.0
-"""After its deferral a task's first trigger has begun, and no triggerer can have lost it: half of Airflow's default
-`[triggerer] triggerer_health_check_threshold`."""
+"""Seconds after a deferral in which no other triggerer can have taken over the task's trigger.
+
+Half of Airflow's default `[triggerer] triggerer_health_check_threshold`."""
 
 
 def follower(task_instance: Any, triggerer: str, *, deferred_at: float = 0.0) -> str | None:
-    """Return the mark of a trigger, `<task instance>:<deferral>/<triggerer's process>`; None outside a triggerer.
+    """Return the identity of a trigger, `<task instance>:<deferral>/<triggerer's process>`; None outside a triggerer.
 
-    A task instance has another id after each retry and clear, and keeps it while it is deferred. A trigger that starts
-    within `FRESH_S` of the deferral need not be noted, unless the job was there before: nobody else can have followed
-    the job for that deferral.
+    A task instance gets a new id with each retry and clear, and keeps its id while it is deferred. A trigger that
+    starts within `FRESH_S` of the deferral of a new job needs no tag, because no other trigger can have followed the
+    job for that deferral.
+
+    Args:
+        task_instance: the trigger's task instance, or None.
+        triggerer: host and process of the triggerer.
+        deferred_at: time of the deferral, epoch seconds.
     """
     return None if task_instance is None else f"{task_instance.id}:{deferred_at:.3f}/{triggerer}"
 
 
 def is_taken_over(tags: Iterable[Mapping[str, str]], *, from_follower: str | None) -> bool:
-    """Return whether another triggerer follows the job for the same try of the task.
+    """Return whether another triggerer follows the job for the same deferral of the task.
 
     Args:
-        tags: of the job, as the service lists them.
-        from_follower: the trigger that asks.
+        tags: the job's tags in the format of ListTags.
+        from_follower: identity of the calling trigger; None returns False.
     """
     noted = _noted(tags)
     if from_follower is None or noted is None or noted == from_follower:
@@ -46,13 +54,14 @@ def is_taken_over(tags: Iterable[Mapping[str, str]], *, from_follower: str | Non
 
 
 def is_of_later_try(tags: Iterable[Mapping[str, str]], *, from_follower: str | None) -> bool:
-    """Return whether the job's note is that of a trigger of a later try: the task was cleared and waits again.
+    """Return whether a trigger of a later try of the task tagged the job: the task was cleared and is deferred again.
 
-    A task instance's id is a UUID of version 7, which begins with its time: a later try's is the larger text.
+    A task instance's id is a UUID of version 7, which begins with a timestamp. The id of a later try is therefore
+    greater in text order.
 
     Args:
-        tags: of the job, as the service lists them.
-        from_follower: the trigger that asks.
+        tags: the job's tags in the format of ListTags.
+        from_follower: identity of the calling trigger; None returns False.
     """
     noted = _noted(tags)
     return None not in (noted, from_follower) and _try_of(noted) > _try_of(from_follower)

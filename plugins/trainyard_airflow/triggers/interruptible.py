@@ -1,8 +1,8 @@
-"""Runs a coroutine in this thread so that what a signal handler raises always ends it.
+"""Runner of a coroutine in this thread that an exception of a signal handler always ends.
 
-Airflow's `execution_timeout` raises `AirflowTaskTimeout` from a SIGALRM handler, wherever the main thread stands. Where
-that is a callback of the event loop, asyncio reports the exception and goes on (`asyncio.events.Handle._run`), and a
-task that waits in its worker would outlive its timeout.
+Airflow's `execution_timeout` raises `AirflowTaskTimeout` from a SIGALRM handler at any point of the main thread. If
+this interrupts a callback of the event loop, asyncio reports the exception and continues
+(`asyncio.events.Handle._run`). A task that waits in its worker would then outlive its timeout.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 def run_interruptible(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Return the coroutine's result; raise what it raises, or what interrupted a callback of its loop.
+    """Return the coroutine's result, or raise its error or the exception that interrupted a callback of its loop.
 
     Raises:
         CancelledError: the coroutine cancelled itself.

@@ -1,4 +1,4 @@
-"""The trigger of a deferred job task."""
+"""Trigger of a deferred job task."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 """True if Airflow notifies a trigger of the end of its task; 3.2 does not."""
 _CANCELLED_LIMIT_S = 120.0
-"""Seconds that a cancelled trigger waits for Airflow 3.2 to report its task's state; nobody ends it meanwhile."""
+"""Seconds that a cancelled trigger waits for Airflow 3.2 to report its task's state."""
 _LATE_S = 60.0
 _EARLIER_LINES_S = 60.0
 """Seconds of a job's log that are forwarded again after a deferral or a restart of the trigger."""
 
 
 class JobTrigger(StoredTrigger):
-    """Follows one job and fires once, with its status or with the error that ended the following.
+    """Follows one job to its end, and fires once with the job's status or an error.
 
-    Mark failed, mark success, clear and deletion of the task stop the job. A restart of the triggerer does
-    not, nor does the end of a trigger that another triggerer took over: the trigger starts again from these
-    arguments, and reads the log from a minute before (Airflow keeps what a trigger prints on the triggerer's own disk:
-    nothing there says how far the last one came).
+    Marking the task failed or successful, clearing it and deleting it stop the job. A restart of the triggerer does not
+    stop it, nor does the end of a trigger that another triggerer has taken over. In these cases the trigger starts
+    again from its arguments, and reads the log from a minute before. The previous reading position is not known,
+    because Airflow keeps a trigger's log on the triggerer's own disk.
 
     Args:
-        arguments: the fields of `Followed.to_dict`, with `echoed`, what the task wants back with the event, and
-            `deferred_at`, as `StoredTrigger` has it.
+        arguments: the fields of `Followed.to_dict`; `echoed`, a mapping that is returned with the event; and
+            `deferred_at` for `StoredTrigger`.
     """
 
     @property
@@ -61,11 +61,11 @@ class JobTrigger(StoredTrigger):
         return Followed.from_dict(self.arguments)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: `job`, its name and status, or `error`, with what is to be echoed.
+        """Yield one event with `job` (its name and status) or `error`, and the members of `echoed`.
 
         Raises:
-            CancelledError: Airflow ends the trigger.
-            Exception: this release cannot read the arguments, or has a fault: Airflow resumes the task with that.
+            CancelledError: Airflow ended the trigger.
+            Exception: this release cannot read the arguments, or has a bug; Airflow resumes the task with the error.
         """
         try:
             yield await self.event(self._followed_to_end())
@@ -75,7 +75,7 @@ class JobTrigger(StoredTrigger):
             raise
 
     async def _stop_if_ended(self) -> None:
-        """Stop the job if the task was ended: Airflow 3.2 cancels a trigger for that as for a shutdown."""
+        """Stop the job if the task was ended; Airflow 3.2 cancels a trigger in the same way for a shutdown."""
         if self._task is not None and await self._task.has_left(_CANCELLED_LIMIT_S):
             await self.on_kill()
 
@@ -115,7 +115,7 @@ class JobTrigger(StoredTrigger):
         )
 
     async def on_kill(self) -> None:
-        """Stop the job: somebody cleared, marked or deleted the task; not if another triggerer took it over."""
+        """Stop the job after the task was cleared, marked or deleted, unless another triggerer has taken it over."""
         self.log.warning("Task was killed: stopping job %s", self.followed.job_name)
         await uncancelled(kill_job(self.followed, follower=self._follower, task=self._task))
 
@@ -132,6 +132,6 @@ class JobTrigger(StoredTrigger):
 
     @property
     def _follower(self) -> str | None:
-        # Airflow 3.3.2 leaves `triggerer_job_id` None: the process tells two triggerers apart.
+        # Airflow 3.3.2 leaves `triggerer_job_id` None, so the process identifies the triggerer.
         triggerer = f"{socket.gethostname()}:{os.getpid()}"
         return follower(self.task_instance, triggerer, deferred_at=self.deferred_at)

@@ -1,7 +1,7 @@
-"""Shared feed: one listing of jobs and one reading of their log group for all that is followed of a connection.
+"""Shared feed of job states and log lines, for all followed jobs of one connection.
 
-A job that is polled by itself costs a Describe and two log calls each time, and the account's limits hold for all jobs
-together. A listing shows a hundred jobs in a call, also those that have ended, and FilterLogEvents ten thousand lines.
+Polling a job individually costs one Describe and two log calls per poll, and all jobs share the account's rate limits.
+One List call returns a hundred jobs, ended ones included, and one FilterLogEvents call ten thousand lines.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FED = frozenset({JobKind.TRAINING, JobKind.PROCESSING})
-"""Kinds that are followed by a feed; of a search the counters count, which only a Describe tells."""
+"""Kinds that have a feed. A search has none, because only a Describe returns the counters of its trials."""
 SHORTEST_S = 2.0
 _OVERLAP_S = 10.0
-"""Between two listings: the service's LastModifiedTime has whole seconds, and its listing is behind by some."""
+"""Seconds by which listings overlap: LastModifiedTime has whole seconds, and listings lag behind by some seconds."""
 _CENSUS_S = 60.0
-"""Between two listings of all running jobs: a job that a listing of changes left out is missed for no longer."""
+"""Seconds between two listings of all running jobs, which find the changes that other listings missed."""
 _LOGS_EVERY_S = 5.0
 _LOG_OVERLAP_MS = 15_000
-"""Lines may arrive so much later than they were printed."""
+"""Milliseconds by which a line may arrive later than it was printed."""
 _LOG_PAGES = 5
 _LOG_ROUNDS_BEHIND = 4
 _MOST_LINES = 2_000
@@ -55,7 +55,7 @@ _ENDED = frozenset({"Completed", "Failed", "Stopped"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedState:
-    """A job as a listing shows it; `is_listed` is False for one that it does not show."""
+    """State of a job in a listing; `is_listed` is False for a job that is missing from a listing of running jobs."""
 
     status: str = "InProgress"
     secondary_status: str | None = None
@@ -109,13 +109,13 @@ class Subscription:
         return pace.delay_s(age_s=time.time() - self.began_at, phase=phase)
 
     def note(self, state: FeedState) -> None:
-        """Take a state that a listing shows."""
+        """Store a state from a listing, and notify the follower of a change."""
         if state != self.state:
             self.state = state
             self.news.set()
 
     def take_line(self, event: dict[str, Any]) -> None:
-        """Take a line of the log, once."""
+        """Store a log event, unless it is known, too old or not needed; beyond 2,000 unread lines, only count it."""
         at_ms = int(event["timestamp"])
         if not self.reads_logs or at_ms < self.since_ms or event["eventId"] in self._seen:
             return
@@ -130,21 +130,31 @@ class Subscription:
         self.news.set()
 
     def read_to(self, at_ms: int, *, leaves_out: bool) -> None:
-        """Note that the log was read up to a time, or that the rest before it is left out."""
+        """Store the time up to which the log was read, epoch milliseconds.
+
+        Args:
+            at_ms: the time; the next read starts 15 s before it.
+            leaves_out: whether unread lines before that time are skipped.
+        """
         self.since_ms = max(self.since_ms, at_ms - _LOG_OVERLAP_MS)
         self.num_left_out += leaves_out
         self._seen = {key: at for key, at in self._seen.items() if at >= self.since_ms}
 
 
 class Budget:
-    """Calls that all followers of a connection may make: `rate_per_s`, and `burst` at once after a rest."""
+    """Rate limit of the calls of all followers of a connection.
+
+    Args:
+        rate_per_s: calls per second.
+        burst: calls that may be made at once after an idle time.
+    """
 
     def __init__(self, *, rate_per_s: float, burst: int) -> None:
         self._gap_s, self._ahead_s = 1.0 / rate_per_s, burst / rate_per_s
         self._next_at = 0.0
 
     async def take(self) -> None:
-        """Wait for the turn."""
+        """Wait until the next call is allowed."""
         now = time.monotonic()
         self._next_at = max(self._next_at, now - self._ahead_s) + self._gap_s
         await asyncio.sleep(max(0.0, self._next_at - now))
@@ -159,7 +169,10 @@ _OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, JobKind]
 async def subscribed(
     connection: ConnectionArguments, kind: JobKind, subscription: Subscription
 ) -> AsyncIterator[JobFeed]:
-    """Follow a job by the running loop's feed of its connection and kind, for as long as the block runs."""
+    """Subscribe to the running loop's feed of a connection and kind for the duration of the block, and yield the feed.
+
+    The feed is created with its first subscription, and ends with its last.
+    """
     known = _OF_LOOPS.setdefault(asyncio.get_running_loop(), {})
     key = repr(sorted(connection.to_dict().items())), kind
     feed = known.get(key)
@@ -174,10 +187,10 @@ async def subscribed(
 
 
 class JobFeed:
-    """Lists the jobs of one kind over one connection, and reads their log group, while anybody follows one.
+    """Feed of one connection's jobs of one kind; it lists the jobs and reads their log group while one is followed.
 
     Args:
-        connection: of all the jobs.
+        connection: the jobs' connection.
         kind: one of `FED`.
     """
 
@@ -194,18 +207,18 @@ class JobFeed:
         self._shortest_s = SHORTEST_S
 
     def add(self, subscription: Subscription) -> None:
-        """Follow one job more; another follower of the same job gets the same news."""
+        """Add the subscription of a job; several subscriptions of one job get the same updates."""
         self._of_job.setdefault(subscription.job_name, set()).add(subscription)
         subscription.refusal, subscription.log_refusal = self._refusal, self._log_refusal
         self._wanted.set()
         if not self._tasks:
-            # Not the first follower's context: its log would get what concerns all of them.
+            # A new context: in the first follower's context, its log would get the messages for all followers.
             for each in (self._watch_states, self._read_logs):
                 task = asyncio.get_running_loop().create_task(each(), context=contextvars.Context())
                 self._tasks.append(task)
 
     def remove(self, subscription: Subscription) -> bool:
-        """Follow one job less; return whether it was the last."""
+        """Remove a subscription, and return whether it was the last one, which ends the feed."""
         others = self._of_job.get(subscription.job_name, set())
         others.discard(subscription)
         if not others:
@@ -229,7 +242,10 @@ class JobFeed:
         return _LOGS_EVERY_S * min(1.0, self._shortest_s / SHORTEST_S)
 
     async def last_lines(self, *, limit_s: float) -> bool:
-        """Wait until the log was read once more from its newest lines; return False where that took too long."""
+        """Wait until the log has been read once more, and return whether that took at most `limit_s` seconds.
+
+        Returns True at once if the log cannot be read.
+        """
         if self._log_refusal is not None:
             return True
         wanted = self._log_rounds_begun + 1
@@ -269,7 +285,7 @@ class JobFeed:
                     self._shortest_s = clients.aws.shortest_poll_s or SHORTEST_S
                     delay_s = jittered(self._delay_s)
                 await _first(self._wanted, delay_s)
-                # Those who join one after another are looked for together.
+                # Followers that subscribe shortly after one another share a listing.
                 await asyncio.sleep(min(0.25, self._shortest_s / 4))
         except TrainingRunError as error:
             self._end_states(error)
@@ -285,7 +301,12 @@ class JobFeed:
             each.news.set()
 
     async def _list(self, sagemaker: Any, changed_after: float | None) -> float:
-        """Note the jobs that changed, or all that run; return the service's time at the first answer."""
+        """Store the states of changed jobs, or of all running jobs; return the service's time at the first response.
+
+        Args:
+            sagemaker: an aiobotocore client of SageMaker.
+            changed_after: list jobs modified after this time, epoch seconds; None lists all running jobs.
+        """
         asked: dict[str, Any] = {"MaxResults": 100}
         if changed_after is None:
             asked["StatusEquals"] = "InProgress"
@@ -360,10 +381,10 @@ class JobFeed:
             self._log_round.notify_all()
 
     async def _log_pages(self, logs: Any, since_ms: int, token: str | None) -> str | None:
-        """Hand out a bounded number of pages; return where to read on, None at the end.
+        """Distribute the lines of at most five pages; return the token of the next page, or None at the end.
 
         Raises:
-            ClientError: the service refuses.
+            ClientError: the service rejected a call.
         """
         prefix = _common_start(min(self._of_job), max(self._of_job)) if self._of_job else ""
         for _ in range(_LOG_PAGES):
@@ -403,7 +424,7 @@ class JobFeed:
 
 
 def service_time(answer: dict[str, Any]) -> float:
-    """Return the service's clock at its answer, epoch seconds; ours where it does not tell."""
+    """Return the time of the service's response, epoch seconds, or this machine's time if it has no valid date."""
     said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
         return parsedate_to_datetime(said).timestamp() if said else time.time()
@@ -412,13 +433,13 @@ def service_time(answer: dict[str, Any]) -> float:
 
 
 def _common_start(one: str, other: str) -> str:
-    """Return what two names begin with alike; of the first and the last in order, what all between begin with."""
+    """Return the common prefix of two names; for the first and last of sorted names, that of all of them."""
     length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
     return one[: min(len(one), len(other)) if length is None else length]
 
 
 async def _first(event: asyncio.Event, limit_s: float) -> None:
-    """Wait for an event, for so many seconds at most."""
+    """Wait for an event, at most `limit_s` seconds."""
     try:
         async with asyncio.timeout(limit_s):
             await event.wait()

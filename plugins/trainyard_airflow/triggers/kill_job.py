@@ -1,4 +1,4 @@
-"""Stops the job of a killed task, also where the service is away at that moment."""
+"""Stop of a killed task's job, with retries while the service is unavailable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOOK_S = 2.0
 STATE_LIMIT_S = 8.0
 """Seconds that a cancelled trigger waits for Airflow to report its task's state."""
 NOTE_LIMIT_S = 8.0
-"""Seconds that it then waits for a note of another trigger that follows the job; the rest is for the stop."""
+"""Seconds that it then waits for another trigger's tag on the job; the rest of the limit is for the stop."""
 
 
 async def kill_job(
@@ -42,19 +42,21 @@ async def kill_job(
     task: ObservedTask | None = None,
     limit_s: float | None = None,
 ) -> None:
-    """Stop the job, asking again until the service takes the stop or the time is up.
+    """Stop the job, with retries until the service accepts the stop or the time is over.
+
+    If Airflow reports the task as still deferred, a triggerer follows the job. It is then stopped only if a trigger of
+    a later try has tagged it, which means that the task was cleared and deferred again.
 
     Args:
         followed: the job.
         follower: see `stop_job`.
-        task: whose job it is. If Airflow still has it deferred, some triggerer follows the job: then it is stopped only
-            if the task was cleared and deferred again, which its new trigger notes. None asks nobody.
-        limit_s: seconds for all tries; `KILL_LIMIT_S` when absent.
+        task: the job's task; None to stop the job without a query of its state.
+        limit_s: seconds for all tries, by default `KILL_LIMIT_S`.
 
     Raises:
-        ClientError: the service refused to the end, or knows no such job.
-        BotoCoreError: the service did not answer to the end.
-        OSError: the way to it was down, or it was too slow (TimeoutError), to the end.
+        ClientError: the service rejected the last try, or has no such job.
+        BotoCoreError: the service did not answer the last try.
+        OSError: the last try had no connection, or took too long (TimeoutError).
     """
     deadline = time.monotonic() + (KILL_LIMIT_S if limit_s is None else limit_s)
     is_deferred = task is not None and await task.is_deferred(STATE_LIMIT_S)
@@ -88,18 +90,19 @@ async def kill_job(
 async def stop_job(
     followed: Followed, *, tag: Mapping[str, str] = KILLED_TAG, follower: str | None = None
 ) -> None:
-    """Ask the service once to stop the job; a job that has ended already is left alone.
+    """Request the stop of the job once, unless it is not `InProgress`.
 
-    The job is tagged first with why: a cleared task may start again while its old job still runs, and must be able
-    to tell this stop from one that a person asked for.
+    The job is first tagged with the reason. A cleared task may start again while its old job still runs, and must
+    distinguish this stop from a person's.
 
     Args:
         followed: the job.
-        tag: why it is stopped.
-        follower: the trigger that stops it; the job is left alone if another triggerer took that trigger over.
+        tag: the reason, as a tag.
+        follower: identity of the trigger that stops the job; the job is not stopped if another triggerer has taken over
+            the trigger. None for a caller that is not a trigger.
 
     Raises:
-        ClientError: the service refused although the job runs, or knows no such job.
+        ClientError: the service rejected a call, or has no such job.
     """
     api = JOB_APIS[followed.kind]
     named = {api.name_key: followed.job_name}
@@ -122,7 +125,7 @@ async def stop_job(
 
 
 async def note_follower(client: Any, arn: str, follower: str | None) -> None:
-    """Note on the job which trigger follows it."""
+    """Tag the job with the trigger that follows it; log a warning if the service rejects the tag."""
     if follower is None:
         return
     try:
@@ -132,9 +135,9 @@ async def note_follower(client: Any, arn: str, follower: str | None) -> None:
 
 
 async def _is_followed_by_a_later_try(followed: Followed, follower: str | None) -> bool:
-    """Return whether a later try of the task notes within `NOTE_LIMIT_S` that it follows the job.
+    """Return whether a trigger of a later try of the task tags the job within `NOTE_LIMIT_S`.
 
-    The note of another triggerer for the same try ends the wait, as does the time: then it has not come that far yet.
+    The tag of another triggerer for the same deferral ends the wait with False.
     """
     api = JOB_APIS[followed.kind]
     deadline = time.monotonic() + NOTE_LIMIT_S

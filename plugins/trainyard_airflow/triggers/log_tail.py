@@ -1,4 +1,4 @@
-"""Reads the log lines of all hosts of a job from CloudWatch Logs, each line once, in order per host."""
+"""Reader of a job's log lines in CloudWatch Logs, for all hosts: each line once, in order per host."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ _LAST_LINES = 1_000
 class LogTail:
     """Reading positions in the streams of one job.
 
+    While fewer than `num_streams` streams are known, they are listed again with the 1st, 2nd, 4th, ... 32nd read since
+    the last requested listing, then with every 32nd read. The account's limit of DescribeLogStreams is a few calls per
+    second.
+
     Attributes:
         group: the log group.
         job_name: streams are named `<job_name>/<host>...`.
-        num_streams: how many streams there should be; while fewer are known they are listed again, with the 1st, 2nd,
-            4th, ... 32nd look since the last one that asked for it, then with every 32nd: DescribeLogStreams is
-            limited to a few calls a second for the whole account.
-        heard_at: when the newest heartbeat of the training was printed, epoch seconds; None before the first.
-        is_behind: whether the last look left lines unread.
+        num_streams: the expected number of streams.
+        heard_at: time of the training's newest heartbeat, epoch seconds; None before the first.
+        is_behind: whether the last read left lines unread.
     """
 
     group: str
@@ -41,12 +43,14 @@ class LogTail:
     _looks_without: int = 0
 
     async def new_lines(self, logs: Any, *, look_for_streams: bool = True) -> AsyncIterator[str]:
-        """Yield the lines that are new since the last call, each with its host before it.
+        """Yield the new lines since the last call, each prefixed with its host in brackets.
 
         Args:
             logs: an aiobotocore client of CloudWatch Logs.
-            look_for_streams: whether to look for streams even when every host has one (a restarted
-                host opens another).
+            look_for_streams: whether to list the streams even if every host has one; a restarted host creates another.
+
+        Raises:
+            ClientError: the service rejected a call.
         """
         if look_for_streams or self._searches_again():
             await self.find_streams(logs)
@@ -59,7 +63,7 @@ class LogTail:
                 yield f"[{host}] {message}"
 
     def _searches_again(self) -> bool:
-        """Return whether this look lists the streams of hosts that have none so far."""
+        """Count this read, and return whether it lists the streams because some are still missing."""
         if len(self.tokens) >= self.num_streams:
             return False
         self._looks_without += 1
@@ -71,10 +75,10 @@ class LogTail:
         )
 
     async def find_streams(self, logs: Any) -> None:
-        """Note the job's streams.
+        """Add the job's streams to `tokens`; none if the log group does not exist.
 
         Raises:
-            ClientError: the service refuses.
+            ClientError: the service rejected the listing.
         """
         pages = logs.get_paginator("describe_log_streams").paginate(
             logGroupName=self.group, logStreamNamePrefix=f"{self.job_name}/"
@@ -103,7 +107,7 @@ class LogTail:
 
 
 async def newest_heartbeat(logs: Any, *, group: str, job_name: str) -> float | None:
-    """Return when the last heartbeat was printed among the last lines of each stream, epoch seconds; None for none.
+    """Return the time of the newest heartbeat in the last 1,000 lines of each stream, epoch seconds, or None.
 
     Args:
         logs: an aiobotocore client of CloudWatch Logs.
@@ -111,7 +115,7 @@ async def newest_heartbeat(logs: Any, *, group: str, job_name: str) -> float | N
         job_name: streams are named `<job_name>/<host>...`.
 
     Raises:
-        ClientError: the service refuses.
+        ClientError: the service rejected a call.
     """
     tail = LogTail(group=group, job_name=job_name)
     await tail.find_streams(logs)

@@ -21,12 +21,12 @@ NOT_BEGUN = frozenset({None, "none", "scheduled", "queued"})
 _ASKING = "awaiting_input" if hasattr(exceptions, "TaskAwaitingInput") else "deferred"
 """State of a task that waits for a person's answer; Airflow 3.2 has no separate state for it."""
 RESTING = frozenset({"up_for_retry", "up_for_reschedule", _ASKING})
-"""States of a task that has not ended and does not run: its next attempt may begin much later, after an answer."""
+"""States of a task that waits for a retry, a reschedule or a person's answer; the wait may be long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTask:
-    """Key of a task instance, to query its state from Airflow."""
+    """Key of a task instance, for queries of its state."""
 
     dag_id: str
     run_id: str
@@ -42,34 +42,37 @@ class ObservedTask:
         return self._among(get_task_states(**self._question()))
 
     async def rests(self) -> bool:
-        """Return whether the task waits for its next attempt, by the triggerer's query; False without an answer."""
+        """Return whether the task's state is in `RESTING`; False if Airflow's supervisor does not answer within 30 s.
+
+        Works only in a triggerer.
+        """
         return await self._reported_state(_ANSWER_LIMIT_S) in RESTING
 
     async def is_deferred(self, limit_s: float) -> bool:
-        """Return whether the task waits for a trigger, by the triggerer's query; False without an answer."""
+        """Return whether the task waits for a trigger; False if Airflow does not answer within `limit_s` seconds."""
         return await self._reported_state(limit_s) == "deferred"
 
     async def has_left(self, limit_s: float) -> bool:
-        """Return whether the task no longer waits for a trigger, by Airflow's answer; False without an answer."""
+        """Return whether the task no longer waits for a trigger; False if Airflow does not answer in `limit_s` s."""
         states = await self._reported(limit_s)
         return states is not None and self._among(states) != "deferred"
 
     async def _reported_state(self, limit_s: float) -> str | None:
-        """Return the task's state by Airflow's supervisor; None if it has none, or no answer comes in time."""
+        """Return the task's state, or None if the task has no state or Airflow's supervisor does not answer in time."""
         states = await self._reported(limit_s)
         return None if states is None else self._among(states)
 
     async def _reported(self, limit_s: float) -> Mapping[str, Any] | None:
-        """Return the states by run and task of Airflow's supervisor; None if no answer comes in time.
+        """Return the states by run and task, or None if Airflow's supervisor does not answer in time.
 
-        Asked on the loop, not in a thread: a thousand triggers that are cancelled at once would wait for threads.
+        The query runs on the event loop. In threads, a thousand triggers cancelled at once would wait for free threads.
         """
         from airflow.sdk.execution_time import task_runner
         from airflow.sdk.execution_time.comms import GetTaskStates
 
         try:
             asking = task_runner.SUPERVISOR_COMMS.asend(GetTaskStates(**self._question()))
-            # Airflow 3.2 ends the triggerer if nobody reads the answer to a question.
+            # Airflow 3.2 ends the triggerer if the response to a query is not read.
             answer: Any = await asyncio.wait_for(uncancelled(asking), limit_s)
             return dict(answer.task_states)
         except Exception as error:  # noqa: BLE001  # whatever ails Airflow, the caller goes on without its answer

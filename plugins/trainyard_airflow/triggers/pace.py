@@ -1,4 +1,4 @@
-"""Pauses between looks at a job. Pure."""
+"""Pauses between polls of a job. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LAST_PHASES = frozenset({"Uploading", "Stopping", "MaxRuntimeExceeded"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Looks often at a young job and seldom at an old one, so that waiting adds at most 2 % to any job.
+    """Poll intervals that grow with the job's age, so that polling adds at most 2 % or `shortest_s` to its duration.
 
     Attributes:
-        shortest_s: seconds between looks at a job that just started. A look is two or three calls, and the account's
-            limits hold for all jobs together.
-        longest_s: seconds between looks at a job that runs for long.
-        ending_s: at most this many seconds between looks once the job is about to end.
+        shortest_s: seconds between polls of a job that just started. A poll makes two or three calls, and all jobs
+            share the account's rate limits.
+        longest_s: maximum seconds between polls.
+        ending_s: maximum seconds between polls once the job is about to end.
     """
 
     shortest_s: float = SHORTEST_S
@@ -27,31 +27,32 @@ class Pace:
     ending_s: float = 1.0
 
     def delay_s(self, *, age_s: float, phase: str | None) -> float:
-        """Return the seconds until the next look.
+        """Return the seconds until the next poll.
 
-        Worked number: a job of 400 s in `Training` is looked at every 8 s.
+        Worked number: a job that is 400 s old and in `Training` is polled after 8 s.
 
         Args:
             age_s: seconds since the job was created.
-            phase: its secondary status, None where it has none.
+            phase: its secondary status, or None.
         """
         delay = min(self.longest_s, max(self.shortest_s, age_s * _SHARE_OF_AGE))
         return min(delay, self.ending_s) if phase in _LAST_PHASES else delay
 
 
 def backoff_s(failures: int, *, longest_s: float = 30.0) -> float:
-    """Return the seconds to wait after `failures` looks in a row that got no answer: 1, 2, 4, ... `longest_s`."""
+    """Return the seconds to wait after `failures` consecutive failed polls: 1, 2, 4, ... `longest_s`."""
     return float(min(longest_s, 2.0 ** min(failures - 1, 16)))
 
 
 def trigger_pause_s(failures: int) -> float:
-    """Return the seconds until a task whose trigger failed so often in a row defers again: 10, 20, ... 300, jittered.
+    """Return the seconds until a task defers again after `failures` consecutive failures of its trigger.
 
-    A release with a broken trigger fails all of them at once: none of their tasks takes a worker's slot meanwhile.
+    The pause is 10, 20, 40, ... 300 s, with a jitter of 20 %. A release with a broken trigger fails all triggers at
+    once; during the pause their tasks occupy no worker slot.
     """
     return jittered(10.0 * backoff_s(failures, longest_s=30.0))
 
 
 def jittered(delay_s: float) -> float:
-    """Return a delay of 80 to 120 % of the given one, so that jobs that start together are not asked for together."""
+    """Return a random delay of 80 to 120 % of `delay_s`, so that jobs that start together are polled at other times."""
     return delay_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  # no secret

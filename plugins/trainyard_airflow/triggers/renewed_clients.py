@@ -1,4 +1,4 @@
-"""Shared clients of one follower: held from look to look, and renewed after a look that met old credentials."""
+"""Shared clients of one follower, kept between polls and renewed after expired credentials or a connection error."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class RenewedClients:
-    """The clients of some services: `async with clients:` for each look, `clients["s3"]` within it, `close` at the end.
+    """Clients of some services: `async with clients:` for each poll, `clients["s3"]` within it, `close` at the end.
 
-    A service that throttles or fails is asked again by the same clients. One that takes the credentials for expired, or
-    cannot be reached, by others that read the connection anew.
+    If a service throttles or fails, the same clients are used for the next poll. If it reports expired credentials or
+    cannot be reached, new clients are created from the connection.
 
     Args:
-        connection: names the clients that all followers of a loop share.
-        services: as boto3 names them.
+        connection: the connection; all followers in one event loop share its clients.
+        services: the services' names in boto3.
     """
 
     def __init__(self, connection: ConnectionArguments, *services: str) -> None:
@@ -40,10 +40,10 @@ class RenewedClients:
         return self._by_service[service]
 
     async def __aenter__(self) -> Self:
-        """Hold the clients, if they are not held; after a failure of that the connection is read anew as well.
+        """Open the clients unless they are open; if that fails, the next call reads the connection again.
 
         Raises:
-            CancelledError: the caller was cancelled; nothing is held.
+            CancelledError: the caller was cancelled; the clients were released.
         """
         if self._shared is None:
             self._shared = SharedClients.acquire(self._connection)
@@ -51,7 +51,7 @@ class RenewedClients:
                 self._by_service = await self._shared.open(*self._services)
             except (
                 asyncio.CancelledError
-            ):  # Python leaves out `__aexit__` where `__aenter__` raises
+            ):  # Python does not call `__aexit__` if `__aenter__` raises
                 await self.close()
                 raise
             except BaseException:
@@ -66,7 +66,7 @@ class RenewedClients:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give the clients up if others could do better."""
+        """Release the clients if new ones may succeed."""
         if error is not None and _is_of_clients(error):
             await self._renew()
 
@@ -77,14 +77,14 @@ class RenewedClients:
         self.aws = AwsClients(self._connection)
 
     async def close(self) -> None:
-        """Let go of the clients."""
+        """Release the clients."""
         if self._shared is not None:
             closing, self._shared = self._shared, None
             await closing.release()
 
 
 def _is_of_clients(error: BaseException) -> bool:
-    """Return whether the connection, read anew, may answer otherwise: not where the service itself refused."""
+    """Return whether new clients may succeed; False if the service rejected a request for another reason."""
     if isinstance(error, ClientError):
         return has_old_credentials(error)
     return isinstance(error, BotoCoreError | HTTPClientError | OSError)

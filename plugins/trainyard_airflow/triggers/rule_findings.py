@@ -1,4 +1,4 @@
-"""Findings of the rules in one watched job so far, for log, result, document and messages."""
+"""Findings of the rules on one watched job, for the log, the result, the document and messages."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ log = logging.getLogger(__name__)
 
 DOCUMENT_NAME = "rule-output/rules.json"
 LIVE_NAME = "rule-output/rules-so-far.json"
-"""The verdicts while the job trains, for its page: they must not pass for those of the whole training."""
+"""Object with the partial verdicts while the job trains, for its page; its name differs from the final document's."""
 MOST_TOLD = 50
-"""Issues in the task's log and in its result; the document has the first twenty of each rule."""
+"""Maximum issues in the task's log and result; the document has the first twenty per rule."""
 _MOST_TEXT = 300
 
 
 def document_uri(snapshot: JobSnapshot, *, name: str = DOCUMENT_NAME) -> str:
-    """Return where the verdicts on a training job lie: beside its output."""
+    """Return the S3 address of the verdicts on a training job, below its output path."""
     return document_below(str(snapshot.output_path), snapshot.name, name=name)
 
 
 def document_below(output_path: str, job_name: str, *, name: str = DOCUMENT_NAME) -> str:
-    """Return the same by a training job's output path and name."""
+    """Return the S3 address of the verdicts from a training job's output path and name."""
     return f"{output_path.rstrip('/')}/{job_name}/{name}"
 
 
 @dataclass(slots=True)
 class RuleFindings:
-    """The reactions to all issues, oldest first, and the one that stops the job; None while none does."""
+    """Reactions to all issues so far, oldest first, and the reaction that stops the job, or None."""
 
     found: list[Reaction] = field(default_factory=list)
     stop: Reaction | None = None
@@ -51,7 +51,7 @@ class RuleFindings:
     _service_says: dict[str, str] = field(default_factory=dict)
 
     def note(self, new: list[Reaction]) -> None:
-        """Take new reactions, and log them."""
+        """Add new reactions; log them up to `MOST_TOLD` in all, and set `stop` if one of them stops the job."""
         worst = worst_reaction(new)
         if self.stop is None and worst is not None and worst.action is not RuleAction.WARN:
             self.stop = worst
@@ -69,7 +69,7 @@ class RuleFindings:
         self._untold += new
 
     def log_service_rules(self, snapshot: JobSnapshot) -> None:
-        """Log what the service's own rules say, where it is news; with a warning where the service judges nothing."""
+        """Log changes in the status of the service's own rules; warn if one failed or has an unknown status."""
         for each in snapshot.rule_evaluations:
             name, status = each["name"], each["status"]
             if self._service_says.get(name) == status:
@@ -94,7 +94,7 @@ class RuleFindings:
                 log.info("Debugger's rule %s: %s %s", name, status, each["details"])
 
     def notices(self, job_name: str, *, has_stopped: bool) -> list[Notice]:
-        """Return what is to be told to whom the run tells: the first new issue of severity error of each rule."""
+        """Return the messages to send: per rule, the first issue of severity error since the last call."""
         errors = [each for each in self._untold if each.issue.severity is Severity.ERROR]
         self._untold.clear()
         return [
@@ -111,7 +111,7 @@ class RuleFindings:
     def result(
         self, snapshot: JobSnapshot, live: LiveEvaluation | None, *, stopped_by: Reaction | None
     ) -> dict[str, Any]:
-        """Return the result of the task whose job has ended."""
+        """Return the task's result after the end of the job, as JSON-safe data."""
         service = service_stop(snapshot.rule_evaluations)
         return {
             "watched_job": snapshot.name,
@@ -127,7 +127,7 @@ class RuleFindings:
 
 
 def document(live: LiveEvaluation, snapshot: JobSnapshot, stopped_by: Reaction | None) -> bytes:
-    """Return the verdicts as they stand, with what stops or stopped the job, as the JSON of rules.json."""
+    """Return the content of rules.json: the current verdicts, and the reaction that stopped the job."""
     verdicts = with_service(live.verdicts(is_final=snapshot.is_terminal), snapshot.rule_evaluations)
     content = {
         **rules_document(verdicts),
@@ -140,7 +140,7 @@ def document(live: LiveEvaluation, snapshot: JobSnapshot, stopped_by: Reaction |
 
 
 def service_rules_told(snapshot: JobSnapshot) -> list[dict[str, str]]:
-    """Return what the service's own Debugger and Profiler say: name, status and details of each rule."""
+    """Return the evaluations of the service's Debugger and Profiler: name, status and details per rule."""
     return [
         {key: str(each[key]) for key in ("name", "status", "details")}
         for each in snapshot.rule_evaluations
@@ -148,7 +148,7 @@ def service_rules_told(snapshot: JobSnapshot) -> list[dict[str, str]]:
 
 
 def told(reaction: Reaction) -> dict[str, Any]:
-    """Return a reaction as plain data, its evidence bounded."""
+    """Return a reaction as JSON-safe data, with at most 300 characters of evidence."""
     issue = reaction.issue
     return {
         "name": reaction.name,

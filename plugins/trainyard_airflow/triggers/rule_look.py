@@ -1,4 +1,4 @@
-"""Watches one job by rules: describes it, reads what is new of its statistics, reacts to what the rules find."""
+"""Watch of one job by rules: describe the job, read its new statistics, evaluate the rules, react."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ async def watch_job(
     absent_s: float,
     notifier: Notifier | None = None,
 ) -> dict[str, Any]:
-    """Return `{"watched": result}` once the job has ended, `{"absent": name}` where it is not there for so long.
+    """Return `{"watched": result}` after the job's end, or `{"absent": name}` if it does not exist within `absent_s`.
 
-    A service that does not answer, fails or takes the credentials for expired is asked again with growing waits, for
-    ever: the job runs on meanwhile.
+    If a service does not answer, fails or reports expired credentials, the poll is repeated with growing waits and
+    without limit. The job continues meanwhile.
 
     Raises:
-        TrainingRunError: the service refuses, several times; or a line of the statistics is wrong.
+        TrainingRunError: the service rejected several consecutive polls; or a line of the statistics is invalid.
     """
     clients = RenewedClients(connection, "sagemaker", "s3")
     gives_up_at = time.time() + absent_s
@@ -98,10 +98,10 @@ class RuleLook:
         self._stopping = RuleStopping(self.findings)
 
     async def now(self) -> dict[str, Any] | None:
-        """Look once and react; return what the trigger fires, None while there is nothing to fire.
+        """Poll once and react; return the trigger's event, or None if the watch continues.
 
         Raises:
-            ContractError: a line of the statistics is wrong.
+            ContractError: a line of the statistics is invalid.
         """
         snapshot = await self._described()
         if snapshot is None:
@@ -112,7 +112,7 @@ class RuleLook:
             try:
                 await self._read(snapshot)
             except Exception:
-                await self._react(snapshot)  # to what was judged before the failure
+                await self._react(snapshot)  # to the issues found before the failure
                 raise
             await self._react(snapshot)
             await self._write_news(snapshot)
@@ -124,7 +124,7 @@ class RuleLook:
         return {"watched": self.findings.result(snapshot, self._live, stopped_by=stopped_by)}
 
     def _found_by_service(self, snapshot: JobSnapshot) -> Iterator[Reaction]:
-        """Yield what follows each issue that the service's own rules found since the last look."""
+        """Yield the reaction to each issue that the service's own rules found since the last poll."""
         for each in snapshot.rule_evaluations:
             rule = self._reactions.rule_named(each["name"])
             issue = service_issue(each, rule.severity) if rule else None
@@ -145,10 +145,10 @@ class RuleLook:
         return JobSnapshot.from_describe(answer)
 
     async def _read(self, snapshot: JobSnapshot) -> None:
-        """Take what is new of the statistics, and note what is to follow, a bounded piece of work after the other."""
+        """Evaluate the new statistics in bounded steps, and add the reactions to the findings."""
         elsewhere = judged_elsewhere(snapshot.rule_evaluations)
         if self._live is None or self._elsewhere - elsewhere:
-            # Of a rule that the service gave up all is read again; what was told before is not told twice.
+            # If the service gave up a rule, all statistics are read again; known issues are not reported twice.
             self._elsewhere = elsewhere
             self._noted = frozenset(_mark(each.name, each.issue) for each in self.findings.found)
             self._statistics = SyncedStatistics.of(snapshot)
@@ -165,14 +165,14 @@ class RuleLook:
                 return
 
     async def _evaluate(self, live: LiveEvaluation, snapshot: JobSnapshot) -> None:
-        """Take what one look at the statistics finds."""
+        """Evaluate the statistics that one poll finds."""
         statistics, s3 = self._statistics, self.clients["s3"]
         sizes = await statistics.look(s3)
         is_final = snapshot.is_terminal and not statistics.is_behind
         while True:
             wanted = live.wanted(sizes, is_final=is_final)
             pieces = [(piece, await statistics.read(s3, piece)) for piece in wanted]
-            # Of many lines it is seconds of work: not on the loop that all triggers share.
+            # Many lines take seconds: not on the event loop, which all triggers share.
             issues = await asyncio.to_thread(_judged, live, pieces, _trains_since(snapshot))
             new = [each for each in issues if _mark(*each) not in self._noted]
             self.findings.note([self._reactions.of(name, issue) for name, issue in new])
@@ -184,7 +184,7 @@ class RuleLook:
         await self._stopping.react(sagemaker, s3, snapshot, self._live)
 
     async def _write_news(self, snapshot: JobSnapshot) -> None:
-        """Write the verdicts so far if there are new findings, for the run's page; the job's watch goes on without."""
+        """Write the partial verdicts for the run's page if there are new findings; a failure is logged as a warning."""
         num_found = len(self.findings.found)
         is_written_anyway = snapshot.is_terminal or self.findings.stop is not None
         if num_found == self._num_written or is_written_anyway:
@@ -199,23 +199,23 @@ class RuleLook:
             self._num_written = num_found
 
     async def _notify(self) -> None:
-        """Tell whom the run tells; no one waits for a stop because of it."""
+        """Send the messages on new issues. Called after the stop, which must not wait for them."""
         for notice in self.findings.notices(self.job_name, has_stopped=self._stopping.has_stopped):
             await notify_from_trigger(self.clients.aws, self.notifier, notice)
 
 
 def _mark(name: str, issue: Issue) -> tuple[object, ...]:
-    """Return what is the same of an issue that is found again."""
+    """Return the key by which an issue is recognised when it is found again."""
     return name, issue.step, issue.rank, issue.key, issue.severity
 
 
 def _judged(
     live: LiveEvaluation, pieces: Sequence[tuple[Piece, bytes]], trains_since: float | None
 ) -> list[tuple[str, Issue]]:
-    """Return the issues that the pieces brought, each with its rule's configured name.
+    """Return the issues in new pieces of statistics, each with the configured name of its rule.
 
     Raises:
-        ContractError: a line is wrong.
+        ContractError: a line is invalid.
     """
     for piece, data in pieces:
         live.take(piece, data)
@@ -223,7 +223,7 @@ def _judged(
 
 
 def _trains_since(snapshot: JobSnapshot) -> float | None:
-    """Return when the instances last began to train; None where they do not train now."""
+    """Return when the instances last began to train, epoch seconds; None if they do not train now."""
     if snapshot.secondary_status != "Training":
         return None
     return max((t.start for t in snapshot.transitions if t.status == "Training"), default=None)

@@ -1,4 +1,4 @@
-"""Stops a watched job because of a rule: first what was found, then why on the job, then the stop."""
+"""Stop of a watched job by a rule, in three steps: document of the findings, tag with the reason, stop request."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class RuleStopping:
     async def react(
         self, sagemaker: Any, s3: Any, snapshot: JobSnapshot, live: LiveEvaluation | None
     ) -> None:
-        """Stop the job where a rule asks for it; neither document nor tag keeps the job from its stop.
+        """Stop the job if a rule requires it, even if the document or the tag cannot be written.
 
         Raises:
-            ClientError: the service refused the stop.
+            ClientError: the service rejected the stop of a job that still runs.
         """
         stop = self.findings.stop
         if stop is None:
@@ -74,7 +74,13 @@ class RuleStopping:
             self._is_tagged = True
 
     async def what_stopped(self, sagemaker: Any, snapshot: JobSnapshot) -> Reaction | None:
-        """Return what stopped a job that has ended: this watcher, or one before it that left its tag on the job."""
+        """Return the reaction that stopped a job in status `Stopped`, or None if no rule stopped it.
+
+        If this watcher did not request the stop, the rule and step in the job's tag identify the reaction.
+
+        Raises:
+            ClientError: the service rejected listing the tags.
+        """
         stop = self.findings.stop
         if snapshot.status != "Stopped" or stop is None or self.has_stopped:
             return stop if snapshot.status == "Stopped" else None
@@ -98,10 +104,10 @@ async def write_document(
     stopped_by: Reaction | None,
     name: str = DOCUMENT_NAME,
 ) -> None:
-    """Write the verdicts as they stand, with what stops or stopped the job; nothing of a job that never trained.
+    """Write the current verdicts and the reaction that stops the job to S3; nothing for a job that never trained.
 
     Raises:
-        ClientError: S3 refuses.
+        ClientError: S3 rejected the write.
     """
     if live is None:
         return

@@ -1,4 +1,4 @@
-"""The trigger that watches a running job by rules: reads its statistics in S3 as they come, and reacts."""
+"""Trigger that evaluates rules on a running job's statistics in S3."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchArguments:
-    """A job for a trigger of rules to watch, and how.
+    """Job to watch by rules, with the settings of the watch.
 
     Attributes:
-        job_name: the training job; it need not be there yet.
-        absent_s: how long it may not be there before the task looks why, or, again and again, this trigger whether
-            the watched task rests: only where it does not, a worker is needed.
-        notifier: whom to tell of issues; None tells nobody.
-        task: the watched task; None for a job that is no task's.
+        job_name: the training job; it may not exist yet.
+        absent_s: seconds to wait for the job to exist. After that, the trigger waits again if the watched task is at
+            rest (`ObservedTask.rests`); otherwise it fires, and the deferred task continues in a worker.
+        plan: the rules, and what follows from an issue.
+        connection: the connection of the job and its statistics.
+        notifier: recipient of messages on issues, or None.
+        task: the watched task; None for a job without a task.
     """
 
     job_name: str
@@ -41,12 +43,12 @@ class WatchArguments:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the watch of a trigger's arguments, in this release or in another; unknown keys are ignored.
+        """Return the watch from a trigger's arguments of this or another release; unknown keys are ignored.
 
         Raises:
-            KeyError: no job or connection is named.
-            ValueError: a member is none that this release knows.
-            TypeError: likewise.
+            KeyError: the job's name or the connection is missing.
+            ValueError: a member has a value that is unknown to this release.
+            TypeError: a member has a wrong type.
         """
         task = data.get("watched_task")
         plan = WatchPlan.from_dict(known_members(WatchPlan, data.get("plan") or {}))
@@ -61,13 +63,14 @@ class WatchArguments:
 
 
 class RulesTrigger(StoredTrigger):
-    """Watches one job until it has ended; fires once. Clearing or marking the task leaves the job alone.
+    """Watches one job to its end, and fires once. Clearing or marking this task does not affect the job.
 
-    A restart begins again: it reads the statistics from their beginning, and finds a job that it stopped.
+    After a restart of the triggerer, the trigger reads the statistics from their beginning. It recognises a job that it
+    stopped before by the job's tag.
 
     Args:
-        arguments: `job_name`, `absent_s`, `plan`, `connection`, `notifier`, `watched_task`, as `WatchArguments` reads
-            them, and `deferred_at`, as `StoredTrigger` has it.
+        arguments: `job_name`, `absent_s`, `plan`, `connection`, `notifier` and `watched_task` for `WatchArguments`, and
+            `deferred_at` for `StoredTrigger`.
     """
 
     @property
@@ -82,15 +85,15 @@ class RulesTrigger(StoredTrigger):
         return WatchArguments.from_dict(self.arguments)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: `watched`, `absent` or `error`.
+        """Yield one event with the key `watched`, `absent` or `error`.
 
         Raises:
-            Exception: this release cannot read the arguments, or has a fault: Airflow resumes the task with that.
+            Exception: this release cannot read the arguments, or has a bug; Airflow resumes the task with the error.
         """
         yield await self.event(self._watched())
 
     async def _watched(self) -> dict[str, Any]:
-        """Return the findings of the watch, or that the job is absent while the watched task does not rest."""
+        """Return the event: the findings, an error, or `absent` if there is no job and the task is not at rest."""
         watch = self.watch
         absent_s = watch.absent_s
         while True:

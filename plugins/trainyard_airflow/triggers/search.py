@@ -1,4 +1,4 @@
-"""Looks at a search: tells its trials when there is news of one, and stops it before it crosses its ceiling."""
+"""Polls of a search that log its trials after a change, and stop it before it exceeds its ceiling."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CAUSES = {EndedBy.BUDGET: StopCause.BUDGET, EndedBy.TIME: StopCause.TIME}
 
 @dataclass(slots=True)
 class SearchLook(Look):
-    """A look that lists the trials where their counters have changed, and describes each once it has ended."""
+    """Poll of a search that lists its trials if the counters changed, and describes each ended trial once."""
 
     trials: dict[str, Trial] = field(default_factory=dict)
     jobs: dict[str, JobSnapshot | None] = field(default_factory=dict)
@@ -43,20 +43,20 @@ class SearchLook(Look):
     max_jobs: int | None = None
 
     async def now(self) -> JobSnapshot:
-        """Return the search as it is; log its trials where there is news of one."""
+        """Return the search's current snapshot; log its trials if one of them has changed."""
         snapshot = await super(
             SearchLook, self
-        ).now()  # a slotted dataclass is another class than `super()` thinks
+        ).now()  # in a slotted dataclass, `super()` without arguments fails
         facts = SearchFacts.from_describe(self.described)
         if facts.counters != self.counters or self._awaits_start:
             self.trials = {each.training_job_name: each for each in await self._listed()}
-            self.counters = facts.counters  # last: what raises before it is asked for again
+            self.counters = facts.counters  # last: after an error the next poll lists again
         self.max_jobs = facts.max_jobs
         self._tell(facts)
         return snapshot
 
     async def give_up_on(self, snapshot: JobSnapshot) -> None:
-        """Stop a search that would cross its ceiling."""
+        """Stop a search that would exceed its ceiling before the next poll."""
         verdict = None
         if snapshot.status == "InProgress":
             verdict = judge(
@@ -77,7 +77,7 @@ class SearchLook(Look):
 
     @property
     def _awaits_start(self) -> bool:
-        """True if a trial has no start yet, which no counter shows."""
+        """True if a trial has not started: the counters do not change with its start."""
         return any(not t.is_terminal and t.started_at is None for t in self.trials.values())
 
     async def _listed(self) -> list[Trial]:
@@ -89,7 +89,7 @@ class SearchLook(Look):
         return sorted(trials, key=lambda each: each.training_job_name)
 
     async def _trial(self, summary: Mapping[str, Any]) -> Trial:
-        """Return the trial; what an ended one was billed is asked for once, and does not change."""
+        """Return the trial of a summary; the billed time of an ended trial is queried once, because it is final."""
         trial = trial_of(summary, usd_per_s=self._ceiling.usd_per_s)
         name = trial.training_job_name
         if trial.is_terminal:
@@ -107,7 +107,7 @@ class SearchLook(Look):
             raise
 
     def _tell(self, facts: SearchFacts) -> None:
-        """Log the table of trials where one is new, has another state or another objective."""
+        """Log the table of trials if a trial is new or has a new state or objective."""
         state = {name: (each.status, each.objective) for name, each in self.trials.items()}
         changed = {name for name, each in state.items() if self.told.get(name) != each}
         if not changed:

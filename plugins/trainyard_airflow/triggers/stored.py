@@ -1,4 +1,4 @@
-"""A trigger as a row of Airflow's database: its arguments, and when the task that wrote it may be resumed."""
+"""Base of triggers as rows of Airflow's database: their arguments, and the earliest time to resume their tasks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class StoredTrigger(BaseTrigger):
-    """A trigger that fires once, and bears arguments of any release.
+    """Base of triggers that fire once and accept arguments of any release.
 
-    A row of Airflow's database may be another release's: the constructor takes anything, because an exception in it
-    ends the whole triggerer (Airflow 3.3.2, `TriggerRunner.create_triggers` bears TypeError only). What `run` raises
-    fails this trigger alone, and the task defers again.
+    Another release may have written the row in Airflow's database. The constructor accepts any arguments, because an
+    exception in it ends the whole triggerer (Airflow 3.3.2: `TriggerRunner.create_triggers` catches only TypeError). An
+    exception in `run` fails only this trigger, and the task defers again.
 
     Args:
-        arguments: what `run` reads, and `deferred_at`, when the task began to wait, epoch seconds. Handed on by
-            `serialize` as they came.
+        arguments: the arguments for `run`, and `deferred_at`, the time of the deferral in epoch seconds (by default
+            now). `serialize` returns them unchanged.
     """
 
     def __init__(self, **arguments: Any) -> None:
@@ -37,7 +37,7 @@ class StoredTrigger(BaseTrigger):
 
     @property
     def deferred_at(self) -> float:
-        """When the task began to wait, epoch seconds.
+        """Time of the task's deferral, epoch seconds.
 
         Raises:
             ValueError: the arguments cannot be read by this release.
@@ -46,7 +46,7 @@ class StoredTrigger(BaseTrigger):
         return float(self.arguments["deferred_at"])
 
     async def event(self, waiting: Coroutine[Any, Any, dict[str, Any]]) -> TriggerEvent:
-        """Return the event of what the waiting returns, or raise what it raises; not before the task may be resumed."""
+        """Return the event with the coroutine's result, or raise its error, once the task may be resumed."""
         try:
             told = await keeping_message(waiting)
         finally:
@@ -56,11 +56,11 @@ class StoredTrigger(BaseTrigger):
 
 
 def settled_after_s() -> float:
-    """Return how long after its deferral a task may be resumed, in seconds.
+    """Return the minimum seconds between a task's deferral and its resumption: two heartbeat intervals.
 
-    The worker that deferred notices its own end up to one heartbeat interval later (Airflow 3.3.2,
-    `ActivitySubprocess._monitor_subprocess`). A scheduler that reads that end when the task runs again already takes
-    the task for lost and fails it; seen with jobs that had ended before the deferral. The second interval is for the
-    scheduler itself.
+    The worker that deferred reports its end up to one heartbeat interval later (Airflow 3.3.2,
+    `ActivitySubprocess._monitor_subprocess`). If the task already runs again when the scheduler reads this report, the
+    scheduler considers the task lost and fails it. This happened with jobs that had ended before the deferral. The
+    second interval is for the scheduler.
     """
     return 2.0 * conf.getint("workers", "min_heartbeat_interval")

@@ -1,4 +1,4 @@
-"""Statistics of a running job's ranks, as far as S3 has them."""
+"""Statistics of a running job's ranks that have arrived in S3."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from trainyard.sagemaker_api.snapshot import JobSnapshot
 
 MOST_BYTES = 64 * 2**20
-"""Of objects that are fetched at once; what is beyond is fetched when those are evaluated."""
+"""Maximum bytes of objects per poll; the rest is fetched after these have been evaluated."""
 
 
 def place_of_statistics(snapshot: JobSnapshot) -> str | None:
-    """Return where the platform copies a job's statistics to; None where it copies none."""
+    """Return the S3 prefix to which the platform copies a job's statistics, or None if it copies none."""
     return statistics_place(
         job_name=snapshot.name,
         hook_s3_uri=snapshot.hook_s3_uri,
@@ -32,43 +32,45 @@ def place_of_statistics(snapshot: JobSnapshot) -> str | None:
 
 @dataclass(slots=True)
 class SyncedStatistics:
-    """The statistics of a training: files that the platform copies, and objects that the hosts of its jobs put.
+    """Statistics of a training: files that the platform copies, and objects that the job's hosts put.
 
     Args:
-        place: S3 prefix of the files, which grow; None for none.
-        streams: S3 prefix of the hosts' objects, which never change: only those after the last one seen are listed.
+        place: S3 prefix of the copied files, which grow; or None.
+        streams: S3 prefix of the hosts' objects, or None. These never change, so only objects after the last one
+            fetched are listed.
     """
 
     place: str | None
     streams: str | None = None
     is_behind: bool = False
-    """Whether a look left objects for the next one."""
+    """Whether the last poll left objects for the next one."""
     _bundled: BundledFiles = field(default_factory=BundledFiles)
     _seen: dict[str, str] = field(default_factory=dict)
     _finished: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, snapshot: JobSnapshot) -> SyncedStatistics:
-        """Return those of a job."""
+        """Return the statistics of a job; the hosts' objects are not read for a job with a Debugger hook."""
         streams = None if snapshot.hook_s3_uri else snapshot.statistics_s3_uri
         return cls(place_of_statistics(snapshot), streams)
 
     async def look(self, s3: Any) -> dict[str, int]:
-        """Return the bytes of each file by its name.
+        """Fetch the hosts' new objects, and return the size of each file in bytes, by its name.
 
         Raises:
-            ClientError: S3 refuses.
-            ContractError: an object is none of statistics.
+            ClientError: S3 rejected a call.
+            ContractError: an object is not a valid bundle of statistics.
         """
         if self.streams:
             await self._fetch(s3, S3Address.parse(self.streams))
         return {**await self._copied(s3), **self._bundled.sizes}
 
     async def read(self, s3: Any, piece: Piece) -> bytes:
-        """Return a piece of a file; nothing where it was deleted since it was listed.
+        """Return a piece of a file; empty if the file was deleted after the listing.
 
         Raises:
-            ClientError: S3 refuses.
+            ClientError: S3 rejected the read.
+            ResponseStreamingError: the response was shorter than announced.
         """
         if piece.name in self._bundled.sizes:
             return self._bundled.read(piece)
@@ -95,7 +97,7 @@ class SyncedStatistics:
         }
 
     async def _fetch(self, s3: Any, at: S3Address) -> None:
-        """Take what the hosts put since the last look, attempt by attempt."""
+        """Fetch the hosts' new objects, attempt by attempt, up to `MOST_BYTES`."""
         fetched, self.is_behind = 0, False
         names = await self._stream_names(s3, at)
         for name in names:
@@ -113,7 +115,7 @@ class SyncedStatistics:
                 self._seen[name] = each["Key"]
             self.is_behind |= bool(answer.get("IsTruncated"))
             if not found and _attempt(name, at) < _attempt(names[-1], at):
-                self._finished.add(name)  # a later attempt has begun: nothing comes any more
+                self._finished.add(name)  # a later attempt has begun: no more objects will arrive
 
     async def _stream_names(self, s3: Any, at: S3Address) -> list[str]:
         pages = s3.get_paginator("list_objects_v2").paginate(
@@ -142,8 +144,8 @@ async def _content(answer: Any) -> bytes:
     """Return an object's bytes.
 
     Raises:
-        ResponseStreamingError: the service sent less than it announced. aiobotocore passes that error on as aiohttp's,
-            which is none of botocore's.
+        ResponseStreamingError: the response was shorter than announced. aiobotocore raises aiohttp's error for that,
+            which is not a subclass of botocore's errors.
     """
     try:
         async with answer["Body"] as body:

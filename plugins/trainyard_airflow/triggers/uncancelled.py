@@ -1,12 +1,13 @@
-"""Awaits a coroutine so that a cancellation of the awaiting task keeps its message, or does not reach the coroutine.
+"""Awaits that keep the message of a cancellation, or shield a coroutine from it.
 
-Airflow tells a trigger that its task was cleared, marked or deleted by `cancel("user-action")`, and calls `on_kill`
-only if the `CancelledError` that comes out of the trigger still says so. `sync_to_async`, which opens the provider's
-clients, raises a new one without a message (asgiref 3.13, `SyncToAsync.__call__`): a task that was cleared while its
-trigger opened a client kept its paid job.
+If a task was cleared, marked or deleted, Airflow calls `cancel("user-action")` on its trigger. It calls `on_kill` only
+if the `CancelledError` raised by the trigger has the same message. `sync_to_async`, which opens the provider's clients,
+raises a new error without a message (asgiref 3.13, `SyncToAsync.__call__`). Without this module, a task that is cleared
+while its trigger opens a client would leave its paid job running.
 
-It then cancels the trigger again with each sync, once a second, until it has ended, also while it awaits that `on_kill`
-(Airflow 3.3.2, `TriggerRunner.cancel_triggers`): what takes longer than a second must not be ended by it.
+Airflow then cancels the trigger again with each sync, once per second, until the trigger has ended, even while it
+awaits `on_kill` (Airflow 3.3.2, `TriggerRunner.cancel_triggers`). A call that takes longer than a second must therefore
+be shielded.
 """
 
 from __future__ import annotations
@@ -22,32 +23,32 @@ Result = TypeVar("Result")
 
 _LETTING_GO_S = 1.0
 _going_on: set[asyncio.Future[Any]] = set()
-"""The event loop itself keeps no task alive."""
+"""References to shielded tasks: the event loop itself keeps only weak ones."""
 
 
 async def keeping_message(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Return the coroutine's result; raise what it raises.
+    """Return the coroutine's result, or raise its error.
 
     Raises:
-        CancelledError: the caller was cancelled, with the message of that cancellation; the coroutine is cancelled too,
-            and has a second to let go of what it holds.
+        CancelledError: the caller was cancelled. The error has the message of the first cancellation. The coroutine is
+            cancelled too, and has 1 s to release its resources.
     """
     task = asyncio.ensure_future(coroutine)
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError as reason:
         task.cancel()
-        with suppress(asyncio.CancelledError):  # the next sync's; the first one says why
+        with suppress(asyncio.CancelledError):  # of the next sync; the first one has the reason
             await asyncio.wait({task}, timeout=_LETTING_GO_S)
         raise reason from None
     return task.result()
 
 
 async def uncancelled(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Return the coroutine's result; raise what it raises.
+    """Return the coroutine's result, or raise its error.
 
     Raises:
-        CancelledError: the caller was cancelled; the coroutine goes on by itself.
+        CancelledError: the caller was cancelled; the coroutine continues in the background.
     """
     task = asyncio.ensure_future(coroutine)
     _going_on.add(task)

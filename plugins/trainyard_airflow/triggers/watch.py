@@ -1,4 +1,4 @@
-"""When a running job is given up: it hangs, waits too long for instances, or is about to reach its cost cap. Pure."""
+"""Criteria to stop a running job: silence, a long wait for instances, or its cost cap. Pure."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _HEARTBEAT = re.compile(r"(?:^|\s)trainyard [a-z_]+[ =]")
 
 
 def is_heartbeat(message: str) -> bool:
-    """Return whether a log line is one of those that the training script prints while it gets on."""
+    """Return whether a log line is a progress line of the training script: `trainyard <word>=...`."""
     return _HEARTBEAT.search(message) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Limits of a job's silence and wait, and of a search's cost. JSON-safe through `to_dict`.
+    """Limits of a job's silence, wait and cost, after which it is stopped. JSON-safe through `to_dict`.
 
     Attributes:
-        heartbeat_timeout_s: silence of a training that was heard of; 0 = for ever.
-        max_wait_s: waiting for instances in one go; None = for ever.
-        max_billed_s: that each instance may be billed before the job is stopped for its cost cap; None = no cap.
-        usd_per_s: of all instances, of a job under a cap, for the log.
-        ceiling: of a search; None for any other job.
+        heartbeat_timeout_s: seconds without a heartbeat after the first one; 0 = no limit.
+        max_wait_s: seconds of one uninterrupted wait for instances; None = no limit.
+        max_billed_s: billed seconds per instance at which the job is stopped for its cost cap; None = no cap.
+        usd_per_s: price per second of all instances of a job with a cap, for the log.
+        ceiling: limits of a search; None for any other job.
     """
 
     heartbeat_timeout_s: int = 0
@@ -51,10 +51,10 @@ class Patience:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` wrote, in this release or in a later one, which may know more members.
+        """Return the limits from the result of `to_dict`; unknown keys of later releases are ignored.
 
         Raises:
-            TypeError: it is no mapping.
+            TypeError: `data` or its ceiling is not a mapping.
         """
         ceiling = data.get("ceiling")
         known = {**known_members(cls, data), "ceiling": None}
@@ -65,7 +65,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchVerdict:
-    """Why a job is to be stopped, and in words."""
+    """Decision to stop a job: the cause, and its description in words."""
 
     cause: StopCause
     says: str
@@ -74,15 +74,15 @@ class WatchVerdict:
 def judge(
     snapshot: JobSnapshot, *, patience: Patience, heard_at: float | None, now: float
 ) -> WatchVerdict | None:
-    """Return why the job is to be stopped now; None while it is not.
+    """Return the reason to stop the job now, or None.
 
-    A job is silent only while it trains: its silence counts from its last line or from when the instances last began
-    to train, whichever is later. A job that has never printed such a line is not judged.
+    Silence is evaluated only in the status `Training`, and only if the job has printed a heartbeat. It begins with the
+    last heartbeat or with the last start of training on the instances, whichever is later.
 
     Args:
         snapshot: the job.
-        patience: what it is granted.
-        heard_at: when it printed its last heartbeat, epoch seconds; None when it never did or nobody could read it.
+        patience: its limits.
+        heard_at: time of its last heartbeat, epoch seconds; None if there was none or the log could not be read.
         now: the service's clock, epoch seconds.
     """
     if snapshot.status != "InProgress":
