@@ -76,7 +76,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
 
 
 def _model(version: ModelVersion) -> dict[str, Any]:
-    """Return the members on the serving of the model; empty without an image."""
+    """Return the request's members for serving the model; empty without an image."""
     if version.image_uri is None:
         return {}
     container: dict[str, Any] = {

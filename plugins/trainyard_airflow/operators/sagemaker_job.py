@@ -463,7 +463,7 @@ class _AirflowTask:
     def is_running(self) -> bool:
         """Return whether Airflow has the task as running; False if it does not answer within 2 s.
 
-        Asked in a thread: a signal may have interrupted the process in a question of its own to Airflow.
+        The query runs in a thread, because a signal may have interrupted another query of this process.
         """
         answers: SimpleQueue[frozenset[str] | None] = SimpleQueue()
         threading.Thread(target=lambda: answers.put(self._states()), daemon=True).start()
@@ -473,7 +473,7 @@ class _AirflowTask:
             return False
 
     def _states(self) -> frozenset[str] | None:
-        """Return the state of the task, by Airflow; empty if it was deleted, None if Airflow does not say."""
+        """Return the states that Airflow has for the task; empty if it was deleted, None if Airflow does not answer."""
         ti = self._ti
         try:
             states = ti.get_task_states(

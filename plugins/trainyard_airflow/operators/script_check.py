@@ -27,7 +27,7 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptJob:
-    """A job for the check by its script; `where` is the place of its hyperparameters in the user's input."""
+    """Job to check by its script; `where` is the path of its hyperparameters in the user's input."""
 
     where: str
     entry_point: str

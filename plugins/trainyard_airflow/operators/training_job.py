@@ -18,20 +18,19 @@ if TYPE_CHECKING:
 class TrainingJobOperator(SageMakerJobOperator):
     """Trains on SageMaker; see `SageMakerJobOperator` for the effects of a retry, a clear and a kill.
 
-    A spec given as a mapping may leave out `role` and `output_path`: the connection's execution
-    role and `<root>/runs/<dag>/<run>/output` take their places, with the root of `AwsClients.root`.
+    A spec given as a mapping may omit `role` and `output_path`. The defaults are the connection's execution role and
+    `<root>/runs/<dag>/<run>/output`, with the root of `AwsClients.root`.
 
-    What AWS would refuse, ignore or do badly about the job is in the task's log before the job is created. Here it
-    stops nothing; `preflight` refuses a run for it.
+    Before the job is created, the task logs the settings that AWS would reject, ignore or mishandle. These findings do
+    not stop the task; `preflight` rejects a run for them.
 
-    A new attempt gets the same `checkpoint_s3_uri`, so a script that saves checkpoints goes on
-    where it was.
+    A new attempt gets the same `checkpoint_s3_uri`, so that a script with checkpoints resumes from the last one.
 
     The spec may also be a function `(sagemaker_session)` that returns an SDK v3 `ModelTrainer`, or
-    `from_model_trainer(function, budget_usd=...)`, which adds what a trainer cannot say (docs/clients.md).
+    `from_model_trainer(function, budget_usd=...)`, which adds settings that a `ModelTrainer` lacks (docs/clients.md).
 
     Raises:
-        SpecError: `spec` is a ModelTrainer that was made while the DAG file was read.
+        SpecError: `spec` is a ModelTrainer that was created while the DAG file was parsed.
     """
 
     job_kind: ClassVar[JobKind] = JobKind.TRAINING
@@ -46,7 +45,7 @@ class TrainingJobOperator(SageMakerJobOperator):
 def training_job_type(
     operator: SageMakerJobOperator, jobs: TaskJobs, context: Context
 ) -> TrainingJobType:
-    """Return the training jobs of an operator's spec."""
+    """Return the job type of training jobs with an operator's spec."""
     from trainyard_airflow.jobs.training import TrainingJobType
 
     return TrainingJobType(jobs, operator.spec, context=context, mask=operator.mask_secrets)

@@ -1,4 +1,4 @@
-"""`TrialJobOperator`: one training of a search that Airflow maps; a trial that fails counts, and fails nobody."""
+"""`TrialJobOperator`: one trial of a search that Airflow maps; a failed trial is a result of the search."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 
 class TrialJobOperator(SageMakerJobOperator):
-    """Trains one trial; what its hyperparameters alone can be blamed for is a result, `{"failure": ...}`.
+    """Trains one trial. A failure that its hyperparameters can cause is a result with `failure`, not an error.
 
-    Everything else (the service, a lost machine, a stop) is an error as for any training: retried if that helps.
+    Other failures, such as an error of the service, a lost machine or a stop, fail the task and are retried as for any
+    training.
 
     Args:
-        trial: which trial this is (`AskedTrials.to_dict()`), for the function that makes its `spec`. Mapped over.
+        trial: the trial (`AskedTrials.to_dict()`), for the function that returns its `spec`; the mapped argument.
     """
 
     job_kind: ClassVar[JobKind] = JobKind.TRAINING
@@ -43,18 +44,18 @@ class TrialJobOperator(SageMakerJobOperator):
         return training_job_type(self, jobs, context)
 
     def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> TrialPolicy:  # noqa: ARG002
-        """Return that a trial may fail."""
+        """Return the policy by which a trial may fail."""
         return TrialPolicy(memory, number=self.trial["number"])
 
     def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002
-        """Return the snapshot of the ended job with `trial`, and `failure` in words if the trial failed."""
+        """Return the snapshot of the ended job with `trial`, and with `failure` as text if the trial failed."""
         return {**done.result, "trial": dict(self.trial)}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return what `returned` does.
+        """Return the result of `returned`.
 
         Raises:
-            TrainingRunError: the job did not complete, and not for its hyperparameters.
+            TrainingRunError: the job did not complete, and its hyperparameters are not the cause.
         """
         try:
             return super().execute(context)
@@ -64,10 +65,10 @@ class TrialJobOperator(SageMakerJobOperator):
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:
-        """Return what `execute` returns, by whatever method the task goes on.
+        """Resume after a deferral; return the result of `execute`.
 
         Raises:
-            TrainingRunError: likewise.
+            TrainingRunError: as `execute`.
         """
         try:
             return super().resume_execution(next_method, next_kwargs, context)
@@ -75,7 +76,7 @@ class TrialJobOperator(SageMakerJobOperator):
             return self._failed_trial(context, error)
 
     def _failed_trial(self, context: Context, error: Exception) -> dict[str, Any]:
-        """Return the trial of a job whose end never came to the policy: one that was out of time, or fell silent."""
+        """Return the result of a failed trial that the policy did not handle: its time was over, or it fell silent."""
         self.log.warning("Trial %s failed, the search goes on: %s", self.trial["number"], error)
         jobs = self.task_jobs(context)
         name = getattr(error, "job_name", None) or jobs.name_of(1)

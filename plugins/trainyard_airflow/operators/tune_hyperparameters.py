@@ -1,4 +1,4 @@
-"""`TuneHyperparametersOperator`: one search by SageMaker's Automatic Model Tuning, and its winner handed on."""
+"""`TuneHyperparametersOperator`: one search by SageMaker's Automatic Model Tuning; its result is the best trial."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ if TYPE_CHECKING:
 
 
 class TuneHyperparametersOperator(SageMakerJobOperator):
-    """Searches good hyperparameters under a ceiling; see `SageMakerJobOperator` for what a retry, clear and kill do.
+    """Searches hyperparameters within a budget; see `SageMakerJobOperator` for the effects of a retry, clear and kill.
 
-    The search's trials are told as a table in the task's log whenever there is news of one. A search that crosses its
-    `budget_usd` or its time is stopped, and the best so far is the result, marked by `is_complete` and `ended_by`; one
-    that a person stops fails the task. A worker that is lost finds its search again by its name, also one that the
-    budget has ended meanwhile; a cleared task ends its search and begins another, on what is left of the budget.
+    Each change of a trial logs a table of the trials. How a search ends:
 
-    Trials run without an entrypoint of Trainyard's (`TuningJobSpec` says what that means for a stop), and the service
-    gives each one its own checkpoint prefix below `training.checkpoint_s3_uri`.
+    - If it would exceed its `budget_usd` or its time limit, it is stopped. The result is the best trial so far, with
+      `is_complete` and `ended_by`.
+    - If a person stops it, the task fails.
+    - After the loss of a worker, the next try finds the search by its name, even if the budget has ended it meanwhile.
+    - Clearing the running task stops the search. The next one has the rest of the budget.
 
-    A spec given as a mapping may leave out the training's `role` and `output_path`: the connection's execution role and
-    `<root>/runs/<dag>/<run>/tuning/output` take their places.
+    Trials run without Trainyard's entrypoint; `TuningJobSpec` describes the consequences for a stop. The service gives
+    each trial its own checkpoint prefix below `training.checkpoint_s3_uri`.
+
+    A spec given as a mapping may omit the training's `role` and `output_path`. The defaults are the connection's
+    execution role and `<root>/runs/<dag>/<run>/tuning/output`.
 
     Args:
-        spec: see `SageMakerJobOperator`; of `TuningJobSpec`.
-        trials_uri: where the table of all trials is written as Parquet; below the run's folder when absent, in
-            `tuning/trials.parquet`, of a mapped task in `tuning/<map index>/trials.parquet`. Templated.
+        spec: a `TuningJobSpec`, in one of the forms of `SageMakerJobOperator`.
+        trials_uri: S3 address for the table of all trials as Parquet. The default is `tuning/trials.parquet` below the
+            run's prefix; for a mapped task, `tuning/<map index>/trials.parquet`. Templated.
     """
 
     template_fields = (*SageMakerJobOperator.template_fields, "trials_uri")
@@ -41,12 +44,12 @@ class TuneHyperparametersOperator(SageMakerJobOperator):
     ui_color = "#f3ecfa"
 
     def __init__(self, *, spec: Any, trials_uri: str | None = None, **kwargs: Any) -> None:
-        # A search has no log of its own, and the lines of all its trials would be nobody's to read.
+        # A search has no log of its own, and the lines of all its trials are too many to read.
         super().__init__(spec=spec, stream_logs=False, **kwargs)
         self.trials_uri = trials_uri
 
     def job_type(self, jobs: TaskJobs, context: Context) -> TuningJobType:  # noqa: ARG002
-        """Return what is different about searches."""
+        """Return the job type of tuning jobs."""
         from trainyard_airflow.jobs.tuning import TuningJobType
 
         return TuningJobType(jobs, self.spec, trials_uri=self.trials_uri)

@@ -1,4 +1,4 @@
-"""`WatchedTrainingJobOperator`: a training whose end by a rule is a result with a verdict, not an error."""
+"""`WatchedTrainingJobOperator`: a training job whose stop by a rule is a result with a verdict, not an error."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 
 class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
-    """Trains as `TrainingJobOperator` does, and understands what a `CheckRulesOperator` did to the job.
+    """Trains as `TrainingJobOperator` does, and handles a stop by a rule of `CheckRulesOperator` or of Debugger.
 
-    A job that a rule stopped, ours or the service's Debugger's, is the task's result: `ended_by` is `rule`, and
-    `verdict` has the rule, the step, the evidence and the last checkpoint. So is a job that its script's own guard
-    against NaN ended, if the plan would stop it for that. The tasks after it are skipped; those that run whatever
-    happened, run. If the rule's action is `fail`, the task fails by `RuleViolatedError`.
+    A job that a rule stopped is the task's result: `ended_by` is `rule`, and `verdict` has the rule, the step, the
+    evidence and the last checkpoint. The same applies if the script's own guard against NaN ended the job, and the plan
+    would stop it for that. Direct downstream tasks are skipped, except teardowns and tasks with the trigger rule
+    `all_done`. If the rule's action is `fail`, the task fails with `RuleViolatedError`.
 
-    With the plan's `on_stop` the training goes on by itself, or a human is asked how: then the task waits in
-    `awaiting_input`, without a worker, and `execute_answered` does what was chosen. No job begins before the stopped
-    one has the answer as a tag: a retry and a clear before that ask again.
+    If the plan has `on_stop`, the training is retried automatically, or a person is asked. In that case the task waits
+    in `awaiting_input` without a worker, and `execute_answered` applies the answer. The answer is stored as a tag of
+    the stopped job before a new job starts. A retry or clear before that asks again.
 
-    To go on with the training all the same, clear the task and the one that watches it: its next attempt begins at the
+    To continue the training after a verdict, clear this task and the watching task. The next attempt resumes from the
     last checkpoint.
 
     Args:
-        watch: the `WatchPlan` of the rules beside the job, or the mapping of its fields, or a function that returns
-            either; None for no rules beside it.
+        watch: the `WatchPlan` of the watching task, a mapping of its fields, or a function that returns either; None if
+            no rules watch the job.
     """
 
     template_fields = (*SageMakerJobOperator.template_fields, "watch")
@@ -60,17 +60,17 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         return training_job_type(self, jobs, context)
 
     def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> RuleStopPolicy:
-        """Return what is made of a rule's stop."""
+        """Return the policy for a stop by a rule."""
         from trainyard_airflow.jobs.rule_stop_policy import RuleStopPolicy
 
         return RuleStopPolicy(jobs, memory, watch=self.watch)
 
     def take(self, context: Context, run: JobRun, step: Step) -> Step:
-        """Wait as a step says, also for a person's answer.
+        """Execute the wait of a step, including the wait for a person's answer, and return the next step.
 
         Raises:
-            TaskAwaitingInput: for that; `execute_answered` goes on.
-            TaskDeferred: for the job.
+            TaskAwaitingInput: a person is asked; `execute_answered` resumes. See `ask_person` for Airflow 3.2.
+            TaskDeferred: the task waits for the job in the triggerer.
         """
         if isinstance(step, AskHuman):
             from trainyard_airflow.operators.rule_question import ask_human
@@ -87,10 +87,16 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         result: dict[str, Any],
         verdict: dict[str, Any],
     ) -> dict[str, Any]:
-        """Go on as a human chose, or the plan if nobody did; the stopped job keeps the choice as a tag.
+        """Apply a person's answer, or the plan's default if nobody answered; it is stored as a tag of the stopped job.
+
+        Args:
+            context: the task's context.
+            event: Airflow's event that resumes the task.
+            result: the stopped job's result.
+            verdict: the verdict in the question.
 
         Raises:
-            TrainingRunError: as `execute`; or the service refused the tag: then nothing has gone on.
+            TrainingRunError: as `execute`; or the service rejected the tag, and no job was started.
         """
         from trainyard.rules.rule_retry import ASK, RuleRetry
         from trainyard_airflow.jobs.rule_stop_policy import planned_retry
@@ -101,12 +107,12 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         return self.go(context, lambda run: run.answered(chosen, by, result, verdict))
 
     def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002
-        """Return the job's result; with its verdict if a rule ended it."""
+        """Return the job's result, with `verdict` if a rule ended the job."""
         self._verdict = done.result if done.is_verdict else None
         return done.result
 
     def post_execute(self, context: Context, result: Any = None) -> None:
-        """Skip what follows a training that a rule ended."""
+        """Skip the direct downstream tasks if a rule ended the training, except teardowns and `all_done` tasks."""
         if self._verdict is None:
             return
         follow = [
@@ -114,6 +120,6 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
             for each in self.downstream_list
             if not each.is_teardown and each.trigger_rule != "all_done"
         ]
-        # Skipping ends the task here and now, before Airflow keeps what it returned.
+        # `skip` ends the task at once, before Airflow stores its return value.
         context["ti"].xcom_push(key="return_value", value=result or self._verdict)
         self.skip(context["ti"], follow)
