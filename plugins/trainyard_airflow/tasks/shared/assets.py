@@ -1,6 +1,6 @@
-"""The assets of the pipeline: what starts a run, and what a run leaves.
+"""Assets of the pipeline: the input that starts a run, and the outputs of a run.
 
-The scheme is an unregistered one on purpose: for a known one Airflow loads every provider while it parses.
+The scheme `x-trainyard` is not registered. For a registered scheme, Airflow loads every provider while it parses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The end of a run's ledger: waits, within a limit, until everything that the run created has ended."""
+"""Close of a run's ledger: a limited wait for the end of everything that the run created."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ def closed_ledger(
     limit_s: float = CLOSING_LIMIT_S,
     pause: Callable[[float], None] = time.sleep,
 ) -> Ledger | None:
-    """Return the ledger once it is empty, or as it is after `limit_s`; None if S3 or the service refused to tell."""
+    """Return the ledger once all its entries are settled, or after `limit_s`; None if it cannot be read.
+
+    Args:
+        ledger: the run's ledger.
+        limit_s: maximum wait, seconds.
+        pause: sleeps for some seconds between two reads.
+    """
     from botocore.exceptions import BotoCoreError
 
     deadline = time.monotonic() + limit_s

@@ -1,4 +1,4 @@
-"""`ClosingReportOperator`: the last task of a run, which closes the run's ledger and writes its pages."""
+"""`ClosingReportOperator`: base of a run's last task, which closes the run's ledger and writes its report."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class ClosingReportOperator(ConnectedOperator):
-    """Writes what happened, however far the run came."""
+    """Base of tasks that write a run's report, even if earlier tasks failed."""
 
     ui_color = "#f0f0f0"
     operator_extra_links = (ReportLink(),)
 
     def _paths(self, context: Context, state: Mapping[str, Any] | None) -> RunPaths:
-        """Return the run's addresses: as preflight's `state` fixed them, or as they would have been.
+        """Return the run's addresses from preflight's `state`, or from the params if there is no state.
 
         Raises:
-            SpecError: there is no state, and the connection names no bucket.
+            SpecError: there is no state, and neither the params nor the connection name a bucket.
         """
         if state:
             return RunPaths(**state["paths"])
@@ -44,13 +44,13 @@ class ClosingReportOperator(ConnectedOperator):
 
     @contextmanager
     def _unless_preflight_failed(self, state: Mapping[str, Any] | None) -> Iterator[None]:
-        """Skip the task if it cannot write where preflight, which failed, has said what is wrong.
+        """Skip the task if preflight failed and the report cannot be written.
 
         Args:
-            state: preflight's result; empty or None if it has none.
+            state: preflight's result; empty or None if it failed.
 
         Raises:
-            AirflowSkipException: there is no report, and preflight's message is the only one.
+            AirflowSkipException: preflight failed, and the report cannot be written; preflight's error has the reason.
             TrainingRunError: the report cannot be written although preflight succeeded.
             BotoCoreError: likewise.
         """
@@ -67,9 +67,9 @@ class ClosingReportOperator(ConnectedOperator):
             raise AirflowSkipException(text) from None
 
     def _closed_ledger(self, context: Context, paths: RunPaths) -> Ledger | None:
-        """Return the ledger once everything in it has ended; None if it cannot be read.
+        """Return the ledger once its entries are settled or the wait is over; None if it cannot be read.
 
-        What the run spent counts against its team's budget from then on.
+        The run's cost is then added to its team's spend.
         """
         from trainyard_airflow.hooks.ledger import RunLedger
 
@@ -91,15 +91,21 @@ class ClosingReportOperator(ConnectedOperator):
             self.log.warning("The team's spend does without this run: %s", error)
 
     def _write(self, page: str, data: str, *, html_uri: str, json_uri: str) -> None:
-        """Write the page and the same as data.
+        """Write the report as a page and as data.
+
+        Args:
+            page: content of the HTML file.
+            data: content of the JSON file.
+            html_uri: S3 address of the page.
+            json_uri: S3 address of the data.
 
         Raises:
-            RejectedRequestError: the bucket refuses them.
+            RejectedRequestError: S3 rejected the write.
         """
         self.objects.write(json_uri, data.encode(), content_type="application/json")
         self.objects.write(html_uri, page.encode(), content_type="text/html; charset=utf-8")
 
 
 def unsettled_names(ledger: Ledger | None) -> list[str] | None:
-    """Return what may still cost money; None if the ledger could not be read."""
+    """Return the names of entries that may still cost money; None if the ledger could not be read."""
     return None if ledger is None else [each.name for each in ledger.unsettled]

@@ -1,4 +1,4 @@
-"""Cost cap of a run, task by task: what is left of it for a task, and the lineage of a model that it stopped."""
+"""Cost cap of a run: the amount left for a task, and the lineage of a model whose training the cap stopped."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ if TYPE_CHECKING:
     from trainyard_airflow.tasks.shared.run_state import RunState
 
 _LEAST_USD = 1e-6
-"""Of a task to which nothing is left: its first job is then refused."""
+"""USD for a task to which nothing is left, so that its first job is rejected."""
 
 
 def cap_left_usd(
     context: Context, state: RunState[BaseRunConf], *, kept_back_usd: float = 0.0
 ) -> float | None:
-    """Return what the jobs of the context's task may be billed together; None if the run has no cap.
+    """Return the USD that all jobs of the context's task may cost; None if the run has no cap.
 
-    The task's own jobs are not deducted: each of its attempts is, when the next one is placed.
+    The settled jobs of the run's other tasks are deducted. The task's own earlier attempts are not; they are deducted
+    when the next attempt is created.
 
     Args:
-        context: the task's.
-        state: of its run.
-        kept_back_usd: for the tasks after it.
+        context: the task's context.
+        state: state of its run.
+        kept_back_usd: USD reserved for later tasks.
 
     Raises:
-        SpecError: the price of what the run paid for is not known.
-        TrainingRunError: S3 or the service refuses.
+        SpecError: the cost of one of the run's jobs is unknown.
+        TrainingRunError: S3 or the service rejected a call.
     """
     from trainyard_airflow.hooks.ledger import RunLedger  # a DAG file imports this module
 
@@ -51,7 +52,7 @@ def cap_left_usd(
 
 
 def stop_lineage(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the lineage of a model whose training the cost cap stopped; nothing of any other.
+    """Return `ended_by` and `stopped_at_step` for the lineage of a model; empty unless the cost cap stopped it.
 
     Args:
         training: the result of the training task.

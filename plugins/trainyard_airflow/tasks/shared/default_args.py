@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 JOB_RETRIES = 3
-"""Each retry may pay for one more attempt of a job, where the retry table allows it."""
+"""Retries of a job's task. Each may pay for one more attempt of the job, if the retry table allows it."""
 
 PAGES_TAG = "trainyard"
 """Tag of the DAGs whose runs the pages in Airflow's UI show."""
@@ -26,10 +26,10 @@ DEFAULT_ARGS: dict[str, Any] = {
 
 
 def dag_arguments_with(given: Mapping[str, Any], *, aws_conn_id: str) -> dict[str, Any]:
-    """Return the arguments of a factory's DAG: those of its author over the pipeline's own, and the pages' tag.
+    """Return the arguments of a factory's DAG: the author's override the pipeline's own; `PAGES_TAG` is added.
 
     Args:
-        given: what the author gives, as Airflow's DAG takes it.
+        given: the author's arguments for Airflow's `DAG`.
         aws_conn_id: the connection of all tasks.
     """
     own = {**DEFAULT_ARGS, "aws_conn_id": aws_conn_id, **given.get("default_args", {})}

@@ -1,4 +1,4 @@
-"""Fields of the form that all runs with one training share, by the sections they are shown in."""
+"""Form fields that all runs with one training share, by the form's sections."""
 
 from __future__ import annotations
 
@@ -248,4 +248,4 @@ LAST_SECTIONS: Sections = {
     "Watching": {**RULES, **WATCHING},
     "Place and registry": PLACE,
 }
-"""Of the forms of own scripts and fine-tunings."""
+"""Last sections of the forms for own scripts and fine-tuning."""

@@ -1,4 +1,4 @@
-"""The jobs of a run that still go on although their tasks have ended: found by their names, and stopped."""
+"""Stop of a run's jobs that still run although their tasks have ended; they are found by their names."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def stop_leftover_jobs(
     trial_tasks: Iterable[str] = (),
     num_mapped: int = 0,
 ) -> list[str]:
-    """Stop the jobs of these tasks that still run, and return their names.
+    """Stop the jobs of these tasks that still run, and return the names of the stopped jobs.
 
-    The names are derived, not read from what the tasks left: a task may be gone before it could tell
-    which job it had just created. A job of that name that writes outside this run belongs to another
-    deployment and is left alone. A service that does not answer is asked a few times.
+    The names are derived instead of read from XComs, because a task may end before it can push the name of a new job. A
+    job that writes outside this run's prefix belongs to another deployment and is not stopped. If the service does not
+    answer or rejects a call, it is called up to four times per task; then an error is logged.
 
     Args:
-        clients: of the run's connection.
-        paths: of the run.
-        task_ids: tasks that have ended; those that have no jobs are passed over.
-        trial_tasks: tasks that are mapped, `num_mapped` times each at most, onto training jobs.
-        num_mapped: see there.
+        clients: clients of the run's connection.
+        paths: addresses of the run.
+        task_ids: tasks that have ended; tasks without jobs are skipped.
+        trial_tasks: mapped tasks with one training job per mapped instance.
+        num_mapped: maximum number of mapped instances of each of `trial_tasks`.
     """
     from trainyard_airflow.hooks.jobs import SageMakerJobs
 
@@ -107,7 +107,7 @@ def _stop_running(
 
 
 def job_name_of(paths: RunPaths, *, task_id: str, attempt: int, map_index: int = -1) -> str:
-    """Return the name of a task's job number `attempt`."""
+    """Return the name of a task's job; `attempt` counts from 1."""
     return job_name(
         dag_id=paths.dag_id,
         run_id=paths.run_id,

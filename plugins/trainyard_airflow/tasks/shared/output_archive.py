@@ -1,4 +1,4 @@
-"""Reads files out of a job's output.tar.gz as it arrives, whatever else lies in it. Pure."""
+"""Streaming reader of single files in a job's output.tar.gz. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ if TYPE_CHECKING:
 
 
 def lines_in_archive(stream: IO[bytes], *, name: str) -> Iterator[str]:
-    """Yield the lines of the archive's first file of this name, reading no further than to its end.
+    """Yield the lines of the archive's first file with this name, in any folder; none if there is no such file.
+
+    Args:
+        stream: the compressed archive; it is read only up to the end of that file.
+        name: the file's name without its folder.
 
     Raises:
-        tarfile.TarError: the stream is no archive.
+        tarfile.TarError: the stream is not an archive.
     """
     with tarfile.open(fileobj=stream, mode="r|*") as files:
         for member in files:
@@ -25,10 +29,10 @@ def lines_in_archive(stream: IO[bytes], *, name: str) -> Iterator[str]:
 
 
 def texts_in_archive(stream: IO[bytes], *, endings: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the lines of the archive's files whose names end so, by path.
+    """Return the lines of the archive's files whose paths have one of the endings, by path.
 
     Raises:
-        tarfile.TarError: the stream is no archive.
+        tarfile.TarError: the stream is not an archive.
     """
     found = {}
     with tarfile.open(fileobj=stream, mode="r|*") as files:

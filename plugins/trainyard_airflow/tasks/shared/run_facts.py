@@ -1,4 +1,4 @@
-"""Gathers what the tasks of a run left behind: times, states, results, failures."""
+"""Facts on the tasks of a run for its report: times, states, results and failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TaskFacts:
     links: Mapping[str, str]
 
     def to_task(self) -> dict[str, Any]:
-        """Return the task as `build_run_record` takes it."""
+        """Return the task in the format of `build_run_record`; times are epoch seconds or None."""
         start = (self.started or {}).get("at")
         end = None if start is None or self.duration_s is None else start + self.duration_s
         tries = (self.started or {}).get("try_number", 0)
@@ -51,7 +51,7 @@ class TaskFacts:
         result = (
             self.result if isinstance(self.result, Mapping) else {}
         )  # a user's task may return anything
-        # The shard task returns a data set, and its job beside it where it needed one.
+        # The shard task returns a data set, with its job if it needed one.
         last = result if "job_name" in result else result.get("job") or self.failed_job
         if not last or "kind" not in last:
             return
@@ -68,21 +68,21 @@ class TaskFacts:
 
 
 def gather(context: Context, task_ids: Sequence[str]) -> list[TaskFacts]:
-    """Return what the named tasks of this run left behind, in that order."""
+    """Return the facts of the named tasks of this run, in that order."""
     ti: Any = context["ti"]
     crumbs = {each["task_id"]: each for each in _crumbs(ti)}
     return [_facts(ti, {"task_id": each, **crumbs.get(each, {})}) for each in task_ids]
 
 
 def gather_failed(context: Context, *, besides: Collection[str]) -> list[TaskFacts]:
-    """Return what failed tasks of this run left behind, mapped ones by name and index; those in `besides` left out."""
+    """Return the facts of this run's failed tasks, without those in `besides`; a mapped task is named `id[index]`."""
     ti: Any = context["ti"]
     failed = (each for each in _crumbs(ti) if each["state"] == "failed")
     return [_facts(ti, each) for each in failed if each["task_id"] not in besides]
 
 
 def gather_mapped(context: Context, task_id: str) -> dict[int, TaskFacts]:
-    """Return what the instances of a mapped task left behind, by their index; nothing before it was mapped."""
+    """Return the facts of a mapped task's instances by their index; empty before the task was mapped."""
     ti: Any = context["ti"]
     crumbs = (each for each in _crumbs(ti) if each["task_id"] == task_id)
     return {
@@ -114,7 +114,7 @@ def _facts(ti: Any, crumb: Mapping[str, Any]) -> TaskFacts:
 
 
 def first_failure(facts: Sequence[TaskFacts]) -> dict[str, Any] | None:
-    """Return the failure that ended the run: the first failed task's error; None when none failed."""
+    """Return the error of the first failed task, with `task_id` and, if known, the job's `log_tail`; else None."""
     for each in facts:
         if each.state == "failed":
             told = each.failure or {

@@ -1,4 +1,4 @@
-"""State that the tasks of one run share: `preflight`'s result, read back as values."""
+"""Shared state of a run's tasks: the result of `preflight` as a dataclass."""
 
 from __future__ import annotations
 
@@ -26,12 +26,20 @@ C_co = TypeVar("C_co", bound=BaseRunConf, covariant=True)
 CONF_TYPES: Mapping[str, type[BaseRunConf]] = {
     each.__name__: each for each in (RunConf, ScriptConf)
 }
-"""The confs of runs by the name that a state has them under."""
+"""Conf classes by their name in a stored state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState(Generic[C_co]):
-    """A checked conf with the bucket, role and region that hold for this run."""
+    """Checked conf of a run, with its addresses, role, region and plan.
+
+    Attributes:
+        conf: the checked conf.
+        paths: S3 addresses of the run.
+        role: ARN of the execution role.
+        region: AWS region.
+        plan: the run's plan, as JSON-safe data.
+    """
 
     conf: C_co
     paths: RunPaths
@@ -41,16 +49,16 @@ class RunState(Generic[C_co]):
 
     @staticmethod
     def of(context: Context) -> RunState[RunConf]:
-        """Return what `preflight` decided for a run of a shipped model.
+        """Return the state of a run of a shipped model, from the result of `preflight`.
 
         Raises:
-            ContractError: `preflight` has not returned anything.
+            ContractError: `preflight` has returned no result.
         """
         return cast("RunState[RunConf]", RunState.of_any(context))
 
     @staticmethod
     def of_script(context: Context) -> RunState[ScriptConf]:
-        """Return what `preflight` decided for a run of an own script.
+        """Return the state of a run of an own script, from the result of `preflight`.
 
         Raises:
             ContractError: as `of`.
@@ -59,7 +67,7 @@ class RunState(Generic[C_co]):
 
     @staticmethod
     def of_any(context: Context) -> RunState[BaseRunConf]:
-        """Return what `preflight` decided for a run of either kind.
+        """Return the state of a run of either kind, from the result of `preflight`.
 
         Raises:
             ContractError: as `of`.
@@ -82,12 +90,12 @@ class RunState(Generic[C_co]):
 
     @property
     def notifier(self) -> Notifier | None:
-        """Whom the run tells what happens to it; None for nobody."""
+        """Recipient of messages about the run, or None."""
         return notifier_of(self.conf.notifications, self.paths)
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> RunState[BaseRunConf]:
-        """Return what `to_dict` wrote; the state of an earlier version has no `conf_type`."""
+        """Return the state from the result of `to_dict`; without `conf_type`, as in earlier versions, it is RunConf."""
         conf_type = CONF_TYPES[data.get("conf_type", RunConf.__name__)]
         return RunState(
             conf=conf_type.from_params(data["conf"]),
@@ -99,7 +107,7 @@ class RunState(Generic[C_co]):
 
 
 def notifier_of(notifications: Notifications | None, paths: RunPaths) -> Notifier | None:
-    """Return whom a run with these notifications tells; None for nobody."""
+    """Return the recipient of a run's messages; None without notifications."""
     if notifications is None:
         return None
     return Notifier(
@@ -111,10 +119,10 @@ def notifier_of(notifications: Notifications | None, paths: RunPaths) -> Notifie
 
 
 def result_of(context: Context, task_id: str) -> dict[str, Any]:
-    """Return what a task of this run returned.
+    """Return the result of another task of this run.
 
     Raises:
-        ContractError: it returned nothing, although this task runs after it.
+        ContractError: that task returned no mapping.
     """
     result = context["ti"].xcom_pull(task_ids=task_id)
     if not isinstance(result, dict):

@@ -1,4 +1,4 @@
-"""Findings of a JSON schema: all that it refuses in a conf, in the words of every other finding."""
+"""Findings for the violations of a JSON schema by a conf."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _BOUNDS = {
 def conf_findings(
     schemas: Mapping[str, Mapping[str, Any]], conf: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Yield what is wrong with a conf by the schemas of a DAG's params: unknown names and every bad value.
+    """Yield a finding for each unknown name and each invalid value of a conf.
 
     Args:
-        schemas: JSON schema by the param's name.
-        conf: of the run, as the user gave it.
+        schemas: JSON schemas by the param's name.
+        conf: the run's conf as given by the user.
     """
     for name, value in conf.items():
         if name in schemas:
@@ -50,7 +50,7 @@ def conf_findings(
 
 
 def value_findings(name: str, schema: Mapping[str, Any], value: object) -> Iterator[Finding]:
-    """Yield everything that the schema of the param `name` refuses in a value."""
+    """Yield a finding for each violation of the schema of the param `name` by a value."""
     from jsonschema import FormatChecker  # a DAG file imports this module
     from jsonschema.validators import validator_for
 
@@ -73,7 +73,7 @@ def _finding(name: str, error: ValidationError) -> Finding:
 
 
 def _words(name: str, rule: str, limit: Any, error: ValidationError) -> tuple[str, str | None]:
-    """Return what is wrong and what is allowed."""
+    """Return the texts `what` and `allowed` of a finding."""
     if rule in _BOUNDS:
         what, allowed = _BOUNDS[rule]
         return what, allowed.format(limit)

@@ -1,7 +1,6 @@
-"""Notes of every task for the report: its start, and the reason of its failure.
+"""Notes of each task for the report, as XComs: its start, and the reason of its failure.
 
-Tasks may not read the metadata database, and the task SDK tells them of other tasks only state and
-duration.
+Tasks may not read the metadata database. The task SDK returns only the state and duration of other tasks.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ FAILURE_XCOM_KEY = "failure"
 
 
 def note_start(context: Context) -> None:
-    """Leave the start and number of the task's try (an `on_execute_callback`).
+    """Push the start (epoch seconds) and number of the task's try as an XCom; an `on_execute_callback`.
 
-    Airflow calls this again, with a new start, when a deferral ends: the first start of a try
-    stays.
+    Airflow calls this again, with a new start, after each deferral. The first start of a try is kept.
     """
     ti: Any = context["ti"]
-    # Without its index a mapped task would get what all its siblings noted.
+    # Without its index, a mapped task would get the notes of all its siblings.
     noted = ti.xcom_pull(task_ids=ti.task_id, key=STARTED_XCOM_KEY, map_indexes=ti.map_index)
     if noted and noted["try_number"] == ti.try_number:
         return
@@ -35,7 +33,10 @@ def note_start(context: Context) -> None:
 
 
 def note_failure(context: Context) -> None:
-    """Leave the error that failed the task (an `on_failure_callback`); of one that never retries, its cause."""
+    """Push the error that failed the task as an XCom; an `on_failure_callback`.
+
+    For an `AirflowFailException`, which prevents retries, the error is its cause.
+    """
     ti: Any = context["ti"]
     error = context.get("exception")
     if isinstance(error, AirflowFailException) and error.__cause__ is not None:
