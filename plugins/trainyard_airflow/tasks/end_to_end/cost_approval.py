@@ -28,17 +28,19 @@ def ask_for_approval(
     then: str,
     result: Mapping[str, Any],
 ) -> None:
-    """Park the task until a person has answered, if the run's expected cost is above its limit, or unknown.
+    """Suspend the task until a person has answered, if the run's expected cost exceeds its limit or is unknown.
+
+    Without `approval_above_usd` in the conf, no approval is needed.
 
     Args:
-        context: of preflight.
-        conf: of the run.
-        estimate: of the run.
-        then: the method that resumes, which gets Airflow's `event` and `result`.
-        result: of preflight, JSON-safe.
+        context: preflight's context.
+        conf: the run's conf.
+        estimate: the run's estimate.
+        then: name of the method that resumes the task, called with Airflow's `event` and `result`.
+        result: preflight's result, JSON-safe.
 
     Raises:
-        TaskAwaitingInput: a person is asked, or in its place what `ask_person` raises.
+        TaskAwaitingInput: an approval is needed. See `ask_person` for Airflow 3.2.
     """
     limit = conf.approval_above_usd
     if limit is None or (estimate.usd is not None and estimate.usd.expected <= limit):
@@ -57,11 +59,11 @@ def check_approval(event: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     """Check that a person approved the run's cost.
 
     Args:
-        event: with which Airflow resumes the task.
-        result: of preflight.
+        event: Airflow's event that resumes the suspended task.
+        result: preflight's result.
 
     Raises:
-        BudgetExceededError: the person rejected it, or nobody answered in time.
+        BudgetExceededError: the person rejected the cost, or nobody answered in time.
     """
     answer, who = answer_in(event)
     if answer == APPROVE:

@@ -197,7 +197,7 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
             output_path=f"{paths.tuning}/output",
             checkpoint_s3_uri=f"{paths.tuning}/checkpoints" if conf.use_spot_instances else None,
             forward_sigterm=False,
-            environment={},  # Without SIGTERM nobody ends torchrun.
+            environment={},  # without forwarded SIGTERM, torchrun must not restart ranks
         ),
         hyperparameter_ranges=search.ranges,
         objective_metric_name=search.metric_name,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="BaseRunConf")
 
-# The job's addresses, of which the linter reads none.
+# Placeholder addresses of the job, which the linter does not read.
 UNSET_PATHS = RunPaths(bucket="bucket", prefix="prefix", dag_id="dag", run_id="run")
 UNSET_ROLE = "arn:aws:iam::000000000000:role/role"
 SAID_BY_THE_PLAN = ("distribution.processes_per_host",)
@@ -57,7 +57,7 @@ def training_findings(
     from trainyard.rules.service_rules import service_findings, unwatched_findings
 
     wrong = rules_findings(conf.rules) or tuple(service_findings(conf.debugger, conf.rules))
-    # Who judges by them is linted where they can be read.
+    # The service's rules are linted only if they are valid.
     judged = replace(conf, debugger=Debugger.OWN) if wrong else conf
     linted = lint(with_judge(training(judged), judged))
     unwatched = unwatched_findings(conf.debugger, is_watched=conf.watch_rules)

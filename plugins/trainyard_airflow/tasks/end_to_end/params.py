@@ -1,7 +1,7 @@
-"""The params of an end-to-end run: one JSON schema for the form, the REST API and the schedule.
+"""Params of an end-to-end run: one JSON schema for the form, the REST API and the schedule.
 
-Defaults come from `RunConf`, which checks again what a schema cannot say; a test keeps the two
-lists equal.
+The defaults come from `RunConf`, which also checks conditions that a schema cannot express. A test keeps the fields of
+both equal.
 """
 
 from __future__ import annotations
@@ -298,9 +298,9 @@ SECTIONS: Sections = {
 
 
 def run_params(**defaults: Any) -> dict[str, Param]:
-    """Return the params, with `defaults` in place of `RunConf`'s.
+    """Return the params; `defaults` override those of `RunConf`.
 
     Raises:
-        KeyError: a default names no param.
+        KeyError: there is no param of a default's name.
     """
     return conf_params(SECTIONS, RunConf, **defaults)

@@ -1,4 +1,4 @@
-"""`training_pipeline`: a DAG of the whole run, for DAG files of one's own."""
+"""`training_pipeline`: factory of an end-to-end DAG, for users' own DAG files."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def training_pipeline(
     """Return a DAG of the whole run, from `preflight` to `report`.
 
     Args:
-        dag_id: the DAG's. Airflow passes over files without the letters "dag": give it by name.
-        aws_conn_id: the connection of all its tasks, such as that of a team or an account.
-        defaults: values of the form's fields in place of the shipped ones, by the names of the REST conf.
-        schedule: as Airflow's DAG takes it.
+        dag_id: the DAG's id. Pass it by keyword: Airflow ignores files that do not contain the text `dag`.
+        aws_conn_id: the connection of all tasks, such as that of a team or an account.
+        defaults: defaults of the form's fields, by the names of the REST conf; they override the shipped ones.
+        schedule: the schedule, in one of the forms of Airflow's `DAG`.
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
 
     Raises:
-        SpecError: names of no field, and values that the form would refuse, all at once: Airflow shows it as the import
-            error of the DAG file.
+        SpecError: `defaults` has unknown names, or values that the form would reject; it lists all of them. Airflow
+            reports it as the import error of the DAG file.
     """
     params = params_with(run_params, defaults or {}, subject=f"training_pipeline {dag_id}")
     arguments = dag_arguments_with(dag_arguments, aws_conn_id=aws_conn_id)
@@ -64,7 +64,7 @@ def training_pipeline(
             asset=SHARDS_ASSET,
             ledger_uri=_LEDGER_URI,
         )
-        # Without `tune` preflight skips it. Then the training goes on after the shards.
+        # Without `tune`, preflight skips this task, and the training follows the shards.
         tune = TuneHyperparametersOperator(
             task_id=TaskId.TUNE,
             spec=task_specs.tune_task_spec,
@@ -81,7 +81,7 @@ def training_pipeline(
             retries=JOB_RETRIES,
             trigger_rule="none_failed_min_one_success",
         )
-        # Beside the training: rules judge what its ranks tell of it, and stop it where one asks for that.
+        # Parallel to the training: rules evaluate the statistics of its ranks, and may stop it.
         watch_rules = CheckRulesOperator(
             task_id=TaskId.WATCH_RULES,
             watch=task_specs.watch_task_plan,
@@ -89,8 +89,8 @@ def training_pipeline(
             notifier=_NOTIFIER,
             trigger_rule="none_failed_min_one_success",
         )
-        # Alarms and dashboard, where the conf asks for them: else preflight skips the first, and so Airflow the second.
-        # Beside the training, not before it: what follows a setup may have no trigger rule of its own.
+        # Without `monitoring`, preflight skips the setup, and Airflow then skips the teardown. Both are parallel to the
+        # training, because a task after a setup cannot have its own trigger rule.
         set_up = SetUpMonitoringOperator(task_id=TaskId.SET_UP_MONITORING)
         tear_down = TearDownMonitoringOperator(task_id=TaskId.TEAR_DOWN_MONITORING)
         tear_down.as_teardown(setups=set_up)
@@ -103,10 +103,10 @@ def training_pipeline(
         register = RegisterModelOperator(
             task_id=TaskId.REGISTER, version=task_specs.register_task_version, asset=MODEL_ASSET
         )
-        # A teardown runs whatever happened before it, also when somebody marked the run failed.
+        # A teardown runs in every case, even if the run was marked failed.
         report = ReportOperator(task_id=TaskId.REPORT).as_teardown()
-        # The run's state is that of this task: it succeeds only if every task before it did. Without
-        # callbacks the scheduler settles an empty task itself: no worker is started for it.
+        # This task determines the run's state: it succeeds only if every task before it did. The scheduler completes an
+        # empty task without callbacks itself, without a worker.
         outcome = EmptyOperator(
             task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
         )

@@ -1,4 +1,4 @@
-"""Planning as a task: the table in the task's log, the ranked plans as its result. Nothing is started or paid."""
+"""`PlanOperator` and its params: ranked plans of a training, as a table in the log and as a result; starts no job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AMOUNT_OR_NONE: dict[str, Any] = {"type": ["null", "number"], "exclusiveMinimum
 
 
 def plan_params() -> dict[str, Param]:
-    """Return the params of `plan_training`: the fields of `PlanRequest`, with nanoGPT's GPT-2 as the example."""
+    """Return the params of `plan_training`: the fields of `PlanRequest`; the defaults are nanoGPT's GPT-2 training."""
     model: dict[str, Any] = {"section": "Model"}
     limits: dict[str, Any] = {"section": "Time, money and instances"}
     params = {
@@ -171,8 +171,8 @@ class PlanOperator(BaseOperator):
         """Return the plans of the run's params.
 
         Raises:
-            SpecError: the params contradict each other; everything at once.
-            PlanError: nothing fits, with the reason for each cluster.
+            SpecError: the params contradict each other; it lists all findings.
+            PlanError: no cluster fits; it has the reason for each cluster.
         """
         request = PlanRequest.from_mapping(dict(context["params"]))
         plans = make_plans(request)

@@ -1,4 +1,4 @@
-"""The first task: everything that can be wrong is looked at and reported together, before anything is paid."""
+"""First task of a run: checks of conf, code, account and data before anything is paid, reported together."""
 
 from __future__ import annotations
 
@@ -54,17 +54,16 @@ T = TypeVar("T")
 C = TypeVar("C", bound="BaseRunConf")
 
 _PLACES = ("bucket", "role", "source", "tokenizer", "notifications")
-# What Airflow itself puts into an event's extra: the REST API, and a trigger with its payload.
+# Keys that Airflow itself adds to an event's extra: its REST API, and a trigger with its payload.
 _OF_AIRFLOW = {"from_rest_api", "from_trigger", "payload"}
 
 
 @retried_by_error
 class PreflightOperator(ConnectedOperator, SkipMixin):
-    """Checks a run's conf, code, account and data, and fixes what holds for the whole run.
+    """Checks a run's conf, code, account and data, and returns the `RunState` for all other tasks.
 
-    The search of a run that has none is skipped from here: no worker is started for it.
-
-    Returns the `RunState`, with the plan and its cost ceiling beside the budget.
+    The result has the plan with its maximum cost, and the budget. This task skips the optional tasks that the conf does
+    not request, such as the search, so that no worker is started for them.
     """
 
     ui_color = "#fdf6e3"
@@ -75,7 +74,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         more_findings: Callable[[Mapping[str, Any]], Iterable[Finding]] | None = None,
         **kwargs: Any,
     ) -> None:
-        """`more_findings` yields what of the run's params this DAG cannot do."""
+        """`more_findings` yields findings for params that this DAG does not support."""
         super().__init__(**{**RETRIES, **kwargs})
         self.more_findings = more_findings
         self._result: dict[str, Any] = {}
@@ -84,11 +83,11 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         """Return the run's state.
 
         Raises:
-            SpecError: everything that is wrong, at once.
-            BudgetExceededError: nothing is wrong, but the run could cost more than its budget.
-            ConnectionError: nothing is wrong, but AWS did not answer: another try may succeed.
-            ThrottledError: likewise, AWS asked to slow down.
-            TaskAwaitingInput: a person is asked to approve the cost; `execute_approved` resumes.
+            SpecError: at least one check failed; it lists all findings.
+            BudgetExceededError: no check failed, but the run could cost more than its budget.
+            ConnectionError: no check failed, but AWS did not answer; a retry may succeed.
+            ThrottledError: no check failed, but AWS throttled a call; a retry may succeed.
+            TaskAwaitingInput: a person must approve the cost; `execute_approved` resumes.
         """
         from trainyard_airflow.hooks.team_spend import team_of
 
@@ -145,7 +144,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         """Return the run's state if a person approved its cost.
 
         Raises:
-            BudgetExceededError: the person rejected it, or nobody answered in time.
+            BudgetExceededError: the person rejected the cost, or nobody answered in time.
         """
         check_approval(event, result)
         self.log.info("The run's cost is approved")
@@ -153,15 +152,17 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return result
 
     def form(self) -> Mapping[str, Param]:
-        """Return the params that the run's form has."""
+        """Return the params of the run's form."""
         return run_params()
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-        """Return the params with the planner's choices in the place of "auto", and log them with the reasons.
+        """Return the params with each "auto" replaced by the planner's choice, and log the choices with their reasons.
+
+        The second value has the choices, or is None if there was nothing to choose.
 
         Raises:
-            SpecError: they are nothing that can be planned.
-            PlanError: no cluster can do it.
+            SpecError: the params cannot be planned.
+            PlanError: no cluster fits.
         """
         from trainyard.planning.auto_plan import resolve_auto  # a DAG file imports this module
 
@@ -176,7 +177,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         """Return the plan of a run with these params.
 
         Raises:
-            SpecError: what is wrong with them, at once.
+            SpecError: the params are invalid; it lists all findings.
             BudgetExceededError: the run could cost more than its budget.
         """
         from trainyard.planning.run_plan import plan_run  # a DAG file imports this module
@@ -184,7 +185,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return plan_run(params, job_attempts=JOB_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield what of the run's jobs and scripts a plan does not look at."""
+        """Yield findings on the run's jobs and scripts that the plan does not check."""
         yield from params_findings(params)
         scripts = TRAINING_SCRIPTS
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
@@ -192,14 +193,14 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         yield from run_script_findings(params, scripts=scripts)
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:  # noqa: ARG002  # for subclasses
-        """Return what the account lacks beside bucket, role and data; nothing here."""
+        """Return further findings on the account, besides bucket, role and data; none in this class."""
         return ()
 
     def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:
-        """Return the plan that the account's quotas allow, with the findings of that.
+        """Return the plan that the account's quotas allow, and the findings on quotas.
 
-        If they lack the type that was chosen for the evaluation, and the conf leaves its place open, the training
-        measures the test split as its last step.
+        If the quotas do not allow the evaluation's instance type, and the conf's `evaluation_place` is `auto`, the
+        returned plan evaluates the test split as the last step of the training.
         """
         from trainyard.planning.evaluation_plan import Place  # a DAG file imports this module
         from trainyard.planning.quota_needs import EVALUATION  # a DAG file imports this module
@@ -210,7 +211,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             return plan, findings
         try:
             other = self.plan({**params, "evaluation_place": Place.TRAINING.value})
-        except (SpecError, BudgetExceededError):  # the conf asks for what only a job of its own has
+        except (SpecError, BudgetExceededError):  # a setting that only a processing job supports
             return plan, findings
         reason = f"{other.evaluation.reason}, since the account's quotas lack {lacking[0].got}"
         told = Finding(
@@ -227,17 +228,17 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         return other, [*(each for each in findings if each not in lacking), told]
 
     def quota_findings(self, plan: Any) -> Iterator[Finding]:
-        """Yield the account's quotas that are too small for the run."""
+        """Yield a finding for each of the account's quotas that is too small for the run."""
         from trainyard.planning.quota_needs import quota_needs  # a DAG file imports this module
         from trainyard_airflow.hooks.quota_check import quota_findings
 
         yield from quota_findings(self.clients, tuple(quota_needs(plan.conf)))
 
     def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:
-        """Return what of the run's jobs and cost is beyond the connection's limits.
+        """Return the violations of the connection's limits by the run's jobs and its maximum cost.
 
         Raises:
-            SpecError: the connection's defaults or limits cannot be read.
+            SpecError: the connection's defaults or limits are invalid.
         """
         from trainyard_airflow.tasks.end_to_end.limit_findings import limit_findings
 
@@ -247,7 +248,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         ]
 
     def estimate(self, context: Context, plan: Any, place: Mapping[str, str]) -> RunEstimate | None:
-        """Return the estimate of the run by earlier ones; None of a run with several trainings, or without one."""
+        """Return the run's estimate from earlier runs; None for a comparison or another run without a `BaseRunConf`."""
         from trainyard.planning.estimate.run_estimate import estimate_run
         from trainyard_airflow.hooks.measurements import measurements_of
 
@@ -263,12 +264,12 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     def team_findings(
         self, context: Context, plan: Any, estimate: RunEstimate | None
     ) -> Iterator[Finding]:
-        """Yield that the run does not fit into its team's budget of the month; else it takes its part of that.
+        """Reserve the run's cost in its team's monthly budget; yield a finding if the budget is too small.
 
         Args:
-            context: the task's.
-            plan: of the run.
-            estimate: of the run; without one its ceiling counts.
+            context: the task's context.
+            plan: the run's plan.
+            estimate: the run's estimate, of which the upper bound is reserved; without one, the plan's maximum cost is.
         """
         from trainyard_airflow.hooks.team_spend import TeamSpend, run_spend
 
@@ -285,7 +286,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             yield from error.findings
 
     def _deployment_findings(self) -> Iterator[Finding]:
-        """Yield that the run's jobs have the names of another Airflow's, if the connection names no deployment."""
+        """Yield a warning if the connection names no deployment: two Airflows could then use the same job names."""
         if self.clients.deployment is None:
             yield Finding(
                 where="the connection's extra, trainyard.deployment",
@@ -295,7 +296,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             )
 
     def _absent_task_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield what is asked for beside the training, and has no task in this DAG."""
+        """Yield a warning for each requested feature that has no task in this DAG."""
         asked = {
             "monitoring": (TaskId.SET_UP_MONITORING, params.get("monitoring")),
             "watch_rules": (TaskId.WATCH_RULES, params.get("watch_rules")),
@@ -313,17 +314,17 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
                 )
 
     def post_execute(self, context: Context, result: Any = None) -> None:  # noqa: ARG002  # Airflow hands it none
-        """Skip the search of a run that has none, and what it does not ask for beside its training."""
+        """Skip the optional tasks that the run's conf does not request."""
         idle = self.idle_tasks(self._result["conf"])
         skipped = [each for each in self.downstream_list if each.task_id in idle]
         if not skipped:
             return
-        # Skipping ends the task here and now, before Airflow keeps what it returned.
+        # `skip` ends the task at once, before Airflow stores its return value.
         context["ti"].xcom_push(key="return_value", value=self._result)
         self.skip(context["ti"], skipped)
 
     def idle_tasks(self, conf: Mapping[str, Any]) -> set[str]:
-        """Return the tasks that a run with this conf does not ask for."""
+        """Return the ids of optional tasks that this conf does not request."""
         is_monitored = Monitoring(**(conf.get("monitoring") or {})).is_on
         asked: Mapping[str, bool] = {
             TaskId.TUNE: conf.get("tune", False),
@@ -347,7 +348,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         )
 
     def log_evaluation(self, plan: Any) -> None:
-        """Log the type that measures the model, and why."""
+        """Log the instance type of the evaluation, and the reason for it."""
         self.log.info("The test split is measured on %s", plan.evaluation.reason)
 
     def tell_cost(
@@ -357,7 +358,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         budget_usd: float | None,
         max_cost_usd: float | None = None,
     ) -> None:
-        """Log what the run can cost at most."""
+        """Log the run's maximum cost, its budget and its cap."""
         self.log.info(
             "The run can cost at most: %s (each job once: %s); budget: %s; cap: %s; %s",
             _usd(plan.ceiling_usd, absent="unknown"),
@@ -377,7 +378,7 @@ def run_state(
     region: str,
     deployment: str | None,
 ) -> RunState[C]:
-    """Return the state of the run that the task belongs to."""
+    """Return the state of the context's run; `place` has its `bucket` and `role`."""
     paths = _run_paths(context, conf, bucket=place["bucket"], deployment=deployment)
     return RunState(conf=conf, paths=paths, role=place["role"], region=region, plan=plan)
 
@@ -396,7 +397,7 @@ def _run_paths(
 
 
 def _decided(plan: Any) -> dict[str, Any]:
-    """Return the place of the evaluation if a plan has decided it against the params."""
+    """Return `evaluation_place` as a param if the plan has one other than `auto`; else empty."""
     conf = getattr(plan, "conf", None)
     place = getattr(conf, "evaluation_place", "auto")
     return {} if place == "auto" else {"evaluation_place": place}
@@ -407,7 +408,7 @@ def _usd(amount: float | None, *, absent: str) -> str:
 
 
 class _Findings:
-    """Collects what is wrong, so that all of it is reported at once."""
+    """Collector of findings and errors, which are reported together."""
 
     def __init__(self) -> None:
         self.found: list[Finding] = []
@@ -430,7 +431,7 @@ class _Findings:
             self.unanswered = error
 
     def result_of(self, make: Callable[[], T]) -> T | None:
-        """Return what `make` returns; None when it found faults, which are kept."""
+        """Return the result of `make`; None if it raised findings or a budget or connection error, which are stored."""
         try:
             return make()
         except FindingsError as error:
@@ -444,7 +445,7 @@ class _Findings:
     def of_events(
         self, given: Mapping[str, Any], *, form: Callable[[], Mapping[str, Param]]
     ) -> dict[str, Any]:
-        """Return those params of asset events that the form would accept; the others are findings."""
+        """Return the params of asset events that the form accepts, and unknown ones; add findings for the others."""
         if not given:
             return {}
         correct, params = "correct the extra of the asset event", form()
@@ -457,16 +458,16 @@ class _Findings:
         return {name: value for name, value in given.items() if not refused[name]}
 
     def of_connection(self, clients: AwsClients) -> str | None:
-        """Return the region; None when the connection names none or cannot be read."""
+        """Return the connection's region; None if it has none or cannot be read."""
         from trainyard_airflow.hooks.account_check import asked
 
         got = clients.connection.aws_conn_id
         return self.result_of(lambda: asked(lambda: clients.region, where="AWS region", got=got))
 
     def of_account(self, clients: AwsClients, params: Mapping[str, Any]) -> dict[str, str]:
-        """Return the run's bucket and role, having looked at both, the data source and the tokenizer.
+        """Return the run's `bucket` and `role`, empty if unknown; check them, the data, the tokenizer and the topic.
 
-        A value that is wrong in itself is not looked for.
+        Values that already have a finding are not checked in AWS.
         """
         from trainyard_airflow.hooks import account_check
 
@@ -495,13 +496,13 @@ class _Findings:
         return {"bucket": bucket or "", "role": role or ""}
 
     def raise_errors(self, *, subject: str) -> None:
-        """Raise what was found, if any of it is an error.
+        """Raise an error if a check failed or could not be completed.
 
         Raises:
-            SpecError: the findings.
-            BudgetExceededError: there are none, but the run could cost too much.
-            ConnectionError: there are none, but not everything could be looked at.
-            ThrottledError: likewise.
+            SpecError: at least one finding is an error; it lists all of them.
+            BudgetExceededError: there is no such finding, but the run could cost more than its budget.
+            ConnectionError: there is no such finding, but AWS did not answer all checks.
+            ThrottledError: there is no such finding, but AWS throttled a check.
         """
         if any(each.severity is Severity.ERROR for each in self.found):
             more = [Finding(where="AWS", what=str(self.unanswered))] if self.unanswered else []
@@ -513,7 +514,7 @@ class _Findings:
 
 
 def _topic_findings(clients: AwsClients, notifications: Mapping[str, Any]) -> Iterable[Finding]:
-    """Return what is wrong with the topic; nothing of notifications that are wrong in themselves."""
+    """Return the findings on the topic; none if `notifications` is invalid, which the plan reports."""
     from trainyard_airflow.hooks import account_check
 
     try:
@@ -524,11 +525,11 @@ def _topic_findings(clients: AwsClients, notifications: Mapping[str, Any]) -> It
 
 
 def triggering_params(context: Context) -> dict[str, Any]:
-    """Return the params that came with the asset events that started the run, the last event's winning.
+    """Return the params in the extras of the asset events that started the run; later events override earlier ones.
 
-    Whoever announces new data may say where it is: `{"source": "s3://..."}` in the event's extra. A
-    key that is no param stays, so that a misspelt one is refused by name. A conf given by hand
-    starts no run through an asset, so nothing is overridden behind its author's back.
+    An event may have the address of new data in its extra: `{"source": "s3://..."}`. Unknown keys are kept, so that a
+    misspelt one is rejected by name. A run with a conf given by a person is not started by an asset event, so these
+    params never override such a conf.
     """
     events = context.get("triggering_asset_events") or {}
     extras = [event.extra or {} for each in events.values() for event in each]

@@ -1,4 +1,4 @@
-"""The profile of a run's training: profile.html and profile.json beside the report."""
+"""Profile of a run's training: profile.html and profile.json beside the report."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def write_profile(
     run_id: str,
     to: str,
 ) -> dict[str, Any] | None:
-    """Write profile.html, profile.json and the statistics below `to`; return what report.json holds of the profile.
+    """Write profile.html, profile.json and the statistics below `to`; return the summary for report.json.
 
-    Nothing is written, and None returned, if no training ran, or none that syncs a folder. Statistics that cannot be
-    read make a profile that says so. Of a training with Debugger's hook, whose every job writes to a place of its own,
-    it is the profile of the last job.
+    - If no training ran, or if it stores no statistics in S3, nothing is written, and the result is None.
+    - If the statistics cannot be read, the profile has the reason.
+    - With Debugger's hook, each job writes to its own prefix. The profile is then that of the last job.
 
     Args:
         client: a boto3 client of S3.
-        training: the training task's result, as of its last job; empty if none ran.
-        conf: of the run: its rules, and what it says of the training.
-        run_id: of the run, for the page.
+        training: the training task's result, with the fields of its last job; empty if none ran.
+        conf: the run's conf, for its rules and the settings of the training.
+        run_id: the run's id, for the page.
         to: the report's prefix, `s3://bucket/...`.
 
     Raises:
-        TrainingRunError: the bucket refuses the profile.
+        TrainingRunError: S3 rejected writing the profile.
     """
     place = statistics_place(
         job_name=str(training.get("name")),
@@ -94,7 +94,7 @@ def _profile(
 
 
 def without_tensors(record: Record) -> Record | None:
-    """Return what a profile needs of a record: a long run's fits into memory then."""
+    """Return the record as far as a profile needs it, or None; so that the records of a long run fit into memory."""
     if isinstance(record, StepRecord):
         return replace(record, tensors={})
     return record if isinstance(record, _NEEDED) else None

@@ -1,4 +1,4 @@
-"""The last task: what happened in this run, as a page and as data, also when something failed."""
+"""Last task of a run: its report as a page and as data, even if other tasks failed."""
 
 from __future__ import annotations
 
@@ -50,30 +50,32 @@ _OUTPUT_FILE = "output.tar.gz"
 
 
 class ReportOperator(ClosingReportOperator):
-    """Writes `report.html` and `report.json` of its run to S3, however far the run came.
+    """Writes the report of its run to S3, even if the run failed.
 
-    After a search `tuning.json` and `trials.parquet` beside them.
+    Files below the report's prefix, if the run has their data:
 
-    Beside them `continuity.json` and what it can be checked with: `training_log.jsonl.gz`, `index.json`; and
-    `rules.json`, what the rules found in the training; `profile.html` and `profile.json`, where its time went, and the
-    `statistics/` that they are made of.
+    | File | Content |
+    |---|---|
+    | `report.html`, `report.json` | the report |
+    | `tuning.json`, `trials.parquet` | the search |
+    | `continuity.json` | continuity of the training; `training_log.jsonl.gz` and `index.json` are its evidence |
+    | `rules.json` | findings of the rules |
+    | `profile.html`, `profile.json` | time profile of the training; `statistics/` has its source |
 
-    Also the last look around: a job of this run that still goes on although its task has ended (its
-    trigger was never started, say) is stopped.
-
-    It then waits until everything in the run's ledger has ended, for three minutes at most.
+    The task first stops jobs of this run that still run although their tasks have ended, for example because a trigger
+    was never started. It then waits up to three minutes for the end of everything in the run's ledger.
 
     Returns `report_html`, `report_json`, the run's `status`, its `note` for Airflow's lists, `cost_usd` and `figures`
-    for the fleet page, its `ledger`, and what of it is `unsettled`.
+    for the fleet page, the address of its `ledger`, and the names of its `unsettled` entries.
     """
 
     def __init__(self, *, trial_tasks: Sequence[str] = (), **kwargs: Any) -> None:
-        """`trial_tasks` are mapped onto a search's trials, as many at a time as the conf says."""
+        """`trial_tasks` are the ids of the tasks that are mapped over a search's trials."""
         super().__init__(**kwargs)
         self.trial_tasks = tuple(trial_tasks)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the addresses of the report and the status it shows.
+        """Return the addresses of the report, and the run's status, note, cost, figures and ledger.
 
         Raises:
             AirflowSkipException: preflight failed, and the report cannot be written.
@@ -117,7 +119,7 @@ class ReportOperator(ClosingReportOperator):
     def _keep_measurement(
         self, record: RunRecord, facts: Mapping[str, TaskFacts], paths: RunPaths
     ) -> None:
-        """Store what the run took, for the estimates of later runs."""
+        """Store the run's measurement, for the estimates of later runs; a failure is logged as a warning."""
         from botocore.exceptions import BotoCoreError
 
         from trainyard.runs.measured import run_measurement
@@ -259,7 +261,7 @@ class ReportOperator(ClosingReportOperator):
     def _profile(
         self, training: Mapping[str, Any], conf: Mapping[str, Any], paths: RunPaths
     ) -> dict[str, Any] | None:
-        """Return the profile's summary; None if no training ran, or none that syncs a folder."""
+        """Write the profile and return its summary; None if no training ran, or if it stores no statistics in S3."""
         from trainyard_airflow.tasks.end_to_end.profile import write_profile
 
         return write_profile(
@@ -271,7 +273,7 @@ class ReportOperator(ClosingReportOperator):
         )
 
     def _metric_lines(self, training: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the lines of metrics.jsonl: from the job's output, or else from its newest checkpoint."""
+        """Yield the lines of metrics.jsonl from the job's output.tar.gz; without that, from its newest checkpoint."""
         artifact = str(training.get("model_artifact") or "")
         if artifact.endswith(_MODEL_FILE):
             uri = artifact.removesuffix(_MODEL_FILE) + _OUTPUT_FILE
@@ -288,7 +290,7 @@ class ReportOperator(ClosingReportOperator):
     def _evaluation(
         self, result: Mapping[str, Any] | None, paths: RunPaths
     ) -> dict[str, Any] | None:
-        """Return the content of evaluation.json; of an own script or task its metrics; None if nothing was measured."""
+        """Return the content of evaluation.json, or the metrics of an own script or task; None if there are none."""
         if not result:
             return None
         if not isinstance(result, dict) or "metrics" in result or not _is_of_ours(result):
@@ -310,9 +312,9 @@ class ReportOperator(ClosingReportOperator):
 
 
 def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool:
-    """Return whether somebody ended the run while none of its tasks ran: then the last task is skipped before this one.
+    """Return whether the run was marked failed while none of its tasks ran, so that its last task was skipped.
 
-    So it is after a rule that ended the training, which is no failure of the run.
+    That task is also skipped after a rule ended the training, which is not a failure of the run.
     """
     if not context["dag"].has_task(TaskId.OUTCOME):
         return False
@@ -322,5 +324,5 @@ def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool
 
 
 def _is_of_ours(result: Mapping[str, Any]) -> bool:
-    """Return whether a run's own task of evaluation returned this: the snapshot of its job, or which job measured."""
+    """Return whether the result is of `EvaluationJobOperator`: its job's snapshot, or the evaluating training job."""
     return "measured_by" in result or {"job_name", "kind"} <= result.keys()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run_script_findings(params: Mapping[str, Any], *, scripts: Path) -> list[Finding]:
-    """Return what the script in the folder `scripts` would refuse on any rung; nothing of unreadable fields."""
+    """Return the findings of the script in the folder `scripts` on any rung; none if the conf is invalid."""
     conf = readable_conf(params)  # `plan_run` reports what is not
     if conf is None:
         return []

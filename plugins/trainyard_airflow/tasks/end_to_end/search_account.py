@@ -39,7 +39,7 @@ _PARQUET = "application/vnd.apache.parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAccount:
-    """The search's jobs, oldest attempt first, and the content of tuning.json; neither without a search."""
+    """Jobs of the search, oldest attempt first, and the content of tuning.json; both empty without a search."""
 
     jobs: tuple[JobRecord, ...] = ()
     document: Mapping[str, Any] | None = None
@@ -53,16 +53,16 @@ def write_search_account(
     paths: RunPaths,
     facts: TaskFacts | None,
 ) -> SearchAccount:
-    """Write trials.parquet and tuning.json below the report, and return what the report says of the search.
+    """Write trials.parquet and tuning.json below the report, and return the report's data on the search.
 
-    A service that does not tell costs the section, with a warning, never the report.
+    If the service or S3 rejects a call, a warning is logged, and the report has no section on the search.
 
     Args:
-        clients: of the run's connection.
-        objects: where to write.
-        conf: the run's, as preflight read it.
-        paths: of the run.
-        facts: of the tuning task; None if it was skipped.
+        clients: clients of the run's connection.
+        objects: access to S3 objects.
+        conf: the run's conf from preflight's result.
+        paths: addresses of the run.
+        facts: facts of the tuning task; None if it was skipped.
     """
     from botocore.exceptions import BotoCoreError
 
@@ -77,7 +77,7 @@ def write_search_account(
 
 
 def conf_as_trained(conf: Mapping[str, Any], searched: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the run's conf with the winner's hyperparameters in it; as it is if there is no winner."""
+    """Return the run's conf with the best trial's hyperparameters; unchanged if there is no best trial."""
     if not searched:
         return dict(conf)
     tuned = TuningResult.from_dict(searched).best.tuned_values
@@ -127,13 +127,13 @@ def _account(
 
 
 def _longest_trial(conf: RunConf) -> int:
-    """Return the steps of a long trial of a search in rounds."""
+    """Return the number of steps of a long trial of a search in rounds."""
     search = search_of(conf)
     return rung_steps(search, max_steps=conf.max_steps)[LONG] if search else conf.max_steps
 
 
 def _trainings(clients: AwsClients, trials: Sequence[Trial]) -> Iterator[JobSnapshot]:
-    """Yield the training jobs of a search that Airflow ran: it has no tuning job."""
+    """Yield the training jobs of a search in rounds, which has no tuning job."""
     from trainyard_airflow.hooks.jobs import SageMakerJobs
 
     service = SageMakerJobs(clients, JobKind.TRAINING)
@@ -142,7 +142,7 @@ def _trainings(clients: AwsClients, trials: Sequence[Trial]) -> Iterator[JobSnap
 
 
 def _tuning_jobs(clients: AwsClients, paths: RunPaths) -> Iterator[JobSnapshot]:
-    """Yield the tuning jobs of the run, one for each attempt, found by their names."""
+    """Yield the tuning jobs of the run, one per attempt, found by their names."""
     from trainyard_airflow.hooks.jobs import SageMakerJobs
 
     service, attempt = SageMakerJobs(clients, JobKind.TUNING), 1
@@ -152,7 +152,7 @@ def _tuning_jobs(clients: AwsClients, paths: RunPaths) -> Iterator[JobSnapshot]:
 
 
 def _chosen(conf: RunConf, result: TuningResult | None) -> list[Chosen]:
-    """Return the final training's hyperparameters; none where no search chose them, or they do not fit the conf."""
+    """Return the origins of the final training's hyperparameters; empty without a result that fits the conf."""
     if result is None:
         return []
     tuned = result.best.tuned_values

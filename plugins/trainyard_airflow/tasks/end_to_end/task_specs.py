@@ -1,5 +1,5 @@
 """Specs of a run's tasks: `RunState` in, specs out. Airflow calls these when it renders templates."""
-# ruff: noqa: ARG001  # Airflow hands each the context and its template environment
+# ruff: noqa: ARG001  # Airflow calls each with the context and its template environment
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
-    """Return what the run shards: its source, cut to fit the ranks that will read it."""
+    """Return the sharding of the run's source, with a number of shards that fits the training's ranks."""
     from trainyard.sharding import DataFormat, ShardSettings, Source
 
     state = RunState.of(context)
@@ -113,7 +113,7 @@ def tune_task_spec(context: Context, jinja_env: object) -> TuningJobSpec:
 
 
 def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
-    """Return the training job on the run's shards, with the winner's hyperparameters where there was a search."""
+    """Return the training job on the run's shards, with the best trial's hyperparameters if there was a search."""
     state = RunState.of(context)
     from trainyard.planning.run_cost import (
         run_cap,  # a DAG file imports this module
@@ -141,7 +141,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 
 
 def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
-    """Return how the training is watched, as `WatchPlan.to_dict`; None if it is not."""
+    """Return the plan of the training's watch, as `WatchPlan.to_dict`; None if it is not watched."""
     conf = RunState.of(context).conf
     if not conf.watch_rules:
         return None
@@ -155,7 +155,7 @@ def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | Non
 
 
 def _tell_winner(state: RunState[RunConf], found: TuningResult, conf: RunConf) -> None:
-    """Log whose hyperparameters the training takes, and where each comes from."""
+    """Log the best trial, and the origin of each hyperparameter of the training."""
     best = found.best
     log.info(
         "The search %s chose trial %s: %s %g%s",
@@ -173,7 +173,7 @@ def _tell_winner(state: RunState[RunConf], found: TuningResult, conf: RunConf) -
 def evaluate_task_spec(
     context: Context, jinja_env: object
 ) -> ProcessingJobSpec | LastStepEvaluation:
-    """Return the processing job that measures the model on the test split, or where the training left that."""
+    """Return the processing job that evaluates the model on the test split, or the training's own evaluation."""
     state, training = RunState.of(context), result_of(context, TaskId.TRAIN)
     planned = state.plan.get("evaluation") or {}
     fallback = None
@@ -240,7 +240,7 @@ def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]
 
 
 def _search_lineage(context: Context) -> dict[str, Any]:
-    """Return the search that chose the hyperparameters, and which; nothing without one."""
+    """Return the search and the hyperparameters that it chose; empty without a search."""
     if not RunState.of(context).conf.tune:
         return {}
     found = TuningResult.from_dict(result_of(context, TaskId.TUNE))

@@ -1,4 +1,4 @@
-"""The statistics that a training synced to S3: brought into the worker, and beside the run's report."""
+"""Copy of a training's statistics from S3 to the worker, and to the run's report."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Fetched:
     """Fetched files.
 
     Attributes:
-        files: compressed JSON lines, one file for each that the training wrote.
-        traces: also those that stayed where they are, for their size, with their address.
-        why_none: why there are no files; empty if there are some.
+        files: JSON lines compressed by gzip, one file per file of the training.
+        traces: all traces; those too large to copy have their original address.
+        why_none: the reason if there are no files; else empty.
     """
 
     files: tuple[Path, ...] = ()
@@ -56,20 +56,20 @@ class _Found:
 
 
 def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: str) -> Fetched:
-    """Copy the statistics below the sources to the folder, and with the traces to `<to>/statistics/`.
+    """Copy the statistics below the sources to the folder, and both statistics and traces to `<to>/statistics/`.
 
-    Of the objects that hosts put, each rank's files become files again.
-
-    What is beyond the bounds is not copied: of statistics nothing then, since a part of them would tell another story.
+    The ranks' files are reassembled from the objects that the hosts put. Statistics of more than 512 MiB are not copied
+    at all, since a part of them would be misleading. Traces above 64 MiB each, or beyond 256 MiB together, stay at
+    their address.
 
     Args:
         client: a boto3 client of S3.
         sources: S3 prefixes, at least one.
-        folder: an existing one in the worker.
+        folder: an existing folder in the worker.
         to: the report's prefix.
 
     Raises:
-        TrainingRunError: S3 refuses, or an object is none of statistics.
+        TrainingRunError: S3 rejected a call, or an object is not a valid bundle of statistics.
     """
     objects = S3Objects(client)
     source = " and ".join(sources)
@@ -108,7 +108,7 @@ def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: s
 
 
 def lines_of(files: Sequence[Path]) -> dict[str, Iterator[str]]:
-    """Return the lines of each file by its name, read as they are asked for."""
+    """Return an iterator over the lines of each file, by the file's name."""
     return {each.name: _lines(each) for each in files}
 
 

@@ -1,4 +1,4 @@
-"""The search in rounds: each asks for trials, Airflow maps them, and the next is told what they came to."""
+"""Search in rounds: each round asks the study for trials, Airflow maps them, and the next round gets their results."""
 
 from __future__ import annotations
 
@@ -45,14 +45,16 @@ _PARQUET = "application/vnd.apache.parquet"
 
 @retried_by_error
 class AskTrialsOperator(ConnectedOperator):
-    """Tells the study what the round before came to, and asks it for the trials of this round.
+    """Passes the results of the earlier rounds to the study, and asks it for the trials of this round.
 
-    What was asked and told lies in S3, `<run>/tuning/rounds/`: asked again, a round gives the same trials, so that a
-    retry or a clear finds their jobs and runs none twice. Returns a list for Airflow to map; an empty one once the
-    search's trials are used up, or its next ones could cross its budget.
+    Trials and results are stored in S3 below `<run>/tuning/rounds/`. A retry or a clear therefore gets the same trials
+    and finds their jobs, so that none runs twice.
+
+    Returns a list for Airflow to map. It is empty if the search has no trials left, or if the next ones could exceed
+    its budget.
 
     Args:
-        number: of the round, from 1.
+        number: the round's number, from 1.
     """
 
     ui_color = "#f3ecfa"
@@ -62,11 +64,11 @@ class AskTrialsOperator(ConnectedOperator):
         self.number = number
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Return the trials of this round, `AskedTrials.to_dict()` each.
+        """Return the trials of this round, each as `AskedTrials.to_dict()`.
 
         Raises:
-            BudgetExceededError: not even the first round fits the search's budget.
-            RejectedRequestError: S3 refuses.
+            BudgetExceededError: the search's budget is too small for a single trial.
+            RejectedRequestError: S3 rejected a call.
         """
         state = RunState.of(context)
         search = search_of(state.conf)
@@ -113,9 +115,9 @@ class AskTrialsOperator(ConnectedOperator):
 
 @retried_by_error
 class ChooseTrialOperator(ConnectedOperator):
-    """Tells the study the last round, and chooses: the best long training, else the best short one.
+    """Collects the results of all rounds, and chooses the best long trial, or the best short one without a long one.
 
-    Returns the `TuningResult`, as the tuning job's operator does; its trials are written to `trials_uri`.
+    Returns the `TuningResult`, as `TuneHyperparametersOperator` does, and writes the trials to `trials_uri` as Parquet.
     """
 
     ui_color = "#f3ecfa"
@@ -126,10 +128,10 @@ class ChooseTrialOperator(ConnectedOperator):
         self.trials_uri = trials_uri
 
     def execute(self, context: Context) -> dict[str, Any] | None:
-        """Return the result; nothing for a run without a search.
+        """Return the `TuningResult` as a dict; None for a run without a search.
 
         Raises:
-            JobFailedError: no trial came to a result.
+            JobFailedError: no trial has a result.
         """
         state = RunState.of(context)
         search = search_of(state.conf)
@@ -189,24 +191,27 @@ class ChooseTrialOperator(ConnectedOperator):
 
 
 class Rounds:
-    """Questions and answers of each round, one JSON object each. Every method fails as S3 does."""
+    """Stored trials and results of the rounds, one JSON object in S3 each.
+
+    Each method raises a TrainingRunError if S3 rejects a call.
+    """
 
     def __init__(self, objects: S3Objects, *, uri: str) -> None:
         self._objects = objects
         self._uri = uri
 
     def asked(self, number: int) -> list[dict[str, Any]] | None:
-        """Return the trials of a round; None if nobody has asked for it."""
+        """Return the stored trials of a round; None if there are none yet."""
         return self._read(f"asked-{number}.json")
 
     def note_asked(self, number: int, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Keep the trials of a round, and return them as they are kept."""
+        """Store the trials of a round, and return them as read from JSON."""
         return self._write(f"asked-{number}.json", batch)
 
     def told(self, context: Context, *, before: int) -> list[dict[str, Any]]:
-        """Return the results of all rounds before this one, in the order they were asked for.
+        """Return the results of all rounds before `before`, in the order of their trials.
 
-        A round that is told for the first time is read from what its mapped trials returned.
+        The results of a round are read from the XComs of its mapped tasks once, and then stored.
         """
         rows: list[dict[str, Any]] = []
         for number in range(1, before):
@@ -247,11 +252,11 @@ def trial_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # 
 
 
 def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield what a search in rounds cannot do, of a conf that is right otherwise."""
+    """Yield a finding for each setting of a valid conf that a search in rounds does not support."""
     try:
         conf = RunConf.from_params(params)
     except SpecError:
-        return  # said already
+        return  # the plan reports it
     search = search_of(conf)
     if search is None:
         return
@@ -288,7 +293,7 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def row_told(row: Mapping[str, Any]) -> Told:
-    """Return what a row of `told-<n>.json` tells the study."""
+    """Return a row of `told-<n>.json` as a result for the study."""
     return Told(asked=AskedTrials.from_dict(row["asked"]), objective=row["objective"])
 
 
@@ -323,7 +328,7 @@ def _row(asked: Mapping[str, Any], job: Mapping[str, Any], *, metric: str) -> di
 
 
 def _cost(job: Mapping[str, Any]) -> float | None:
-    """Return what all attempts of the job cost; None if one of them is not known."""
+    """Return the cost of all attempts of the job in USD; None if the cost of one is unknown."""
     attempts = [*job.get("earlier_attempts", ()), job]
     total, is_complete = total_usd(job_cost(each) for each in attempts)
     return total if is_complete else None
@@ -348,7 +353,7 @@ def _trial(row: Mapping[str, Any], told: Sequence[Told]) -> Trial:
 
 
 def _affordable(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return how many more trials are sure to stay within the search's budget; None without one."""
+    """Return the number of further trials that are certain to fit the search's budget; None without a budget."""
     search, cost = search_of(conf), search_cost(conf)
     if search is None or cost is None or search.budget_usd is None or not cost.trial_usd:
         return None
