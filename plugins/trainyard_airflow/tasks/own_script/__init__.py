@@ -1,1 +1,1 @@
-"""The run of a script of one's own: from its conf to a registered model."""
+"""Runs of users' own training scripts, from the conf to a registered model."""

@@ -1,4 +1,4 @@
-"""`ScriptEvaluationOperator`: the processing job of an own evaluation script, and the metrics that it wrote."""
+"""`ScriptEvaluationOperator`: the processing job of an own evaluation script, with the script's metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
         """Return the job's result with its metrics.
 
         Raises:
-            SpecError: the script left no evaluation.json, or one without a number.
+            SpecError: the script wrote no evaluation.json, or one without a number.
         """
         from trainyard_airflow.hooks.objects import S3Objects
 
@@ -44,7 +44,7 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
 
 
 def _read(content: bytes) -> dict[str, float]:
-    """Return the metrics; none if that is no JSON object."""
+    """Return the metrics in the content of evaluation.json; empty if it is not a JSON object."""
     try:
         document = json.loads(content)
     except ValueError:

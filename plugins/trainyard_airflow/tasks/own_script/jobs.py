@@ -1,4 +1,4 @@
-"""The jobs of a run of an own script as specs. Pure."""
+"""Specs of the jobs of an own script's run. Pure."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def script_training_spec(
     """Return the training job of a run.
 
     Args:
-        conf: what the run shall do.
-        paths: the addresses of its parts.
-        role: the execution role's ARN.
-        task_id: whose checkpoints it resumes.
-        budget_usd: what all its attempts may cost; None = no bound.
-        max_cost_usd: what of the run's cost cap is left for them; None = no cap.
+        conf: the run's conf.
+        paths: S3 addresses of the run.
+        role: ARN of the execution role.
+        task_id: id of the task, part of the prefix of its checkpoints.
+        budget_usd: limit for the cost of all attempts; None = no limit.
+        max_cost_usd: rest of the run's cost cap for all attempts; None = no cap.
     """
     return TrainingJobSpec(
         role=role,
@@ -71,14 +71,14 @@ def script_evaluation_spec(
     role: str,
     max_cost_usd: float | None = None,
 ) -> ProcessingJobSpec | None:
-    """Return the processing job that measures the model; None if nothing does.
+    """Return the processing job that evaluates the model; None if the run has no evaluation script.
 
     Args:
-        conf: what the run shall do.
-        paths: the addresses of its parts.
+        conf: the run's conf.
+        paths: S3 addresses of the run.
         training: the result of the training task.
-        role: the execution role's ARN.
-        max_cost_usd: what of the run's cost cap is left for it; None = no cap.
+        role: ARN of the execution role.
+        max_cost_usd: rest of the run's cost cap for the job; None = no cap.
     """
     from trainyard.planning.script_plan import script_evaluation  # a DAG file imports this module
 

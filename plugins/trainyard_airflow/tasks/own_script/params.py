@@ -1,7 +1,7 @@
-"""The params of a run of an own script: one JSON schema for the form and the REST API.
+"""Params of an own script's run: one JSON schema for the form and the REST API.
 
-Defaults come from `ScriptConf`, which checks again what a schema cannot say. The script and its folder have none: they
-are required.
+The defaults come from `ScriptConf`, which also checks conditions that a schema cannot express. The script and its
+folder have no defaults and are required.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ SECTIONS: Sections = {
 
 
 def script_params(**defaults: Any) -> dict[str, Param]:
-    """Return the params, with `defaults` in place of `ScriptConf`'s.
+    """Return the params; `defaults` override those of `ScriptConf`.
 
     Raises:
-        KeyError: a default names no param.
+        KeyError: there is no param of a default's name.
     """
     return conf_params(SECTIONS, ScriptConf, **defaults)

@@ -1,4 +1,4 @@
-"""`script_pipeline`: a DAG that trains a script of one's own, for DAG files of one's own."""
+"""`script_pipeline`: factory of a DAG that trains with a user's script, for users' own DAG files."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptRecipe:
-    """Parts of the pipeline that a family of runs has of its own.
+    """Parts of the pipeline that differ between families of runs.
 
     Attributes:
-        params: returns the form's params, with the defaults that it is given by name.
-        preflight: the first task; its `resolve` returns the params of a `ScriptConf`.
-        check: makes a task between `preflight` and `train` that costs nothing; None = none.
+        params: returns the form's params; its keyword arguments override defaults.
+        preflight: class of the first task; its `resolve` returns the params of a `ScriptConf`.
+        check: creates a task without cost between `preflight` and `train`; None = no such task.
     """
 
     params: Callable[..., dict[str, Param]] = script_params
@@ -62,23 +62,23 @@ def script_pipeline(
     recipe: ScriptRecipe = OWN_SCRIPT,
     **defaults: Any,
 ) -> DAG:
-    """Return a DAG that trains, watches, measures and registers the model of an own script.
+    """Return a DAG that trains with an own script, watches the training, and evaluates and registers the model.
 
     Args:
-        dag_id: the DAG's. Airflow passes over files without the letters "dag": give it by name.
-        aws_conn_id: the connection of all its tasks, such as that of a team or an account.
-        prepare: makes a task between `preflight` and `train`, such as a Glue job that writes the data.
-        evaluate: makes the task that measures the model in place of the run's own, with the task_id `evaluate`; what it
-            returns may have `metrics`, names to numbers, for `register_when`.
-        schedule: as Airflow's DAG takes it.
+        dag_id: the DAG's id. Pass it by keyword: Airflow ignores files that do not contain the text `dag`.
+        aws_conn_id: the connection of all tasks, such as that of a team or an account.
+        prepare: creates a task between `preflight` and `train`, such as a Glue job that writes the data.
+        evaluate: creates a task with the task_id `evaluate`, which replaces the run's own evaluation. Its result may
+            have `metrics`, a mapping of names to numbers, for `register_when`.
+        schedule: the schedule, in one of the forms of Airflow's `DAG`.
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
-        recipe: form, first task and check of a family of runs, such as fine-tunings.
-        defaults: the form's fields, by the names of the REST conf: entry_point, source_dir, instance_type, ...
+        recipe: form, first task and check of a family of runs, such as fine-tuning.
+        defaults: defaults of the form's fields, by the names of the REST conf: entry_point, source_dir, ...
 
     Raises:
-        SpecError: names of no field, and values that the form would refuse, all at once: Airflow shows it as the import
-            error of the DAG file.
-        ValueError: the task that `evaluate` makes has another task_id.
+        SpecError: `defaults` has unknown names, or values that the form would reject; it lists all of them. Airflow
+            reports it as the import error of the DAG file.
+        ValueError: the task of `evaluate` has another task_id.
     """
     params = params_with(recipe.params, defaults, subject=f"pipeline {dag_id}")
     arguments = dag_arguments_with(dag_arguments or {}, aws_conn_id=aws_conn_id)
@@ -110,7 +110,7 @@ def script_pipeline(
             raise ValueError(
                 f"the task that measures has the task_id {measure.task_id!r}, not 'evaluate'"
             )
-        # A run without an evaluation goes on to here; a training that a rule ended skips it by itself.
+        # Runs also without an evaluation; if a rule ended the training, the training task skips this one.
         register = RegisterIfGoodOperator(
             task_id=TaskId.REGISTER,
             version=task_specs.register_task_version,
@@ -118,9 +118,9 @@ def script_pipeline(
             asset=MODEL_ASSET,
             trigger_rule="none_failed_min_one_success",
         )
-        # A teardown runs whatever happened before it, also when somebody marked the run failed.
+        # A teardown runs in every case, even if the run was marked failed.
         report = ReportOperator(task_id=TaskId.REPORT).as_teardown()
-        # The run's state is that of this task: it succeeds only if every task before it did.
+        # This task determines the run's state: it succeeds only if every task before it did.
         outcome = EmptyOperator(
             task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
         )

@@ -1,4 +1,4 @@
-"""`RegisterIfGoodOperator`: a model version, if the model is as good as the conf asks for."""
+"""`RegisterIfGoodOperator`: registration of a model that meets the conf's `register_when`."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ APPROVE, REJECT = "Register the model", "Do not register it"
 
 
 class RegisterIfGoodOperator(RegisterModelOperator):
-    """Registers the model of an own script if it meets the conf's `register_when`; without one, always.
+    """Registers the model of an own script if it meets the conf's `register_when`, or always without that field.
 
-    With the conf's `approval` a person is asked before.
+    If the conf has `approval`, a person must approve the registration first.
     """
 
     def __init__(self, *, has_own_evaluation: bool = False, **kwargs: Any) -> None:
-        """`has_own_evaluation`: the DAG's author put a task of their own in the place of the evaluation."""
+        """`has_own_evaluation` is whether the DAG's author replaced the evaluation by another task."""
         super().__init__(**kwargs)
         self.has_own_evaluation = has_own_evaluation
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return what `RegisterModelOperator` returns.
+        """Return the result of `RegisterModelOperator`.
 
         Raises:
-            AirflowSkipException: the model is not good enough.
+            AirflowSkipException: the model does not meet `register_when`.
             SpecError: the metric of `register_when` was not measured.
-            RejectedRequestError: the service refused the version.
-            TaskAwaitingInput: a person is asked; `execute_answered` resumes.
+            RejectedRequestError: the service rejected the version.
+            TaskAwaitingInput: a person must approve; `execute_answered` resumes.
         """
         conf = RunState.of_script(context).conf
         condition = conf.condition
@@ -59,11 +59,11 @@ class RegisterIfGoodOperator(RegisterModelOperator):
         return super().execute(context)
 
     def execute_answered(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what `RegisterModelOperator` returns, if a person said so.
+        """Register the model if a person approved it; return the result of `RegisterModelOperator`.
 
         Raises:
             AirflowSkipException: the person rejected the model, or nobody answered in time.
-            RejectedRequestError: the service refused the version.
+            RejectedRequestError: the service rejected the version.
         """
         answer, who = answer_in(event)
         if answer != APPROVE:
@@ -90,7 +90,10 @@ class RegisterIfGoodOperator(RegisterModelOperator):
 
 
 def measured(context: Context, *, has_own_evaluation: bool) -> dict[str, float]:
-    """Return the metrics of the evaluation, or without one those that the service read from the training's log."""
+    """Return the metrics of the evaluation; without one, the final metrics that the service read from the log.
+
+    If the DAG's author replaced the evaluation, and that task returned nothing, the result is empty.
+    """
     evaluation = evaluation_result(context)
     if evaluation is None and has_own_evaluation:
         return {}
@@ -101,7 +104,7 @@ def measured(context: Context, *, has_own_evaluation: bool) -> dict[str, float]:
 
 
 def evaluation_result(context: Context) -> dict[str, Any] | None:
-    """Return what the evaluation returned, empty if that is no mapping; None if no evaluation ran."""
+    """Return the result of the evaluation, empty if it is not a mapping; None if no evaluation ran."""
     returned = context["ti"].xcom_pull(task_ids=TaskId.EVALUATE)
     if returned is None:
         return None

@@ -1,4 +1,4 @@
-"""Folders whose scripts a run may send to its jobs, and the findings of what lies in them."""
+"""Checks of the source folders that a run may send to its jobs, and of the scripts in them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 _ARCHIVE_ENDING = "/sourcedir.tar.gz"
 OF_AIRFLOW = frozenset({"logs", "config", "airflow-logs"})
-"""Folders that Airflow keeps beside `dags`."""
+"""Folders beside `dags` that belong to Airflow."""
 
 
 def script_findings(
     clients: AwsClients, source_dir: str, *, entry_points: Sequence[str], project: Path
 ) -> Iterator[Finding]:
-    """Yield what keeps the scripts from their jobs: no such folder, one that no run may read, no such script.
+    """Yield the findings on a source folder: it is missing or must not be read, or a script is missing or invalid.
 
     Args:
-        clients: of the run's connection.
-        source_dir: as a job's spec has it.
-        entry_points: the scripts.
-        project: the folder that holds Airflow's `dags` folder.
+        clients: clients of the run's connection.
+        source_dir: the folder, in one of the forms of a job's spec.
+        entry_points: paths of the scripts in the folder.
+        project: the parent of Airflow's `dags` folder.
     """
     outside = [each for each in entry_points if _leads_out(each)]
     for entry_point in outside:
@@ -67,7 +67,7 @@ def _leads_out(entry_point: str) -> bool:
 
 
 def _is_of_scripts(folder: Path, project: Path) -> bool:
-    """Return whether a folder of the project can be one of scripts: none of Airflow's own, and no hidden one."""
+    """Return whether a project folder may have scripts: not one of Airflow's own, hidden, or named like credentials."""
     parts = folder.relative_to(project).parts
     hidden = any(each.startswith(".") for each in parts)
     return not hidden and parts[0] not in OF_AIRFLOW and CREDENTIAL_NAMES.isdisjoint(parts)
@@ -87,7 +87,7 @@ def _archive_findings(clients: AwsClients, uri: str) -> Iterator[Finding]:
 
 
 def _refusals(clients: AwsClients, folder: Path, *, project: Path) -> Iterator[Finding]:
-    """Yield that a folder may not be sent: it would take credentials or Airflow's own files along.
+    """Yield a finding if the folder must not be sent, because it may have credentials or Airflow's own files.
 
     Raises:
         SpecError: a list in the connection's extra is malformed.

@@ -1,5 +1,5 @@
 """Specs of a run's tasks: `RunState` in, specs out. Airflow calls these when it renders templates."""
-# ruff: noqa: ARG001  # Airflow hands each the context and its template environment
+# ruff: noqa: ARG001  # Airflow calls each with the context and its template environment
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _MOST_INPUTS, _MOST_METRICS = 15, 20
-"""Of a model version, which takes 50 properties."""
+"""Maximum inputs and metrics in the lineage of a model version, which may have 50 properties."""
 
 
 def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
@@ -52,7 +52,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 
 
 def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
-    """Return how the training is watched, as `WatchPlan.to_dict`; None if it is not."""
+    """Return the plan of the training's watch, as `WatchPlan.to_dict`; None if it is not watched."""
     conf = RunState.of_script(context).conf
     if not conf.watch_rules:
         return None
@@ -93,7 +93,7 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
 
 
 def _serving(state: RunState[ScriptConf], training: dict[str, Any]) -> Serving | None:
-    """Return what serves the model: of a fine-tuning that left a whole one; other scripts' models are their own."""
+    """Return image and settings to serve a fine-tuned whole model; None for adapters and models of other scripts."""
     from trainyard.sagemaker_api.serving import serving_of  # a DAG file imports this module
 
     is_fine_tuning = (state.conf.source_dir, state.conf.entry_point) == (SOURCE_DIR, ENTRY_POINT)
@@ -125,7 +125,7 @@ def _lineage(context: Context, state: RunState[Any], training: dict[str, Any]) -
 
 
 def _address(channel: Any) -> str:
-    """Return the address of a channel's data, as far as one line holds it."""
+    """Return the address of a channel's data on one line; for a mapping, its address fields separated by spaces."""
     if isinstance(channel, str):
         return channel
     parts = ("s3_data", "dataset_arn", "file_system_id", "directory_path")
