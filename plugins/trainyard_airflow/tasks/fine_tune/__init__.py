@@ -1,1 +1,1 @@
-"""The fine-tuning of a language model: a run of the shipped script by the stages of an own script's."""
+"""Fine-tuning of a language model: the shipped script in the pipeline of an own script."""

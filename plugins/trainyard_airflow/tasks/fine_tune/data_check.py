@@ -1,4 +1,4 @@
-"""`CheckDataOperator`: the rows of a fine-tuning's data, looked at before anything is paid."""
+"""`CheckDataOperator`: check of the rows of a fine-tuning's data before anything is paid."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _BYTES_OF = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _USUAL_DTYPE = "float32"
-"""Of a config.json that names none."""
+"""Assumed dtype if config.json has none."""
 
 
 @retried_by_error
 class CheckDataOperator(ConnectedOperator):
-    """Reads training and validation data; returns their figures and what the training is expected to cost.
+    """Reads training and validation data; returns their figures, and the estimated time and cost of the training.
 
     Reads at most `trainyard.sharding.answer_survey.MAX_READ_BYTES` of each prefix, row by row.
     """
@@ -34,10 +34,10 @@ class CheckDataOperator(ConnectedOperator):
         super().__init__(**{**RETRIES, **kwargs})
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return figures of each split and the estimate.
+        """Return `splits`, the figures by split, and `estimate`.
 
         Raises:
-            SpecError: bad rows, by file and number.
+            SpecError: there are invalid rows; it lists them by file and number.
         """
         conf = RunState.of_script(context).conf
         surveys = self._surveys(conf)
@@ -91,7 +91,7 @@ class CheckDataOperator(ConnectedOperator):
         return {**estimate.to_dict(), "num_parameters": num_parameters}
 
     def _num_parameters(self, conf: ScriptConf) -> float | None:
-        """Return the base model's parameters by the size of its safetensors; None if it has none in S3."""
+        """Return the base model's number of parameters, from the size of its safetensors; None if S3 has none."""
         prefix = conf.inputs.get("model")
         if prefix is None:
             return None
@@ -106,7 +106,7 @@ class CheckDataOperator(ConnectedOperator):
 
     @property
     def _stored(self) -> Objects:
-        """S3 as a survey sees it."""
+        """Access to S3 objects for a survey."""
         from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
 
         return S3DatasetObjects(self.clients.client("s3"))

@@ -1,4 +1,4 @@
-"""The params of a fine-tuning: one JSON schema for the form and the REST API, with the defaults of `FineTuneConf`."""
+"""Params of a fine-tuning: one JSON schema for the form and the REST API, with the defaults of `FineTuneConf`."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ SECTIONS: Sections = {
 
 
 def fine_tune_params(**defaults: Any) -> dict[str, Param]:
-    """Return the params, with `defaults` in place of `FineTuneConf`'s.
+    """Return the params; `defaults` override those of `FineTuneConf`.
 
     Raises:
-        KeyError: a default names no param.
+        KeyError: there is no param of a default's name.
     """
     return conf_params(SECTIONS, FineTuneConf, **defaults)

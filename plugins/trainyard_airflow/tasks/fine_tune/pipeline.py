@@ -1,4 +1,4 @@
-"""`fine_tune_pipeline`: a DAG that fine-tunes a language model, for DAG files of one's own."""
+"""`fine_tune_pipeline`: factory of a DAG that fine-tunes a language model, for users' own DAG files."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def fine_tune_pipeline(
     dag_arguments: Mapping[str, Any] | None = None,
     **defaults: Any,
 ) -> DAG:
-    """Return a DAG that checks the data, fine-tunes, measures against the base model and registers.
+    """Return a DAG that checks the data, fine-tunes, compares the model with the base model, and registers it.
 
     Args:
-        dag_id: the DAG's. Airflow passes over files without the letters "dag": give it by name.
-        aws_conn_id: the connection of all its tasks.
-        schedule: as Airflow's DAG takes it.
+        dag_id: the DAG's id. Pass it by keyword: Airflow ignores files that do not contain the text `dag`.
+        aws_conn_id: the connection of all tasks.
+        schedule: the schedule, in one of the forms of Airflow's `DAG`.
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
-        defaults: the form's fields, by the names of the REST conf: base_model, train_data, method, ...
+        defaults: defaults of the form's fields, by the names of the REST conf: base_model, train_data, method, ...
 
     Raises:
-        SpecError: names of no field, and values that the form would refuse, all at once.
+        SpecError: `defaults` has unknown names, or values that the form would reject; it lists all of them.
     """
     return script_pipeline(
         dag_id=dag_id,

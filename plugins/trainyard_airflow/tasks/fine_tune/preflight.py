@@ -1,4 +1,4 @@
-"""The first task of a fine-tuning: its params as those of an own script's run, which is checked as any other."""
+"""First task of a fine-tuning: conversion of its params to those of an own script's run, and the checks of that run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class FineTunePreflightOperator(ScriptPreflightOperator):
-    """Checks a fine-tuning, and fixes what holds for the whole run; returns the `RunState` of its script."""
+    """Checks a fine-tuning, and returns the `RunState` of its script's run for all other tasks."""
 
     def form(self) -> Mapping[str, Param]:
-        """Return the params that the run's form has."""
+        """Return the params of the run's form."""
         return fine_tune_params()
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-        """Return the params of the own-script run that the fine-tuning is.
+        """Return the fine-tuning's params as those of an own script's run; the second value is always None.
 
         Raises:
-            SpecError: everything that is wrong with the fine-tuning's own, at once.
+            SpecError: the fine-tuning's params are invalid; it lists all findings.
         """
         return FineTuneConf.from_params(params).script_params(), None
