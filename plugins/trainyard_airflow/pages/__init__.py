@@ -2,6 +2,6 @@
 
 airflow_runs    runs, tasks and results from Airflow's database
 training_feed   jobs and log of a running training, from AWS
-app             the FastAPI app: who may see what, and the addresses
+app             the FastAPI app: permissions and addresses
 static          the built page; its sources are in `frontend/` (docs/pages.md)
 """

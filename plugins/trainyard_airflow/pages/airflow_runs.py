@@ -47,8 +47,8 @@ def read_run(session: Session, *, dag_id: str, run_id: str) -> RunRow | None:
 def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list[RunRow]:
     """Return the newest runs of the training DAGs among `dag_ids`, newest first.
 
-    These are tagged `trainyard`, and neither `clean-up` nor `planning`. Of results they have preflight's and the
-    report's.
+    Training DAGs are tagged `trainyard`, and neither `clean-up` nor `planning`. The rows have the results of preflight
+    and report only.
     """
     from airflow.models.dag import DagTag  # noqa: TID251  # as above
     from airflow.models.dagrun import DagRun  # noqa: TID251
@@ -143,9 +143,9 @@ def _paused(session: Session, dag_ids: Collection[str]) -> set[str]:
 def _left(
     session: Session, ids: Iterable[int], result_tasks: Sequence[str] | None
 ) -> Mapping[int, Mapping[str, dict[str, Any]]]:
-    """Return what tasks left, by run, key and task: results as mappings, names and links of jobs.
+    """Return the XComs of tasks by run, key and task: results that are mappings; jobs' names, links and connections.
 
-    Mapped tasks are left out.
+    Mapped tasks are omitted.
     """
     from airflow.models.xcom import XComModel  # noqa: TID251  # as above
 
@@ -164,7 +164,7 @@ def _left(
 
 
 def _decoded(value: Any) -> Any:
-    """Return a stored value; some ways to push one store the text of its JSON."""
+    """Return a stored value, decoded if it is the text of a JSON value."""
     if isinstance(value, str) and value[:1] in _JSON_BEGINS:
         with suppress(ValueError):
             return json.loads(value)
@@ -172,7 +172,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return a value without Airflow's wrapping of tuples and objects, `{"__classname__": ...}`; loads no class."""
+    """Return a value without Airflow's `{"__classname__": ...}` wrapping of tuples and objects; imports no class."""
     if isinstance(value, list):
         return [_unwrapped(each) for each in value]
     if not isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""The FastAPI app of the pages, mounted below `/trainyard` of Airflow's API server.
+"""FastAPI app of the pages, mounted below `/trainyard` of Airflow's API server.
 
-A page itself holds no data: what it shows comes from `api/`, with the rights that the user has on the DAG.
+The page itself has no data. It loads its data from `api/`, which checks the user's permissions on the DAG.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trainyard_airflow.tasks.shared.run_paths import RunPaths
 MOST_RUNS = 500
 _STATIC = Path(__file__).with_name("static")
 _REPORT_FILES = ("report.html", "profile.html", "report.json", "rules.json", "continuity.json")
-# The report's page is data from S3: it may run its own script, and reach nothing of Airflow.
+# The report's page is data from S3: it may run its own script, but has no access to Airflow.
 _REPORT_HEADERS = {"Content-Security-Policy": "sandbox allow-scripts allow-popups"}
 
 app = FastAPI(title="Trainyard's pages", openapi_url=None)
@@ -44,7 +44,7 @@ _may_read_logs = Depends(requires_access_dag(method="GET", access_entity=DagAcce
 
 
 def _run(dag_id: str, run_id: str) -> RunRow:
-    """Return the run that a request asks for; no database connection is held while AWS is asked afterwards.
+    """Return the run of a request. Its database session is closed before AWS is called.
 
     Raises:
         HTTPException: 404, there is no such run of a DAG tagged `trainyard`.
@@ -62,7 +62,7 @@ RunDep = Annotated[RunRow, Depends(_run)]
 @app.get("/run", include_in_schema=False)
 @app.get("/fleet", include_in_schema=False)
 def page() -> FileResponse:
-    """Return the page; which one it shows it takes from its address."""
+    """Return the page, whose script selects the view by the address."""
     return FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
@@ -72,7 +72,7 @@ def run_data(
     after: Annotated[int, Query(ge=-1)] = -1,
     stride: Annotated[int, Query(ge=1)] = 1,
 ) -> dict[str, Any]:
-    """Return a run's page as data, with the points of its curve that come after the index `after`."""
+    """Return the data of a run's page, with the points of its curve after the index `after`."""
     reading = _feeds.read(run)
     events = reading.events
     is_reset, rows = events.rows(after=after, stride=stride) if events else (False, [])
@@ -83,7 +83,7 @@ def run_data(
 
 @app.get("/api/log", dependencies=[_may_read_logs])
 def run_log(run: RunDep) -> dict[str, Any]:
-    """Return the last lines that the first host of a run's training printed, without the job's secrets."""
+    """Return the last log lines of the first host of a run's training, without the job's secrets."""
     events = _feeds.read(run).events
     lines = [] if events is None else list(events.log_tail)
     return {"lines": [{"time": each.time_ms / 1000, "text": each.text} for each in lines]}
@@ -93,7 +93,7 @@ def run_log(run: RunDep) -> dict[str, Any]:
 def fleet_data(
     user: GetUserDep, limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = MOST_RUNS
 ) -> dict[str, Any]:
-    """Return the newest runs of all DAGs that the user may see."""
+    """Return the newest runs of all training DAGs that the user may read."""
     dag_ids = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     with create_session() as session:
         runs = list_runs(session, dag_ids=dag_ids, limit=limit)
@@ -105,7 +105,7 @@ def report_file(run: RunDep, name: str) -> Response:
     """Return a file of a run's report, from S3.
 
     Raises:
-        HTTPException: 404, the run has no such file; 502, S3 refuses it or does not answer.
+        HTTPException: 404, the run has no such file; 502, S3 rejected the read or did not answer.
     """
     address = _report_address(run, name)
     if address is None:
@@ -122,7 +122,7 @@ def report_file(run: RunDep, name: str) -> Response:
 
 
 def _report_address(run: RunRow, name: str) -> str | None:
-    """Return the address of a file of the run's report: below the run's own folder, whatever a task returned."""
+    """Return the S3 address of a report file below the run's own prefix, or None for other file names."""
     paths = mapping(run.result(TaskId.PREFLIGHT).get("paths"))
     if name not in _REPORT_FILES or not {"bucket", "prefix"} <= paths.keys():
         return None

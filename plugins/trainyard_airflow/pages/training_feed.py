@@ -1,4 +1,4 @@
-"""`TrainingFeed`: jobs and log of one run's tasks, read from AWS seldom, however many people look at its page."""
+"""`TrainingFeed`: jobs and log of one run, read from AWS at a rate independent of the number of viewers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MOST_LISTED, _LISTED_WITHIN_S = 20, 3.0
 _MOST_FEEDS, _FEEDS_LIVE_S = 16, 600.0
 _CLIENTS_LIVE_S = 600.0
 _LATE_LINES_S = 60.0
-"""CloudWatch delivers the last lines of a job some time after its end."""
+"""Seconds after a job's end within which CloudWatch may still deliver its last lines."""
 _GROUP = JOB_APIS[JobKind.TRAINING].log_group
 _KINDS = {
     TaskId.SHARD: JobKind.PROCESSING,
@@ -57,7 +57,7 @@ _KINDS = {
     TaskId.EVALUATE: JobKind.PROCESSING,
     TaskId.SEARCH: JobKind.AUTOML,
 }
-# A page asks again by itself; a thread of the API server must not wait for long.
+# Short timeouts: a page polls again anyway, and a thread of the API server must not wait for long.
 _IMPATIENT = {
     "connect_timeout": 3,
     "read_timeout": 10,
@@ -70,7 +70,7 @@ FAULTS = (TrainingRunError, BotoCoreError, ClientError)
 class LogReader:
     """Reading positions in the log of one job's first host, which has the lines of rank 0.
 
-    Every start of a host opens another stream; earlier ones get no more lines then.
+    Each start of a host creates a stream; earlier streams then get no more lines.
     """
 
     job: str
@@ -90,8 +90,8 @@ class LogReader:
             ended_at: the job's end; None while it runs.
 
         Raises:
-            ClientError: the service refuses.
-            BotoCoreError: it does not answer.
+            ClientError: the service rejected a call.
+            BotoCoreError: the service did not answer.
         """
         if self.is_whole:
             return
@@ -108,7 +108,7 @@ class LogReader:
         self.is_whole = is_settled and not is_behind
 
     def _read(self, logs: Any, stream: str) -> Generator[LogLine, None, bool]:
-        """Yield the new lines of a stream; return whether there are more of them."""
+        """Yield new lines of a stream, at most `_MOST_PAGES` pages; return whether there are more."""
         pages = log_pages(logs, group=_GROUP, stream=stream, token=self.tokens[stream])
         for events, token in islice(pages, _MOST_PAGES):
             is_last = not events or token == self.tokens[stream]
@@ -133,9 +133,9 @@ class RunReading:
 
     Attributes:
         jobs: snapshots of each task's jobs, by task id, oldest first.
-        events: of the training; None if it has not begun.
-        rules: the documents that the rules wrote so far.
-        fault: why something is missing; None if nothing is.
+        events: events in the training's log; None if no training job has started.
+        rules: content of the rules' documents so far, one per training job.
+        fault: reasons for missing parts; None if nothing is missing.
     """
 
     jobs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
@@ -146,14 +146,14 @@ class RunReading:
 
 @dataclass(slots=True)
 class _KnownJob:
-    """A job as it was described last, and the secrets that its log may show."""
+    """Last snapshot of a job, and the secrets to mask in its log."""
 
     snapshot: dict[str, Any]
     secrets: tuple[str, ...]
 
 
 class TrainingFeed:
-    """Reads one run's jobs; what has ended is read once. One thread reads at a time, the others get what it left."""
+    """Reader of one run's jobs; ended jobs are read once. While a thread reads, others get the last reading."""
 
     def __init__(self) -> None:
         self.used_at = time.monotonic()
@@ -168,14 +168,14 @@ class TrainingFeed:
         self._last = RunReading()
 
     def read(self, run: RunRow, clients: Clients, *, jobs_only: bool = False) -> RunReading:
-        """Return the run's jobs as they are now, or as another thread that is reading them left them.
+        """Return the current state of the run's jobs, or the last one if another thread reads it now.
 
-        What AWS refuses, or does not answer, is missing, and `fault` has the reason.
+        A part that AWS rejects or does not return keeps its last state, and `fault` has the reason.
 
         Args:
-            run: what Airflow knows.
-            clients: of the connections of the run's tasks.
-            jobs_only: leave log and rules as they were; then a reading may be ten seconds old.
+            run: the run from Airflow's database.
+            clients: clients of the connections of the run's tasks.
+            jobs_only: whether to read neither log nor rules; the state of the jobs may then be 10 s old instead of 3 s.
         """
         self.used_at = time.monotonic()
         if not self._lock.acquire(blocking=False):
@@ -213,7 +213,7 @@ class TrainingFeed:
 
     @contextmanager
     def _noting(self, part: str) -> Iterator[None]:
-        """Note why a part cannot be read, until it can."""
+        """Store the reason if a part cannot be read; remove it once the part can be read."""
         try:
             yield
         except (*FAULTS, ValueError) as error:
@@ -223,14 +223,14 @@ class TrainingFeed:
             self._faults.pop(part, None)
 
     def _is_due(self, what: str, every_s: float, now: float) -> bool:
-        """Return whether something was not read for so long, and note that it is read now."""
+        """Return whether `what` was last read at least `every_s` seconds ago; if so, store `now` as its last read."""
         if now - self._read_at.get(what, 0.0) < every_s:
             return False
         self._read_at[what] = now
         return True
 
     def _jobs(self, run: RunRow, task_id: str, clients: AwsClients) -> list[Mapping[str, Any]]:
-        """Return a task's jobs, by the names that they are given, or else by the name that the task left."""
+        """Return a task's jobs by their derived names, and the job in the task's XCom if it has another name."""
         kind = _KINDS.get(TaskId(task_id)) if task_id in set(TaskId) else None
         if kind is None:
             return []
@@ -296,18 +296,18 @@ class TrainingFeed:
 
 
 class Clients:
-    """The AWS clients of the connections that runs name; each is read anew every ten minutes."""
+    """AWS clients of the runs' connections; each connection is read again after ten minutes."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._made: dict[tuple[str | None, str | None], tuple[float, AwsClients]] = {}
 
     def of(self, run: RunRow, task_id: str) -> AwsClients:
-        """Return the clients of a task's connection; `aws_default` for a task that has not left one.
+        """Return the clients of a task's connection, or of `aws_default` if the task has pushed no connection.
 
         Raises:
-            SpecError: the API server does not know the connection.
-            TrainingRunError: the connection is wrong.
+            SpecError: the API server has no such connection.
+            TrainingRunError: the connection is invalid.
         """
         left = run.connections.get(task_id, {"aws_conn_id": "aws_default"})
         key = _text(left.get("aws_conn_id")), _text(left.get("region_name"))
@@ -328,7 +328,7 @@ def _made(aws_conn_id: str | None, region_name: str | None) -> AwsClients:
         if aws_conn_id is not None:
             BaseHook.get_connection(aws_conn_id)
     except AirflowNotFoundException as error:
-        # The provider would take the API server's own identity in its place.
+        # Without this check, the provider would use the API server's own credentials.
         finding = Finding(
             where=f"connection {aws_conn_id}",
             what="is not known to the API server",
@@ -346,7 +346,7 @@ def _made(aws_conn_id: str | None, region_name: str | None) -> AwsClients:
 
 
 class Feeds:
-    """The feeds of the runs that somebody looked at last."""
+    """Feeds of the recently viewed runs: at most 16, each for ten minutes after its last use."""
 
     def __init__(self) -> None:
         self.clients = Clients()
@@ -358,9 +358,9 @@ class Feeds:
         return self._feed(run).read(run, self.clients)
 
     def costs(self, runs: Iterable[RunRow]) -> dict[tuple[str, str], float | None]:
-        """Return what the newest running runs have cost so far, in USD, by DAG and run; None if that is not known.
+        """Return the cost so far of the newest running runs in USD, by DAG and run; None if it is unknown.
 
-        After three seconds no further run is asked about.
+        At most 20 runs are read, and no further run after three seconds; the others are omitted.
         """
         until, now = time.monotonic() + _LISTED_WITHIN_S, time.time()
         found: dict[tuple[str, str], float | None] = {}
