@@ -1,4 +1,4 @@
-"""Measurements of a deployment's runs in S3, newest first: what estimates learn from."""
+"""Measurements of a deployment's runs in S3, newest first, as the source of estimates."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NEWEST = 30
-"""Documents that an estimate reads."""
+"""Maximum number of measurements that an estimate reads."""
 _END_OF_TIME_S = 10**10
 
 
 def measurements_of(client: Any, conf: BaseRunConf, *, uri: str) -> MeasurementFolder:
-    """Return the measurements of the runs that are like those of a conf.
+    """Return the measurements of runs with the same workload as a conf.
 
     Args:
-        client: of S3.
-        conf: of a run.
-        uri: the folder of all measurements.
+        client: a boto3 client of S3.
+        conf: a run's conf.
+        uri: S3 prefix of all measurements.
     """
     return MeasurementFolder(client, uri=f"{uri}/{workload_of(conf)}")
 
 
 class MeasurementFolder:
-    """One document a run, named so that S3 lists the newest first."""
+    """Measurements of one workload: one JSON object per run, named so that S3 lists the newest first."""
 
     def __init__(self, client: Any, *, uri: str) -> None:
         self._client = client
@@ -44,7 +44,7 @@ class MeasurementFolder:
         self.uri = uri.rstrip("/")
 
     def newest(self) -> tuple[RunMeasurement, ...]:
-        """Return the newest measurements, at most `NEWEST`; those that cannot be read are left out and logged."""
+        """Return the newest measurements, at most `NEWEST`; unreadable ones are logged and omitted."""
         from botocore.exceptions import BotoCoreError
 
         found: list[RunMeasurement] = []
@@ -55,10 +55,10 @@ class MeasurementFolder:
         return tuple(found)
 
     def write(self, measurement: RunMeasurement) -> None:
-        """Store the measurement of a run; one that is written again replaces nothing.
+        """Store the measurement of a run; a measurement at another time is another object.
 
         Raises:
-            TrainingRunError: S3 refuses.
+            TrainingRunError: S3 rejected the write.
         """
         before = _END_OF_TIME_S - int(measurement.measured_at)
         uri = f"{self.uri}/{before:011d}-{run_slug(measurement.run_id)}.json"

@@ -1,4 +1,4 @@
-"""Money of a team's runs in S3: `<root>/spend/<team>/<month>/`, one document a run."""
+"""Cost of a team's runs in S3: `<root>/spend/<team>/<month>/`, one JSON object per run."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ _READERS = 8
 
 
 def team_of(clients: AwsClients) -> str | None:
-    """Return the team of a connection, as the tag of its job_defaults names it; None if none does.
+    """Return the team of a connection, from the team tag in its job_defaults; None without that tag.
 
     Raises:
-        SpecError: the connection's defaults or limits cannot be read.
+        SpecError: the connection's defaults or limits are invalid.
     """
     return clients.job_defaults.tags.get(clients.job_limits.team_tag)
 
 
 def run_spend(clients: AwsClients, dag_run: Any, *, dag_id: str) -> RunSpend | None:
-    """Return the money of a run before it has any; None if its connection names no team.
+    """Return a run's spend without amounts; None if its connection names no team.
+
+    The run counts in the month of its start.
 
     Args:
-        clients: of the run's connection.
-        dag_run: Airflow's.
-        dag_id: of the run.
+        clients: clients of the run's connection.
+        dag_run: Airflow's DAG run.
+        dag_id: id of the run's DAG.
 
     Raises:
-        SpecError: the connection's defaults or limits cannot be read.
+        SpecError: the connection's defaults or limits are invalid.
     """
     team = team_of(clients)
     if team is None:
@@ -56,9 +58,9 @@ def run_spend(clients: AwsClients, dag_run: Any, *, dag_id: str) -> RunSpend | N
 
 
 class TeamSpend:
-    """Money of the teams of one deployment.
+    """Stored costs of the teams of one deployment.
 
-    Every method raises a TrainingRunError if S3 refuses, or a SpecError if the connection names no bucket.
+    Each method raises a TrainingRunError if S3 rejects a call, or a SpecError if the connection names no bucket.
     """
 
     def __init__(self, clients: AwsClients) -> None:
@@ -67,14 +69,14 @@ class TeamSpend:
         self._objects = S3Objects(self._client)
 
     def reserve(self, spend: RunSpend | None, *, needed_usd: float | None) -> Iterator[Finding]:
-        """Count a run's amount against its team's budget, or yield that it does not fit, and count nothing.
+        """Reserve a run's cost in its team's monthly budget; if it does not fit, yield a finding and reserve nothing.
 
-        The amount is written before the others are read: of two runs that start at the same time not both can take the
-        last money.
+        The reservation is written before the other runs' costs are read. Two runs that start at the same time therefore
+        cannot both use the rest of the budget. Without a budget for the team, nothing is reserved.
 
         Args:
-            spend: of the run; None if its connection names no team.
-            needed_usd: the most that it is estimated to cost; None if its price is not known.
+            spend: the run's spend; None, if its connection names no team, yields a finding.
+            needed_usd: upper estimate of the run's cost; None if its price is unknown.
         """
         limits = self._clients.job_limits
         if spend is None:
@@ -97,12 +99,12 @@ class TeamSpend:
             yield found
 
     def close(self, spend: RunSpend, ledger: Ledger) -> None:
-        """Count what a run spent by its ledger in place of what it reserved; an unknown cost counts nothing."""
+        """Replace a run's reservation by the cost in its ledger; entries with unknown cost count as 0."""
         spent = sum(each.cost_usd or 0.0 for each in ledger.entries)
         self.write(replace(spend, spent_usd=spent))
 
     def of_month(self, team: str, month: str) -> list[RunSpend]:
-        """Return the money of all runs of a team that started in a month."""
+        """Return the spend of all runs of a team that started in a month."""
         uri = f"{self._folder(team, month)}/"
         at = S3Address.parse(uri)
         pages = self._client.get_paginator("list_objects_v2")
@@ -117,7 +119,7 @@ class TeamSpend:
             return [RunSpend.from_json(each) for each in texts]
 
     def write(self, spend: RunSpend) -> None:
-        """Store the money of a run."""
+        """Store a run's spend."""
         name = f"{spend.dag_id}--{run_slug(spend.run_id)}.json"
         self._objects.write(
             f"{self._folder(spend.team, spend.month)}/{name}",
