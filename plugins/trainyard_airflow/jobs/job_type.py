@@ -45,8 +45,8 @@ class JobType(ABC):
         """Return the Create request of the job `name`, and facts about it for the result.
 
         Args:
-            name: the job's.
-            place: what `place` returned for it.
+            name: the job's name.
+            place: the result of `place` for it.
         """
 
     def destinations(self) -> Sequence[str]:

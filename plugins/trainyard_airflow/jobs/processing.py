@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class ProcessingJobType(JobType):
-    """Processing jobs; see `ProcessingJobOperator` for the fields that a spec may leave out.
+    """Processing jobs; see `ProcessingJobOperator` for the fields that a spec may omit.
 
     Args:
-        jobs: the task's.
-        given: the spec or its mapping.
+        jobs: the task's jobs.
+        given: the spec or a mapping of its fields.
     """
 
     @cached_property
@@ -64,7 +64,7 @@ class ProcessingJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Return how long the job may be billed, if the spec has a cost cap.
+        """Return the limit on the job's billed time as facts, if the spec has a cost cap; else empty.
 
         Raises:
             SpecError: there is a cost cap, but the price is unknown.

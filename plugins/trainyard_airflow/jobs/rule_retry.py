@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 STEP_FOLDER = re.compile(r"(?:^|/)(?:step|checkpoint)-(\d+)/")
 """Folder of a checkpoint by `trainyard_watch`, or by Hugging Face's Trainer."""
 WHOLE = ("/manifest.json", "/files.json")
-"""Files that are written last into either; their presence means that the checkpoint is complete."""
+"""Last written files of both kinds of checkpoint; their presence means that the checkpoint is complete."""
 STREAM = re.compile(r"\d{4,}\.[^/]+/")
-"""Folder of what one host put in one attempt."""
+"""Folder of the objects that one host put in one attempt."""
 COPIES_AT_ONCE = 16
 
 
@@ -172,7 +172,7 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
     at, to = S3Address.parse(old[step] + "/"), S3Address.parse(target)
     folder = old[step].rpartition("/")[2]
     with refusals_typed(target):
-        # What makes it whole comes last.
+        # The file that marks the checkpoint as complete is copied last.
         for key in sorted(_keys(s3, at), key=lambda each: each.endswith(WHOLE)):
             name = f"{to.key}{folder}/{key.removeprefix(at.key)}"
             s3.copy({"Bucket": at.bucket, "Key": key}, to.bucket, name)
@@ -180,9 +180,9 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
 
 
 def _bring_statistics(s3: Any, source: str, target: str) -> None:
-    """Copy the statistics beside some checkpoints to those beside others: the rules of the next job know them then.
+    """Copy the statistics beside the checkpoints at `source` to those at `target`, for the rules of the next job.
 
-    What is there already stays. Traces are left out: no rule reads them.
+    Existing objects are kept. Traces are not copied, because no rule reads them.
     """
     from trainyard_airflow.hooks.objects import S3Address
     from trainyard_airflow.hooks.refusals import refusals_typed

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RuleStops:
-    """The stops of one task's jobs."""
+    """Stops of one task's jobs by rules."""
 
     jobs: TaskJobs
 

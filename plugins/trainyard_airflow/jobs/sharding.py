@@ -49,9 +49,9 @@ class ShardingJobType(JobType):
     """Jobs that write the parts of a data set; the worker merges them.
 
     Args:
-        jobs: the task's.
-        given: what to shard; its `job` is None if the worker does it, which takes only `objects` from here.
-        scratch: where shards are written before they are uploaded; the system's own folder when absent.
+        jobs: the task's jobs.
+        given: the sharding's spec. If its `job` is None, the worker shards and uses only `objects` of this class.
+        scratch: folder for shards before their upload; None = the system's temporary folder.
     """
 
     def __init__(self, jobs: TaskJobs, given: ShardingSpec, *, scratch: Path | None) -> None:
@@ -75,7 +75,7 @@ class ShardingJobType(JobType):
 
     @cached_property
     def objects(self) -> S3DatasetObjects:
-        """S3 as sharding sees it."""
+        """Access to S3 objects for sharding."""
         from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
 
         return S3DatasetObjects(self.jobs.clients.client("s3"))
@@ -117,7 +117,12 @@ class ShardingJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Return how long the job may be billed, if it has a cost cap; raises as for a processing job."""
+        """Return the limit on the job's billed time as facts, if it has a cost cap; else empty.
+
+        Raises:
+            SpecError: there is a cost cap, but the price is unknown.
+            BudgetExceededError: the rest of the cap is too small for another job.
+        """
         job = self._job
         return limit_facts(
             job.cap,
@@ -169,10 +174,10 @@ def dataset_result(
     was_reused: bool,
     job: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the result of a task that sharded: where the data set is and what it holds.
+    """Return the result of a sharding task: the data set's address and facts.
 
     Args:
-        index: of the shards.
+        index: index of the shards.
         uri: S3 prefix of the data set.
         uploaded_bytes: bytes that the task and its job uploaded.
         was_reused: whether the complete data set existed already.

@@ -115,9 +115,9 @@ def sharding_job_spec(
 
     Args:
         job: its instances.
-        code_s3_uri: what `uploaded_sharding_code` uploaded.
-        plan_uri: the data set's plan.
-        max_source_bytes: the cap that the plan was made with; 0 for none.
+        code_s3_uri: S3 address of the code from `uploaded_sharding_code`.
+        plan_uri: S3 address of the data set's plan.
+        max_source_bytes: the plan's limit on source bytes; 0 = no limit.
         kms_key_id: the key of the shards; None leaves it to the bucket.
     """
     key = ("--kms-key-id", kms_key_id) if kms_key_id else ()
@@ -136,7 +136,7 @@ def sharding_job_spec(
 
 
 def uploaded_sharding_code(clients: AwsClients, *, prefix_uri: str) -> UploadedCode:
-    """Return the sharding code, the same that runs in a worker, uploaded unless it is there already."""
+    """Upload the sharding code, which also runs in a worker, unless it is in S3 already; return its address."""
     with tempfile.TemporaryDirectory(prefix="sharding-code-") as folder:
         for name, path in _files():
             target = Path(folder, name)
@@ -152,7 +152,7 @@ def uploaded_sharding_code(clients: AwsClients, *, prefix_uri: str) -> UploadedC
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """Yield what travels: the name in the archive and the file."""
+    """Yield the files of the archive: the name in the archive, and the local path."""
     plugin = Path(__file__).resolve().parents[1]
     for root, patterns in (
         (Path(str(trainyard.__file__)).resolve().parent, _OF_LIBRARY),

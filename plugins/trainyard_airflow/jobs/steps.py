@@ -18,8 +18,8 @@ class Done:
     """The task returns.
 
     Attributes:
-        result: of the task, JSON-safe.
-        is_verdict: whether a rule ended the training: what follows the task is skipped.
+        result: the task's result, JSON-safe.
+        is_verdict: whether a rule ended the training, so that downstream tasks are skipped.
     """
 
     result: dict[str, Any]

@@ -47,11 +47,11 @@ log = logging.getLogger(__name__)
 
 
 class TrainingJobType(JobType):
-    """Training jobs; see `TrainingJobOperator` for the fields that a spec may leave out.
+    """Training jobs; see `TrainingJobOperator` for the fields that a spec may omit.
 
     Args:
-        jobs: the task's.
-        given: the spec, its mapping, a ModelTrainer, or a function that returns one.
+        jobs: the task's jobs.
+        given: the spec, a mapping of its fields, a ModelTrainer, or a function that returns one.
         context: arguments for that function, by the names of its parameters.
         mask: registers the secrets of the trainer's spec, to mask them in all logs.
     """
@@ -73,7 +73,7 @@ class TrainingJobType(JobType):
     def spec(self) -> TrainingJobSpec:
         """The spec, with the connection's role and the run's folder if it names none."""
         given = self.given
-        if is_model_trainer(given):  # what a function (context, jinja_env) returned
+        if is_model_trainer(given):  # returned by a function (context, jinja_env)
             given = from_model_trainer(lambda: self.given)
         if isinstance(given, TrainerFunction):
             return self._trainer_spec(given)
@@ -116,7 +116,7 @@ class TrainingJobType(JobType):
         return request, {"code": code.to_dict() if code else None, "image_uri": image, **judge}
 
     def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Create the job; without the service's rules if `debugger: service` is refused."""
+        """Create the job; without the service's rules if the service rejects them."""
         return create_debugged(self.jobs.service, request, facts)
 
     def destinations(self) -> Sequence[str]:
@@ -220,7 +220,7 @@ class TrainingJobType(JobType):
         if type(error) is not TimeLimitError or uri is None or began_at is None:
             return error
         newest_at = newest_object_at(self.jobs.clients.client("s3"), uri)
-        if newest_at is None or newest_at < int(began_at):  # S3 tells whole seconds
+        if newest_at is None or newest_at < int(began_at):  # S3 reports whole seconds
             return error
         resumable = ResumableTimeLimitError(error.what, job_name=snapshot.name)
         resumable.__dict__.update(error.__dict__)

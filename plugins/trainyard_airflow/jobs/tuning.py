@@ -39,12 +39,12 @@ PARQUET = "application/vnd.apache.parquet"
 
 
 class TuningJobType(JobType):
-    """Searches under a ceiling; see `TuneHyperparametersOperator` for the fields that a spec may leave out.
+    """Searches within a budget; see `TuneHyperparametersOperator` for the fields that a spec may omit.
 
     Args:
-        jobs: the task's.
-        given: the spec or its mapping.
-        trials_uri: address of the table of all trials; below the run's folder when absent.
+        jobs: the task's jobs.
+        given: the spec or a mapping of its fields.
+        trials_uri: S3 address for the table of all trials; None = below the run's prefix.
     """
 
     def __init__(self, jobs: TaskJobs, given: Any, *, trials_uri: str | None = None) -> None:
@@ -241,7 +241,7 @@ class TuningJobType(JobType):
         return TuningTrials(self.jobs.clients)
 
     def _trials(self, name: str) -> list[Trial]:
-        """Return the trials of a search that has ended: they change no more."""
+        """Return the trials of an ended search; they are read once, because they are final."""
         if name not in self._ended_trials:
             rate = usd_per_s(self.spec.training)
             self._ended_trials[name] = self._tuning.trials(name, usd_per_s=rate)
@@ -253,7 +253,7 @@ class TuningJobType(JobType):
         return ended_by(snapshot, cause)
 
     def _paid_usd(self, earlier: Sequence[JobSnapshot]) -> float:
-        """Return what earlier searches of the task have cost; only a budget or a cap asks for it."""
+        """Return the cost of the task's earlier searches in USD; 0 if the spec has neither budget nor cap."""
         if self.spec.budget_usd is None and self.spec.max_cost_usd is None:
             return 0.0
         ceiling = Ceiling(usd_per_s=usd_per_s(self.spec.training))

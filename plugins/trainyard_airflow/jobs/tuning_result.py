@@ -1,4 +1,4 @@
-"""The result of an ended search: who ended it, which trial won, what all of them cost. Pure."""
+"""Result of an ended search: the cause of its end, its best trial, and the cost of all trials. Pure."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ _ENDS = ("Completed", "Failed", "Stopped")
 
 
 def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
-    """Return who ended the search.
+    """Return the cause of the search's end.
+
+    If a search reaches its own time limit, the service stops it, and reports it in the same way as a stop by a person.
+    It is therefore recognised by its duration.
 
     Args:
-        search: as it ended.
-        cause: why Trainyard stopped it, where it did. A search that reached its own time limit the service stops, and
-            says no more about it than of one that a person stopped.
+        search: snapshot of the ended search.
+        cause: the reason if Trainyard stopped it, else None.
     """
     if search.status != "Stopped":
         return EndedBy.SERVICE
@@ -46,7 +48,7 @@ def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
 
 
 def usable_best(search: JobSnapshot, facts: SearchFacts, trials: Sequence[Trial]) -> BestTrial:
-    """Return the winner by the service's word, else by the trials'; its model is not known here.
+    """Return the best trial that the service reports, or else the best of `trials`; without its model's address.
 
     Raises:
         JobFailedError: no trial has a finite objective.
@@ -86,7 +88,7 @@ def tuning_result(
     trials_uri: str,
     earlier_cost_usd: float = 0.0,
 ) -> TuningResult:
-    """Return the result of an ended search that has a winner; searches before it have cost `earlier_cost_usd`."""
+    """Return the result of an ended search with a best trial; `earlier_cost_usd` is the cost of earlier searches."""
     counts = Counter(each.status for each in trials)
     costs = [each.cost_usd for each in trials]
     known = [each for each in costs if each is not None]
@@ -111,7 +113,7 @@ def tuning_result(
 
 
 def _importance(spec: TuningJobSpec, trials: Sequence[Trial]) -> dict[str, float]:
-    """Return each tuned hyperparameter's share; empty where the trials do not tell."""
+    """Return the importance of each tuned hyperparameter; empty if it cannot be determined from the trials."""
     from trainyard.tuning.importance import importance
 
     logs = {
