@@ -1,4 +1,4 @@
-"""A table in, a registered model out, by one AutoML job (SageMaker Autopilot)."""
+"""DAG from a table to a registered model by one AutoML job (SageMaker Autopilot)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ with DAG(
         task_id=TaskId.EVALUATE, spec=specs.evaluate_spec, retries=JOB_RETRIES
     )
     register = RegisterModelOperator(task_id=TaskId.REGISTER, version=specs.register_version)
-    # A teardown runs whatever happened before it, also when somebody marked the run failed.
+    # A teardown runs in every case, even if the run was marked failed.
     report = AutoMLReportOperator(task_id=TaskId.REPORT).as_teardown()
-    # The run's state is that of this task: it succeeds only if every task before it did.
+    # This task determines the run's state: it succeeds only if every task before it did.
     outcome = EmptyOperator(
         task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
     )

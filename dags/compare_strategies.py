@@ -1,4 +1,4 @@
-"""The same model under several strategies and numbers of ranks, each a training job, then a table and plots."""
+"""DAG that compares strategies and numbers of ranks: one training job each for the same model, then a report."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ with DAG(
         ledger_uri=_LEDGER_URI,
     )
     plan = ListCellsOperator(task_id=TaskId.PLAN)
-    # How many run at a time is the pool's to say: trainyard_airflow.cluster_policy.
+    # The pool limits the number of concurrent cells: trainyard_airflow.cluster_policy.
     cells = CellJobOperator.partial(
         task_id=TaskId.CELLS,
         spec=cell_task_spec,
         ledger_uri=_LEDGER_URI,
         retries=CELL_RETRIES,
-        **RETRIES,  # `partial` sets none over the operator's own
+        **RETRIES,  # `partial` would override the operator's policy with None
         map_index_template="{{ task.cell['name'] }}",
     ).expand(cell=plan.output)
-    # A teardown runs whatever happened before it, also when somebody marked the run failed.
+    # A teardown runs in every case, even if the run was marked failed.
     report = ComparisonReportOperator(task_id=TaskId.REPORT).as_teardown(
         on_failure_fail_dagrun=True
     )
-    # One training that can be shown makes the run a success; the page says what became of the others.
+    # The run succeeds if at least one cell was trained; the report has the others' failures.
     outcome = EmptyOperator(
         task_id=TaskId.OUTCOME,
         trigger_rule="one_success",

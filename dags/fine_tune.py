@@ -1,4 +1,4 @@
-"""Fine-tuning of a language model, from chat data to a registered model: started by hand or by REST."""
+"""DAG that fine-tunes a language model, from chat data to a registered model; started manually or by REST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`clean_up_orphans`: every quarter of an hour, stop what costs money and no live run owns."""
+"""`clean_up_orphans`: DAG that every 15 minutes stops paid resources that no live run owns."""
 
 from __future__ import annotations
 

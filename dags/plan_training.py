@@ -1,4 +1,4 @@
-"""`plan_training`: which instances, how many, laid out how, for how long and how much; by hand or by REST."""
+"""`plan_training`: DAG that plans instances, mesh, time and cost of a training; started manually or by REST."""
 
 from __future__ import annotations
 

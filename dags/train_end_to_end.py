@@ -1,7 +1,7 @@
-"""Data in, trained and registered model out: the same tasks as two DAGs.
+"""DAGs from data to a trained and registered model, both with the same tasks.
 
-`train_end_to_end` is started by hand, by REST or with `make run`; `train_on_schedule` every Monday, and whenever
-somebody announces new data on the asset `x-trainyard://dataset`.
+`train_end_to_end` is started manually, by REST or with `make run`. `train_on_schedule` starts every Monday, and with
+each event of the asset `x-trainyard://dataset`.
 """
 
 from __future__ import annotations

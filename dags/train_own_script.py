@@ -1,4 +1,4 @@
-"""A script of one's own from its data to a registered model: started by hand or by REST."""
+"""DAG that trains with a user's own script, from its data to a registered model; started manually or by REST."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Search in rounds, then train: trials are training jobs that Airflow maps, chosen by Optuna's ask and tell.
+"""DAG with a search in rounds before the training; Airflow maps the trials that Optuna's ask-and-tell chooses.
 
-Beside `train_end_to_end`, whose search is a tuning job of the service: for trials that need what tuning jobs lack (an
-entrypoint of the container's own, long names), and for pruning: each trial is trained short, the best third long.
+The search of `train_end_to_end` is a tuning job of the service. This DAG is for trials that need features which tuning
+jobs lack, such as an entrypoint of the container or long names. It also prunes: each trial is first trained with few
+steps, and only the best third with more.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ with DAG(
         asset=SHARDS_ASSET,
         ledger_uri=_LEDGER_URI,
     )
-    # A round without trials is skipped; the next one, and the choice, come all the same.
+    # A round without trials is skipped; the next round and the choice run nevertheless.
     rounds = []
     for number, trials_id in enumerate(TRIAL_TASKS, 1):
         ask = AskTrialsOperator(task_id=f"ask_{number}", number=number, trigger_rule="none_failed")
@@ -61,7 +62,7 @@ with DAG(
             spec=trial_task_spec,
             ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
-            **RETRIES,  # `partial` sets none over the operator's own
+            **RETRIES,  # `partial` would override the operator's policy with None
         ).expand(trial=ask.output)
         rounds += [ask, trials]
     tune = ChooseTrialOperator(
@@ -92,5 +93,5 @@ with DAG(
     chain(preflight, shard, *rounds, tune, train, evaluate, register, report, outcome)
     register >> outcome
 
-# Rules judge each training afterwards, in the report.
+# Rules are evaluated afterwards, for the report.
 give_params(tune_mapped, run_params(tune=True, watch_rules=False))
