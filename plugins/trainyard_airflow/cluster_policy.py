@@ -1,7 +1,8 @@
-"""Airflow's cluster policy: a task takes as many slots of the pool of training instances as it has instances.
+"""Cluster policy for Airflow: a task occupies one slot of the pool for training instances per instance.
 
-An installed Trainyard is found by its entry point `airflow.policy`, a checkout by `plugins/airflow_local_settings.py`.
-It does nothing unless `TRAINYARD_TRAINING_POOL` names a pool: a task of a pool that nobody created would wait for ever.
+Airflow finds the policy of an installed Trainyard by the entry point `airflow.policy`, and that of a checkout by
+`plugins/airflow_local_settings.py`. The policy has no effect unless `TRAINYARD_TRAINING_POOL` names a pool, because a
+task in a pool that does not exist would wait for ever.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).paramete
 
     @policies.hookimpl
     def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
-        """Put a task that takes training instances into the pool, with a slot for each of them.
+        """Put a task with training instances into the pool, with one slot per instance.
 
-        Runs where the scheduler creates or clears a task, and gives the run; elsewhere nothing is changed. A pool that
-        the DAG's author chose stays. No error leaves it: that would end the scheduler's loop. With several teams, the
-        pool must be one without a team: tasks of other teams would never be scheduled in it.
+        It takes effect only if Airflow passes the run, which the scheduler does when it creates or clears a task. A
+        pool that the DAG's author chose is kept. The hook never raises, because an exception would end the scheduler's
+        loop. With several teams, the pool must not belong to a team, or tasks of other teams would never be scheduled.
         """
         if dag_run is not None:
             _put_into_pool(task_instance, dag_run)
 
-else:  # Airflow 3.2 gives no run
+else:  # Airflow 3.2 does not pass the run
 
     @policies.hookimpl
     def task_instance_mutation_hook(task_instance: Any) -> None:  # type: ignore[misc]  # the older signature
-        """Put a task that takes training instances into the pool, with the slots of a run with default settings."""
+        """Put a task with training instances into the pool, with the slots of a run with default settings."""
         _put_into_pool(task_instance, None)
 
 
-# Airflow clears this mark for hooks of `airflow_local_settings` only: one of an entry point would never be called.
+# Airflow clears this flag only for hooks of `airflow_local_settings`; an entry point's hook would never be called.
 settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
 
 
@@ -82,7 +83,7 @@ def _param_defaults(task: Any) -> dict[str, Any]:
 
 
 def _specs(task: Any) -> Sequence[object]:
-    """Return the specs of a stored task's jobs: one, or all that a mapped task is known to have."""
+    """Return the specs of a stored task's jobs: several if the task is mapped over a list of specs, else one."""
     if not task.is_mapped:
         return [getattr(task, "spec", None)]
     expanded = getattr(task.expand_input, "value", {})
@@ -91,7 +92,7 @@ def _specs(task: Any) -> Sequence[object]:
 
 
 def _pool_size() -> int:
-    """Return the pool's slots; 16 if the variable is no number: an error here would end the scheduler's loop."""
+    """Return the pool's slots from TRAINYARD_TRAINING_POOL_SLOTS; 16 if it is missing or not a whole number."""
     given = os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", str(_SLOTS_WITHOUT_SIZE))
     if given.isdecimal():
         return max(1, int(given))

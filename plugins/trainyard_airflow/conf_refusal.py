@@ -1,8 +1,8 @@
-"""Refusal of a run's conf by the API server: every problem at once, in place of Airflow's first one.
+"""Middleware of the API server that reports all errors of a rejected conf instead of the first.
 
-Airflow validates the params one by one when a run is triggered and answers with the first error and the schema it
-broke. This middleware leaves that decision to Airflow, and replaces only the text of the answer (docs/adr/0069). An
-answer that it does not understand passes unchanged.
+When a run is triggered, Airflow validates the params one by one. It responds with the first error and the violated
+schema. This middleware leaves the decision to Airflow, and replaces only the text of the response (docs/adr/0069).
+Unknown responses pass unchanged.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _BAD_REQUEST = 400
 
 
 class ConfRefusals:
-    """The middleware, pure ASGI: other requests than triggers pay one look at their path."""
+    """Pure ASGI middleware. For requests that do not trigger a run, it only checks the path."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
+        """Handle a request; the response to a triggered run passes through `_Exchange`."""
         dag_id = _triggered(scope)
         if dag_id is None:
             await self._app(scope, receive, send)
@@ -42,7 +42,7 @@ class ConfRefusals:
 
 
 class _Exchange:
-    """One trigger of a run: what was asked, and the answer to it while it is a refusal."""
+    """Request that triggers a run, and its response, which is buffered if its status is 400."""
 
     def __init__(self, scope: Scope, dag_id: str, receive: Receive, send: Send) -> None:
         self._scope, self._dag_id = scope, dag_id
@@ -52,7 +52,7 @@ class _Exchange:
 
     @property
     def plain_scope(self) -> Scope:
-        """The request's scope without its wish for a compressed answer."""
+        """The request's scope without `accept-encoding`, so that the response is not compressed."""
         headers = [each for each in self._scope["headers"] if each[0] != b"accept-encoding"]
         return {**self._scope, "headers": headers}
 
@@ -77,7 +77,7 @@ class _Exchange:
             if json.loads(body).get("detail", "").startswith(_REFUSED):
                 detail = await asyncio.to_thread(self._detail)
                 body = json.dumps({"detail": detail}).encode() if detail else body
-        except Exception:  # the boundary: Airflow's own answer is never wrong, only short
+        except Exception:  # Airflow's own response is correct, but has only the first error
             log.exception("The refusal of a conf of %s keeps Airflow's words", self._dag_id)
         headers = [each for each in start["headers"] if each[0].lower() != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
@@ -85,7 +85,7 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     def _detail(self) -> str | None:
-        """Return what is wrong with the conf; None if the DAG is none of Trainyard's, or its schemas find nothing."""
+        """Return all errors of the conf as text; None if there are none, or if it is not a DAG of Trainyard."""
         from trainyard.errors import SpecError
         from trainyard_airflow.tasks.shared.schema_findings import conf_findings
 
@@ -97,7 +97,7 @@ class _Exchange:
 
 
 def _triggered(scope: Scope) -> str | None:
-    """Return the id of the DAG that a request triggers, None if it does something else."""
+    """Return the id of the DAG that a request triggers; None for other requests."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return None
     found = _TRIGGER.search(scope["path"])
@@ -105,7 +105,7 @@ def _triggered(scope: Scope) -> str | None:
 
 
 def _schemas(app: Any, dag_id: str) -> dict[str, Mapping[str, Any]]:
-    """Return the schemas of a DAG's params, as the scheduler has them; none of a DAG that is not Trainyard's."""
+    """Return the schemas of the params of a DAG's latest version; empty if it is not a DAG of Trainyard."""
     from airflow.utils.session import create_session
 
     from trainyard_airflow.tasks.shared.default_args import PAGES_TAG

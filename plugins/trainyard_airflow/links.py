@@ -1,7 +1,7 @@
-"""Buttons on a job's task: its page in the AWS console, its logs, its output in S3; and on a report's task: the report.
+"""Links of a job's task to the AWS console, the logs and the output in S3, and of a report's task to the report.
 
-The operator works the addresses out when it knows its job; Airflow stores each when the try or the
-deferral ends. A link whose address is not known is empty, which the UI shows as a disabled button.
+The operator derives the addresses once it has a job. Airflow stores them when the try or the deferral ends. A link
+without an address is empty, and the UI shows a disabled button.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _CONSOLE_DOMAINS = {
 
 
 class _JobLink(BaseOperatorLink):
-    """A link whose address the operator knows once it knows its job."""
+    """Base of links whose address is known once the task has a job."""
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """Return the address; empty while the task has no job. Airflow asks when a try or a deferral ends."""
+        """Return the address; empty before the task has a job. Airflow calls this at the end of a try or deferral."""
         links: dict[str, str] = getattr(operator, "links", {})
         return links.get(type(self).__name__, "")
 
 
 class JobConsoleLink(_JobLink):
-    """The job's page in the SageMaker console."""
+    """Link to the job's page in the SageMaker console."""
 
     name = "SageMaker job"
 
 
 class JobLogsLink(_JobLink):
-    """The job's log streams, of every host, in CloudWatch."""
+    """Link to the log streams of all hosts of the job in CloudWatch."""
 
     name = "CloudWatch logs"
 
 
 class JobOutputLink(_JobLink):
-    """Output of the job in S3."""
+    """Link to the job's output in S3."""
 
     name = "S3 output"
 
@@ -58,7 +58,7 @@ PAGES = "trainyard"
 
 
 class ReportLink(BaseOperatorLink):
-    """The run's report, as the pages in Airflow's UI serve it from S3."""
+    """Link to the run's report, which the pages in Airflow's UI serve from S3."""
 
     name = "Report"
 
@@ -85,12 +85,12 @@ def job_links(
 
     Args:
         job_name: the job's name in SageMaker.
-        console_path: the console's word for the kind of job, such as `jobs` or `processing-jobs`.
-        log_group: the log group that holds a stream `<job>/<host>` for each host.
-        output_s3_uri: where the job writes; None leaves that link out.
+        console_path: the console's path for the kind of job, such as `jobs` or `processing-jobs`.
+        log_group: the log group with one stream `<job>/<host>` per host.
+        output_s3_uri: the job's output; None omits this link.
         region: the region of the job.
-        partition: the AWS partition, which decides the console's domain.
-        stream_mark: what follows the job's name in its streams' names.
+        partition: the AWS partition, which determines the console's domain.
+        stream_mark: text after the job's name in its streams' names.
     """
     console = f"https://{region}.{_CONSOLE_DOMAINS.get(partition, _CONSOLE_DOMAINS['aws'])}"
     group = _twice_quoted(log_group)
@@ -111,5 +111,5 @@ def job_links(
 
 
 def _twice_quoted(text: str) -> str:
-    """Return text as the CloudWatch console wants it in a fragment: percent-quoted twice, `%` written `$`."""
+    """Return the text in the encoding of the CloudWatch console's URLs: percent-quoted twice, `$` instead of `%`."""
     return quote(quote(text, safe=""), safe="").replace("%", "$")

@@ -1,4 +1,4 @@
-"""Trainyard's registration with Airflow: links of jobs, notes of runs, refusals of a conf, and the pages in the UI."""
+"""Registration of Trainyard with Airflow: links of jobs, notes of runs, errors of a conf, and the pages in the UI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def pages(scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve the pages, an ASGI app; only the API server loads what they need."""
+    """Serve the pages as an ASGI app; their module is imported with the first request, so only in the API server."""
     module = await asyncio.to_thread(import_module, "trainyard_airflow.pages.app")
     await module.app(scope, receive, send)
 

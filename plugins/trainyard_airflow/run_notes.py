@@ -1,8 +1,9 @@
-"""Airflow's listener at the end of a run: its note, and the state of one that was marked failed.
+"""Listener for the end of a run, which sets the run's note, and the state of a run that was marked failed.
 
-A run that a rule stopped succeeds, as far as Airflow knows: without the note it looks like any other in a list of runs.
-A run that somebody marks failed while none of its tasks runs becomes a success: Airflow 3.3 skips the tasks that have
-not run, leaves the report to run as the teardown that it is, and finds no failed task afterwards.
+A run that a rule stopped is a success in Airflow. Only its note distinguishes it from others in a list of runs.
+
+A run that is marked failed while none of its tasks runs would become a success. Airflow 3.3 skips the tasks that have
+not run, and runs the report as a teardown. Afterwards no task of the run has failed.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ log = logging.getLogger(__name__)
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Airflow's hook names them
-    """Note how the run ended, and that it failed if that is its report's status."""
+    """Set the run's note from its report, and mark the run failed if its report does."""
     note_end(dag_run)
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Airflow's hook names them
-    """Note how the run ended."""
+    """Set the run's note from its report."""
     note_end(dag_run)
 
 
 def note_end(dag_run: Any) -> None:
-    """Give a run its report's note, unless it has one, and mark it failed if its report has that status.
+    """Set a run's note from its report, unless it has one, and mark a successful run failed if its report does.
 
-    It runs in the scheduler, with the run's own session: another one would wait for the row that the scheduler holds.
-    Without a session, by hand or in `dag.test()`, nothing is done. No error leaves it.
+    This runs in the scheduler and uses the run's own database session; another session would wait for the row that the
+    scheduler has locked. Without a session, as in `dag.test()`, nothing is changed. It never raises.
     """
     try:
         session = object_session(dag_run)
@@ -59,7 +60,7 @@ def note_end(dag_run: Any) -> None:
 
 
 def _returned(session: Session, dag_run: Any) -> dict[str, Any]:
-    """Return what the run's report returned; empty if there is none."""
+    """Return the result of the run's report task; empty if there is none."""
     from airflow.models.xcom import XComModel  # noqa: TID251  # the scheduler has the database
 
     query = XComModel.get_many(

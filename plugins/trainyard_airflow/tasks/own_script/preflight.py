@@ -1,4 +1,4 @@
-"""The first task of a run of an own script: conf, scripts, data, account and limits, before anything is paid."""
+"""First task of an own script's run: checks of conf, scripts, data, account and limits before anything is paid."""
 
 from __future__ import annotations
 
@@ -34,40 +34,39 @@ if TYPE_CHECKING:
 
 
 class ScriptPreflightOperator(PreflightOperator):
-    """Checks a run of an own script, and fixes what holds for the whole run.
+    """Checks a run of an own script, and returns the `RunState` for all other tasks.
 
-    The evaluation of a run without a script for it is skipped from here.
-
-    Returns the `RunState`, with the plan and its cost ceiling beside the budget.
+    The result has the plan with its maximum cost, and the budget. If the run has no evaluation script, this task skips
+    the evaluation.
     """
 
     def __init__(
         self, *, has_own_evaluation: bool = False, has_preparation: bool = False, **kwargs: Any
     ) -> None:
-        """Make the task.
+        """Create the task.
 
         Args:
-            has_own_evaluation: the DAG's author put a task of their own in the place of the evaluation.
-            has_preparation: a task of theirs comes before the training, and may make its data.
-            kwargs: as the base class takes them.
+            has_own_evaluation: whether the DAG's author replaced the evaluation by another task.
+            has_preparation: whether a task of the author precedes the training, which may write its data.
+            kwargs: arguments of the base class.
         """
         super().__init__(**kwargs)
         self.has_own_evaluation = has_own_evaluation
         self.has_preparation = has_preparation
 
     def form(self) -> Mapping[str, Param]:
-        """Return the params that the run's form has."""
+        """Return the params of the run's form."""
         return script_params()
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-        """Return the params as they are: nobody here knows what an own script needs."""
+        """Return the params unchanged: the planner has no model of an own script."""
         return dict(params), None
 
     def plan(self, params: Mapping[str, Any]) -> ScriptPlan:
         """Return the plan of a run with these params.
 
         Raises:
-            SpecError: what is wrong with them, at once.
+            SpecError: the params are invalid; it lists all findings.
             BudgetExceededError: the run could cost more than its budget.
         """
         from trainyard.planning.script_plan import plan_script  # a DAG file imports this module
@@ -75,7 +74,7 @@ class ScriptPreflightOperator(PreflightOperator):
         return plan_script(params, job_attempts=JOB_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield what AWS would refuse, ignore or do badly about the training, and rules that there are not."""
+        """Yield settings that AWS would reject, ignore or mishandle, unknown rules, and faults of the evaluation."""
         conf = _readable(params)
         if conf is None:
             return
@@ -96,7 +95,7 @@ class ScriptPreflightOperator(PreflightOperator):
             yield from error.findings
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield scripts and data that are not there, or may not be read."""
+        """Yield findings for scripts and data that are missing or must not be read."""
         from trainyard.specs.channel import TrainingInput, read_channel
         from trainyard_airflow.hooks import account_check
         from trainyard_airflow.tasks.own_script.script_folder import script_findings
@@ -122,14 +121,14 @@ class ScriptPreflightOperator(PreflightOperator):
                 yield replace(found, severity=Severity.WARNING) if self.has_preparation else found
 
     def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:  # noqa: ARG002  # as preflight asks
-        """Return the plan, and the quotas that it is beyond."""
+        """Return the plan, and a finding for each quota that is too small for it."""
         from trainyard.planning.script_plan import script_quota_needs
         from trainyard_airflow.hooks.quota_check import quota_findings
 
         return plan, list(quota_findings(self.clients, tuple(script_quota_needs(plan.conf))))
 
     def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:
-        """Return what of the run's jobs, data and cost is beyond the connection's limits."""
+        """Return the violations of the connection's limits by the run's jobs, data, cost and network settings."""
         from trainyard_airflow.tasks.end_to_end.limit_findings import job_limit_findings
 
         limits, conf = self.clients.job_limits, plan.conf
@@ -142,7 +141,7 @@ class ScriptPreflightOperator(PreflightOperator):
         ]
 
     def _network_findings(self, conf: ScriptConf) -> Iterator[Finding]:
-        """Yield subnets and security groups beside the connection's, if its limits require those."""
+        """Yield a finding for subnets or security groups other than the connection's, if its limits require these."""
         defaults = self.clients.job_defaults
         if Required.SUBNETS not in self.clients.job_limits.required:
             return
@@ -164,13 +163,13 @@ class ScriptPreflightOperator(PreflightOperator):
         return idle if is_measured else {*idle, TaskId.EVALUATE}
 
     def log_evaluation(self, plan: Any) -> None:
-        """Log the type that measures the model, and why, or that nothing does."""
+        """Log the instance type of the evaluation with the reason for it, or that there is no evaluation."""
         how = plan.evaluation.reason if plan.evaluation else "nothing: no evaluation_entry_point"
         self.log.info("The model is measured on %s", how)
 
 
 def _readable(params: Mapping[str, Any]) -> ScriptConf | None:
-    """Return the conf; None if it is wrong in itself, which `plan` reports."""
+    """Return the conf; None if it is invalid, which `plan` reports."""
     try:
         return ScriptConf.from_params(params)
     except SpecError:
@@ -182,10 +181,10 @@ def _unset_training(conf: ScriptConf) -> TrainingJobSpec:
 
 
 def _render_evaluation(conf: ScriptConf) -> None:
-    """Render the evaluation's request with stand-ins for what earlier tasks will return.
+    """Render the evaluation's request with placeholders for the results of earlier tasks.
 
     Raises:
-        SpecError: whatever the service would refuse of it.
+        SpecError: the service would reject the request.
     """
     from trainyard.sagemaker_api.processing_request import render_processing_job
 
