@@ -1,4 +1,4 @@
-// What Airflow's API server answers below `api/` (trainyard/runs/live), and the requests for it.
+// Responses of the API server below `api/` (trainyard/runs/live), and the requests for them.
 
 export interface Task {
   task_id: string;
@@ -187,7 +187,7 @@ export function fetchFleet(): Promise<FleetPage> {
   return asked<FleetPage>("api/fleet");
 }
 
-// Airflow's own API: a run that is marked failed stops its jobs.
+// Mark a run failed by Airflow's API, which stops its jobs.
 export function stopRun({ dag_id, run_id }: RunKey): Promise<unknown> {
   const [dag, run] = [dag_id, run_id].map(encodeURIComponent);
   return asked(`../api/v2/dags/${dag}/dagRuns/${run}`, {
@@ -201,12 +201,12 @@ export function reportUrl({ dag_id, run_id }: RunKey, name = "report.html"): str
   return `reports/${encodeURIComponent(dag_id)}/${encodeURIComponent(run_id)}/${name}`;
 }
 
-// Airflow's own page of a run, for the window around this one.
+// Return the address of Airflow's own page of a run, for the parent window.
 export function airflowUrl({ dag_id, run_id }: RunKey, page = ""): string {
   return `../dags/${encodeURIComponent(dag_id)}/runs/${encodeURIComponent(run_id)}${page}`;
 }
 
-// The training tab there.
+// Return the address of the training tab on Airflow's page of a run.
 export function runUrl(key: RunKey): string {
   return airflowUrl(key, "/plugin/trainyard_training");
 }

@@ -1,4 +1,4 @@
-// A line chart: values under the pointer, zoom by dragging, a double click shows all again.
+// Line chart with the values under the pointer; dragging zooms in, and a double click resets the zoom.
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
@@ -11,7 +11,7 @@ import { color } from "./theme";
 export interface Line {
   label: string;
   points: Map<number, number>;
-  stroke: string; // a color's name in the style sheet
+  stroke: string; // name of a color in the style sheet
   isFaint?: boolean;
   hasDots?: boolean;
 }

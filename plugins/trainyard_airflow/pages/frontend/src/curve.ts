@@ -1,4 +1,4 @@
-// The curve of a training: rows as they come, and the values that a chart draws of them. Pure.
+// Curve of a training: its rows, and the values that a chart draws. Pure.
 
 import type { Row, RunPage } from "./api";
 
@@ -22,7 +22,7 @@ export class Curve {
     return is_reset || fresh.length > 0;
   }
 
-  // Metrics in the order of their importance.
+  // Names of the metrics: known ones by importance, then the others by name.
   get metrics(): string[] {
     const names = new Set(this.rows.flatMap((row) => Object.keys(row[4])));
     const known = ORDER.filter((name) => names.has(name));
@@ -38,7 +38,7 @@ export class Curve {
     return null;
   }
 
-  // The surviving points of a metric by step: what a later start did again takes the place of what was lost.
+  // Points of a metric by step. Points of a later start replace those of the steps that it repeats.
   surviving(metric: string): Map<number, { value: number; time: number }> {
     const points = new Map<number, { value: number; time: number }>();
     let attempt = 0;
@@ -59,13 +59,13 @@ export interface Aligned {
   ys: (number | null)[][];
 }
 
-// Several curves on one axis, as a chart wants them: every x once, null for a curve without a value there.
+// Return several curves on one axis: each x once and in order, and null if a curve has no value at an x.
 export function aligned(curves: Map<number, number>[]): Aligned {
   const x = [...new Set(curves.flatMap((curve) => [...curve.keys()]))].sort((a, b) => a - b);
   return { x, ys: curves.map((curve) => x.map((at) => curve.get(at) ?? null)) };
 }
 
-// Exponential moving average with bias correction; a weight of 0 changes nothing.
+// Return the exponential moving average with bias correction; a weight of 0 returns the points unchanged.
 export function smoothed(points: Map<number, number>, weight: number): Map<number, number> {
   if (weight === 0) return points;
   let mean = 0;

@@ -1,4 +1,4 @@
-// All runs of the deployment: state, money, and up to ten of them side by side.
+// Fleet page: all runs of the deployment with state and cost, and a comparison of up to ten runs.
 
 import { useMemo, useState } from "preact/hooks";
 

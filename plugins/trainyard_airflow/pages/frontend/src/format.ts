@@ -1,4 +1,4 @@
-// Numbers for people.
+// Formats of numbers, times and amounts for display.
 
 export function duration(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined) return "";

@@ -1,4 +1,4 @@
-// The wall time of a run by cause (trainyard/runs/goodput).
+// Chart of a run's wall time by cause (trainyard/runs/goodput).
 
 import type { RunPage } from "./api";
 import { duration } from "./format";

@@ -1,4 +1,4 @@
-// Links out of the page. Airflow shows it in a frame that may open nothing itself: the page around it does.
+// Links to other pages. Airflow shows this page in a frame that must not open windows, so the parent page opens them.
 
 export function openLinksOutside(): void {
   document.addEventListener("click", (event) => {

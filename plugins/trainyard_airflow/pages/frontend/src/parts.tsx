@@ -1,4 +1,4 @@
-// Parts that both pages have.
+// Components that both pages share.
 
 import type { ComponentChildren } from "preact";
 

@@ -1,4 +1,4 @@
-// Asks again and again while the page is visible; slower once nothing changes any more.
+// Polling while the page is visible, at a lower rate once the data no longer changes.
 
 import { useEffect, useState } from "preact/hooks";
 
@@ -8,7 +8,7 @@ const WAIT_MS = 1000;
 const IDLE_MS = 15000;
 const MOST_MS = 30000;
 
-// Returns why the last question failed; `ask` returns whether something may still change.
+// Return the error of the last poll, or null. `ask` polls once, and returns whether the data may still change.
 export function usePolling(ask: () => Promise<boolean>, key: string, waitMs = WAIT_MS): { error: string | null } {
   const [error, setError] = useState<string | null>(null);
   useEffect(() => {
@@ -17,7 +17,7 @@ export function usePolling(ask: () => Promise<boolean>, key: string, waitMs = WA
     let isAsking = false;
     let failures = 0;
     const next = async () => {
-      if (isAsking) return; // its end asks for the next one
+      if (isAsking) return; // the running poll schedules the next one
       isAsking = true;
       let pause = IDLE_MS;
       if (!document.hidden) {

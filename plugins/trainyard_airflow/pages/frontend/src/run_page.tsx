@@ -1,4 +1,4 @@
-// The training page of one run.
+// Training page of one run.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 

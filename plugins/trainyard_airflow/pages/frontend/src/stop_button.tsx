@@ -1,4 +1,4 @@
-// Stops a run by Airflow's own API, after a second press.
+// Button that stops a run by Airflow's API after a second click.
 
 import { useState } from "preact/hooks";
 

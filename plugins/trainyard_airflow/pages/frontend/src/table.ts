@@ -1,10 +1,10 @@
-// Sorting, filtering and comparing of the fleet's rows. Pure.
+// Sorting, filtering and comparison of the fleet's rows. Pure.
 
 import type { FleetRow } from "./api";
 
 export type Column = "run_id" | "dag_id" | "verdict" | "model" | "start" | "duration_s" | "cost_usd";
 
-// Rows without a value come last, whichever way the others are sorted.
+// Return the rows in order; rows without a value are last in both directions.
 export function sorted(rows: FleetRow[], column: Column, isDown: boolean): FleetRow[] {
   const sign = isDown ? -1 : 1;
   return [...rows].sort((a, b) => {
@@ -14,7 +14,7 @@ export function sorted(rows: FleetRow[], column: Column, isDown: boolean): Fleet
   });
 }
 
-// Every word must be found in the row; `name:text` asks one column.
+// Return the rows that contain every word of the query; `name:text` searches one column.
 export function filtered(rows: FleetRow[], query: string): FleetRow[] {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   return rows.filter((row) => words.every((word) => matches(row, word)));
@@ -34,7 +34,7 @@ export interface Compared {
   values: unknown[];
 }
 
-// Settings that are not the same in all runs, and every figure that some run has.
+// Return the settings that differ between the runs, and all figures that at least one run has.
 export function compared(rows: FleetRow[]): { settings: Compared[]; figures: Compared[] } {
   const names = (pick: (row: FleetRow) => object) => [...new Set(rows.flatMap((row) => Object.keys(pick(row))))];
   const settings = names((row) => row.settings)

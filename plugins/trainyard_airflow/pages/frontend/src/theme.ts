@@ -1,4 +1,4 @@
-// Dark or light, as Airflow's page around this one is; without one, as the system is.
+// Dark or light theme: that of Airflow's parent page, or of the system without a parent page.
 
 function isDark(): boolean {
   try {
@@ -6,7 +6,7 @@ function isDark(): boolean {
     if (around?.classList.contains("dark")) return true;
     if (around?.classList.contains("light")) return false;
   } catch {
-    // another origin's page: nothing can be read of it
+    // the parent page has another origin, so its theme cannot be read
   }
   return window.matchMedia("(prefers-color-scheme: dark)").matches;
 }
@@ -24,7 +24,7 @@ export function followTheme(): void {
       });
     }
   } catch {
-    // as above
+    // the parent page has another origin
   }
 }
 

@@ -1,4 +1,4 @@
-// When each task ran and, beneath it, what its jobs were doing.
+// Timeline of a run's tasks, each with the phases of its jobs.
 
 import type { Job, RunPage, Task } from "./api";
 import { clock, duration, words } from "./format";
