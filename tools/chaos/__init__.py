@@ -1,11 +1,14 @@
-"""Chaos: one run of the whole DAG on the real stack while a seeded schedule of faults strikes it.
+"""Chaos test: one run of the whole DAG on the real stack under a seeded schedule of faults.
 
     python -m chaos [--seed 7] [--conf file.json]      (make chaos SEED=7)
 
-`schedule` draws what strikes and when, from the seed alone, in terms of the run's progress. `fault_injector` does it
-and watches what comes back; `training_log`, `costs` and `story` report what each strike cost; `audit` decides whether
-the run came through: succeeded, one job for each logical job, nothing paid still running, continuity verified.
+| Module | Content |
+|---|---|
+| `schedule` | faults and their moments in the run's progress, drawn from the seed alone |
+| `fault_injector` | injection of the faults, and detection of restarted processes |
+| `training_log`, `costs`, `story` | report of the cost of each fault |
+| `audit` | final checks: success, one completed job per logical job, nothing paid still running, continuity |
 
-It imports what the launcher imports: the run is driven over REST and the AWS endpoint, the faults of training and
-storage are the engine's own (`PUT /_engine/faults`), processes are killed by their pid.
+It has the same imports as the launcher. The run is driven by REST and the AWS endpoint. Faults of training and storage
+are injected by the engine (`PUT /_engine/faults`), and processes are killed by their pid.
 """

@@ -1,4 +1,4 @@
-"""Audit of a run under chaos: the claims that must hold, each with its evidence."""
+"""Audit of a run under chaos: the checks that must hold, each with its evidence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ VERIFY_LIMIT_S = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCheck:
-    """One thing that must hold at the end, and what was found."""
+    """Result of one check at the end of a run.
+
+    Attributes:
+        name: the check's name.
+        holds: whether the check passed.
+        found: the evidence as text.
+    """
 
     name: str
     holds: bool
@@ -32,18 +38,18 @@ class AuditCheck:
 
 
 def check_strikes(pending: Sequence[Strike]) -> AuditCheck:
-    """Return whether everything of the schedule struck: a strike that found no moment proves nothing."""
+    """Check that all strikes of the schedule were executed."""
     found = "all struck" if not pending else f"did not strike: {'; '.join(map(str, pending))}"
     return AuditCheck(name="strikes", holds=not pending, found=found)
 
 
 def check_run(state: str) -> AuditCheck:
-    """Return whether the run succeeded."""
+    """Check that the run succeeded."""
     return AuditCheck(name="run", holds=state == "success", found=state)
 
 
 def check_jobs(jobs: Sequence[ObservedAttempt]) -> AuditCheck:
-    """Return whether each logical job was done once and nothing paid goes on."""
+    """Check that each logical job was completed once, and that no job still runs."""
     wrong = list(faults_of(jobs))
     logical = len({job.logical for job in jobs})
     found = f"{logical} logical jobs, each completed once, in {len(jobs)} attempts; none goes on"
@@ -53,7 +59,7 @@ def check_jobs(jobs: Sequence[ObservedAttempt]) -> AuditCheck:
 def check_ledger(
     entries: Sequence[Mapping[str, Any]], jobs: Sequence[ObservedAttempt]
 ) -> AuditCheck:
-    """Return whether the run's ledger knows every job and has an end for each thing that costs money."""
+    """Check that the run's ledger has every job, and that all its entries are settled."""
     open_entries = [str(entry["name"]) for entry in entries if entry["settled_at"] is None]
     unknown = {job.name for job in jobs} - {str(entry["name"]) for entry in entries}
     wrong = [f"{name} is not settled" for name in open_entries]
@@ -63,14 +69,18 @@ def check_ledger(
 
 
 def check_processes(home: Home) -> AuditCheck:
-    """Return whether the stack, stopped, left no process behind."""
+    """Check that no process of the stopped stack remains."""
     left = leftovers.marked(home)
     found = "none left" if not left else f"left over: {', '.join(map(str, left))}"
     return AuditCheck(name="processes", holds=not left, found=found)
 
 
 def check_continuity(report: Path, repository: Path) -> AuditCheck:
-    """Return whether the independent check of the run's record agrees (`make verify`)."""
+    """Check the training's continuity by the independent verification of the run's report (`make verify`).
+
+    Raises:
+        TimeoutExpired: the verification took more than 300 s.
+    """
     done = subprocess.run(  # noqa: S603  # the project's own command
         [sys.executable, "-m", "verify", str(report)],
         cwd=repository,
@@ -89,7 +99,7 @@ def check_continuity(report: Path, repository: Path) -> AuditCheck:
 
 
 def told(checks: Iterable[AuditCheck]) -> list[str]:
-    """Return the checks as lines, the failed ones marked."""
+    """Return one line per check, with `ok` or `FAILED`."""
     return [
         f"  {'ok' if check.holds else 'FAILED':<8} {check.name:<12} {check.found}"
         for check in checks

@@ -1,4 +1,4 @@
-"""`chaos`: one run on a stack of its own, struck by the seed's schedule, then audited."""
+"""`chaos`: one run on a separate stack under a seed's schedule of faults, and its audit."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ LEAST_STEPS = 50
 
 
 def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -> int:
-    """Run the DAG once under the seed's faults; return 0 only if everything that must hold does.
+    """Run the DAG once under the seed's faults; return 0 if all checks of the audit hold, else 1.
 
-    The stack's home lies beside `home`: its engine keeps faults, which no other run should meet.
+    The stack has its own home beside `home`, because its engine stores faults that must not affect other runs.
 
     Raises:
-        TrainingRunError: the training is too short to be struck, or the stack does not start.
+        TrainingRunError: `max_steps` is below `LEAST_STEPS`, or the stack does not start.
     """
     conf = {**CHAOS_CONF, **conf}
     if (steps := int(conf["max_steps"])) < LEAST_STEPS:
@@ -65,7 +65,7 @@ def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -
 def _struck_run(
     home: Home, *, strikes: Sequence[Strike], conf: Mapping[str, Any], display: Display
 ) -> list[audit.AuditCheck]:
-    """Run once, tell the story, and return what could be checked while the stack was up."""
+    """Run once, print the report, and return the checks that need the running stack."""
     stack = Stack(home, say=display.say)
     try:
         api = bring_up(stack, dag_id=DAG_ID, display=display)

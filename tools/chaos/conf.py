@@ -1,4 +1,4 @@
-"""The run that chaos strikes: real, on spot capacity, long enough to be hit anywhere, short enough to be watched."""
+"""Conf of the chaos run: a real training on spot capacity, with enough steps for strikes, and short enough to watch."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ CHAOS_CONF: dict[str, Any] = {
     "eval_interval": 200,
     "checkpoint_interval": 25,
     "heartbeat_timeout_s": 45,
-    "max_retry_attempts": 0,  # a lost host ends the job: that the run survives it is what is tried
+    "max_retry_attempts": 0,  # a lost host ends the job, and the test is whether the run survives that
     "hyperparameters": {"log_interval": 1},
 }

@@ -1,4 +1,4 @@
-"""Cost of a strike on the training: steps redone and seconds without progress. Pure."""
+"""Cost of a strike on the training: repeated steps, and seconds without progress. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One strike's cost: the step it went back from and to, and the seconds until it was further than before."""
+    """Cost of one strike.
+
+    Attributes:
+        reached: the last step before the strike's effect.
+        resumed_at: the step from which the training resumed.
+        seconds: seconds from the strike until the training passed `reached`.
+    """
 
     reached: int
     resumed_at: int
@@ -21,20 +27,20 @@ class Cost:
 
     @property
     def steps_redone(self) -> int:
-        """Steps that were done a second time."""
+        """Number of repeated steps."""
         return self.reached - self.resumed_at
 
 
 def cost_of(at: float, marks: Sequence[LogMark], *, until: float) -> Cost | None:
-    """Return what a strike at `at` cost; None if no process of the training started between it and `until`.
+    """Return the cost of a strike, or None if no process of the training started between it and `until`.
 
-    Steps that were done but not yet printed are not known and not counted: with a metric line for each step there
-    is at most one.
+    Steps that were done but not printed are not counted; with one metric line per step, this is at most one step. If
+    the training never passes `reached`, the seconds count to its last mark.
 
     Args:
-        at: when it struck, in seconds since the epoch.
-        marks: all of the training's, in order.
-        until: when the next such strike came.
+        at: time of the strike, epoch seconds.
+        marks: all marks of the training, in order.
+        until: time of the next strike on the training, epoch seconds.
     """
     start = next((mark for mark in marks if mark.is_start and at < mark.at <= until), None)
     if start is None:

@@ -1,4 +1,4 @@
-"""The stack's AWS endpoint as chaos reads it: the run's jobs, how far its training is, what it printed."""
+"""Reader of a run's jobs, progress, log and ledger from the stack's AWS endpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ TRAINING_JOBS = "train-end-to-end-train-"
 
 
 class ChaosEndpoint:
-    """Clients of one engine. One request each, since what they meet may be a fault."""
+    """Clients of one engine, without retries, since an error may be an injected fault.
+
+    All methods except `training_step` raise botocore's errors.
+    """
 
     def __init__(self, url: str) -> None:
         session = boto3.session.Session("local", "local", region_name=REGION)
@@ -33,7 +36,7 @@ class ChaosEndpoint:
         self._aws = AwsEndpoint(url)
 
     def training_step(self) -> int:
-        """Return how far the training is that runs now, 0 if none does or none can be seen."""
+        """Return the step of the running training; 0 if none runs, or if the engine does not answer."""
         with suppress(BotoCoreError, ClientError):
             found = self._sagemaker.list_training_jobs(
                 NameContains=TRAINING_JOBS, StatusEquals="InProgress"
@@ -44,16 +47,16 @@ class ChaosEndpoint:
         return 0
 
     def jobs(self, *, since: float) -> list[ObservedAttempt]:
-        """Return the jobs that were started since then; fails as the client fails."""
+        """Return the jobs that were created at or after `since`, epoch seconds."""
         return attempts(self._sagemaker, since=since)
 
     def marks(self, jobs: list[ObservedAttempt]) -> list[LogMark]:
-        """Return the progress of the training over all its jobs; fails as the client fails."""
+        """Return the progress of the training over all its jobs."""
         trained = [job.name for job in jobs if job.name.startswith(TRAINING_JOBS)]
         return read_marks(self._logs, trained)
 
     def ledger(self, uri: str) -> list[dict[str, Any]]:
-        """Return the entries of a run's ledger below an S3 prefix; fails as the client fails."""
+        """Return the entries of a run's ledger below an S3 prefix."""
         place = urlsplit(uri)
         prefix = place.path.strip("/") + "/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(

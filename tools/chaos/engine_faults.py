@@ -1,4 +1,4 @@
-"""The engine's own faults over its control address: what a strike is in its words, put and looked at."""
+"""Client of the engine's fault injection, and conversion of strikes to the engine's faults."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ WHAT = {
 
 
 def fault_id(strike: Strike) -> str:
-    """Return the name under which the engine knows the strike."""
+    """Return the strike's id in the engine."""
     return f"chaos-{strike.number}"
 
 
 def fault_of(strike: Strike) -> dict[str, Any]:
-    """Return a strike of the training or of a service as the engine's fault; a KeyError for a process's.
+    """Return a strike as a fault of the engine.
 
-    One of the training waits in the engine for its step; one of a service begins at once.
+    A fault of the training waits in the engine for its step. A fault of a service begins at once.
+
+    Raises:
+        KeyError: the strike kills a process, which is not a fault of the engine.
     """
     fault: dict[str, Any] = {"id": fault_id(strike), "what": WHAT[strike.kind]}
     match strike.kind:
@@ -57,18 +60,18 @@ def fault_of(strike: Strike) -> dict[str, Any]:
 
 
 class EngineFaults:
-    """The control address of one engine. All of it may raise `requests.RequestException` while no engine answers."""
+    """Faults of one engine by its control API; methods raise `requests.RequestException` if the engine is down."""
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}/_engine/faults"
         self._session = requests.Session()
-        self._session.trust_env = False  # a proxy of the user's shell has no business on loopback
+        self._session.trust_env = False  # loopback must not use a proxy from the environment
 
     def put(self, strikes: Sequence[Strike]) -> None:
-        """Let these strikes hold and no others; one that the engine has already goes on as it is.
+        """Replace the engine's faults by these strikes; the state of those that it already has is kept.
 
         Raises:
-            RejectedRequestError: the engine does not know such a fault.
+            RejectedRequestError: the engine rejected a fault.
         """
         answer = self._session.put(
             self._url, json=[fault_of(strike) for strike in strikes], timeout=TIMEOUT_S
@@ -81,11 +84,11 @@ class EngineFaults:
             )
 
     def fired(self) -> dict[str, list[float]]:
-        """Return when each fault struck, in seconds since the epoch, by its id."""
+        """Return the times at which each fault was executed, epoch seconds, by its id."""
         answer = self._session.get(self._url, timeout=TIMEOUT_S)
         answer.raise_for_status()
         return {str(fault["id"]): list(fault["fired_at"]) for fault in answer.json()["faults"]}
 
     def clear(self) -> None:
-        """Take all faults back."""
+        """Remove all faults."""
         self._session.delete(self._url, timeout=TIMEOUT_S).raise_for_status()

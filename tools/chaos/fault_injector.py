@@ -1,4 +1,4 @@
-"""Strikes a run: watches its progress, does what the schedule says, and notes what came back when."""
+"""Injector of the scheduled faults into a run, by its progress; it also records the restart of killed processes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.1
 ASK_EVERY_S = 0.5
-"""How often the engine is asked; the process table is looked at more often, since a task can be short."""
+"""Seconds between two queries of the engine; the process table is polled more often, since tasks can be short."""
 BEGIN_AT_ONCE = (*SERVICES, StrikeKind.SLOW_UPLINK)
-"""What the engine is given when its moment has come; it waits for no step there."""
+"""Faults that the engine gets at their moment, because they do not wait for a step in the engine."""
 VICTIM_OF = {
     StrikeKind.ENGINE: "engine",
     StrikeKind.SCHEDULER: "scheduler",
@@ -41,13 +41,14 @@ VICTIM_OF = {
 
 @dataclass(slots=True, kw_only=True)
 class Blow:
-    """A strike that has struck.
+    """Executed strike.
 
     Attributes:
-        at: when, in seconds since the epoch.
-        step: how far the training was known to be.
-        pid: the process that was killed, where one was.
-        back_at: when there was another in its place.
+        strike: the strike of the schedule.
+        at: time of the strike, epoch seconds.
+        step: last known step of the training.
+        pid: id of the killed process, or None.
+        back_at: time at which a successor of the process was found, epoch seconds, or None.
     """
 
     strike: Strike
@@ -58,7 +59,7 @@ class Blow:
 
 
 class FaultInjector:
-    """Strikes from a thread of its own while it is entered; `blows` holds what has struck."""
+    """Context manager that executes the strikes in a thread; `blows` has the executed ones."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class FaultInjector:
         step: Callable[[], int],
         say: Callable[[str], None],
     ) -> None:
-        """`step` returns how far the training is; `say` receives one line as each strike lands."""
+        """`step` returns the training's current step; `say` gets one line per executed strike or restarted process."""
         self._pending = list(strikes)
         self._home = home
         self._faults = faults
@@ -100,16 +101,16 @@ class FaultInjector:
 
     @property
     def blows(self) -> list[Blow]:
-        """Strikes so far, in the order of their moments."""
+        """Executed strikes, in the order of the schedule."""
         return sorted(self._blows, key=lambda blow: blow.strike.number)
 
     @property
     def pending(self) -> list[Strike]:
-        """Strikes still to come."""
+        """Strikes that have not been executed."""
         return list(self._pending)
 
     def note(self, view: RunView) -> None:
-        """Learn the ids of the run's task instances, by which workers are known."""
+        """Store the ids of the run's task instances, which identify workers."""
         self._instances = {task.instance_id: task.task_id for task in view.tasks}
 
     def _strike_until_ended(self) -> None:
@@ -130,7 +131,7 @@ class FaultInjector:
             self._note_fired()
 
     def _arm(self) -> None:
-        """Give the engine what waits in it for a step, once."""
+        """Put the faults that wait for a step into the engine, once."""
         if not self._given:
             self._give([each for each in self._pending if _waits_in_engine(each)])
 
@@ -145,7 +146,7 @@ class FaultInjector:
                 self._struck(strike, at=time.time(), pid=pid)
 
     def _victim(self, strike: Strike, busy: dict[str, int]) -> int | None:
-        """Return the process to kill: of the workers that of the strike's task, else any that works."""
+        """Return the id of the process to kill; for a worker, that of the strike's task, else of any busy worker."""
         if strike.kind is not StrikeKind.WORKER:
             return process_finder.find(self._home, VICTIM_OF[strike.kind])
         wanted = [pid for i, pid in busy.items() if self._instances.get(i) == strike.moment.task]
@@ -177,7 +178,7 @@ class FaultInjector:
         self._say(f"STRUCK {strike}{f' (process {pid})' if pid else ''}{where}")
 
     def _look_for_successors(self) -> None:
-        """Note which killed services have a successor. A worker has none: its task is tried again, or is over."""
+        """Store the time at which killed services have a successor; a worker has none, since its task is retried."""
         for blow in self._blows:
             if (
                 blow.pid is None

@@ -1,4 +1,4 @@
-"""The jobs that a run started, as the AWS endpoint lists them: which logical job each is an attempt of."""
+"""Jobs of a run from the AWS endpoint, each as an attempt of a logical job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIVE = ("InProgress", "Stopping")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedAttempt:
-    """One job. Times are in seconds since the epoch; `ended_at` is None while it goes on."""
+    """Job of a run. Times are epoch seconds; `ended_at` is None while the job runs."""
 
     name: str
     status: str
@@ -28,24 +28,27 @@ class ObservedAttempt:
 
     @property
     def logical(self) -> str:
-        """The logical job that it is an attempt of: its name without attempt and digest."""
+        """Name of the logical job: the job's name without attempt and digest."""
         match = NAME.match(self.name)
         return match["logical"] if match else self.name
 
 
 def attempts(sagemaker: Any, *, since: float) -> list[ObservedAttempt]:
-    """Return every training and processing job created at or after `since`, oldest first.
+    """Return all training and processing jobs created at or after `since` (epoch seconds), oldest first.
 
-    Fails as the client fails.
+    Raises:
+        ClientError: the endpoint rejected a call.
+        BotoCoreError: the endpoint did not answer.
     """
     found = [*_training(sagemaker, since), *_processing(sagemaker, since)]
     return sorted(found, key=lambda job: job.created_at)
 
 
 def faults_of(jobs: Iterable[ObservedAttempt]) -> Iterator[str]:
-    """Yield what is wrong with a run's jobs.
+    """Yield the faults of a run's jobs as text.
 
-    Each logical job has one completed attempt, no attempt goes on, and none began before the one before had ended.
+    Each logical job must have exactly one completed attempt. No attempt may still run, and none may have started before
+    the previous one ended.
     """
     by_logical: defaultdict[str, list[ObservedAttempt]] = defaultdict(list)
     for job in jobs:
@@ -95,7 +98,7 @@ def _names(sagemaker: Any, operation: str, kind: str, since: float) -> Iterator[
 
 
 def _last(answer: dict[str, Any]) -> Any:
-    """Return when a job that never trained ended: only its last modification says."""
+    """Return the end of a job that never trained, which is its last modification; None while it runs."""
     return None if answer["TrainingJobStatus"] in LIVE else answer["LastModifiedTime"]
 
 

@@ -1,7 +1,7 @@
-"""The faults of one chaos run, drawn from a seed: what strikes, when in the run's progress, how hard. Pure.
+"""Schedule of the faults of one chaos run, drawn from a seed: kind, moment and severity. Pure.
 
-The same seed gives the same schedule, whatever the machine and the hour: moments are a step of the training or the
-start of a task, never a time.
+The same seed gives the same schedule on every machine, because a moment is a step of the training or the start of a
+task, never a time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TASKS = (TaskId.SHARD, TaskId.TRAIN, TaskId.EVALUATE, TaskId.REGISTER, TaskId.REPORT)
-"""The tasks that a strike may find, in the order in which they run."""
+"""Tasks that may be struck, in the order in which they run."""
 EARLIEST, LATEST = 0.08, 0.92
-"""Which part of the training's steps is struck: a run whose training has just ended shows nothing."""
+"""Fractions of the training's steps between which strikes lie; a strike at the very end would prove nothing."""
 
 
 class StrikeKind(StrEnum):
@@ -44,10 +44,10 @@ class StrikeKind(StrEnum):
 
 INTERRUPTIONS = (StrikeKind.INTERRUPTION, StrikeKind.NOTICED_INTERRUPTION)
 ATTEMPT_ENDS = (StrikeKind.KILLED_RANK, StrikeKind.HUNG_HOST)
-"""What ends a job, so that the task pays for another attempt: one of them in a run, since retries are counted."""
+"""Kinds that end a job, so that the task pays for another attempt; one per run, since retries are limited."""
 SERVICES = (StrikeKind.S3_ERRORS, StrikeKind.S3_STALLS, StrikeKind.S3_HALVES, StrikeKind.THROTTLING)
 SLOWEST_UPLINK, FASTEST_UPLINK = 0.2, 1.5
-"""Megabytes a second of a host: a checkpoint of the chaos run, 2 MB, needs from one interval to several."""
+"""Megabytes per second per host. The upload of a checkpoint of the chaos run, 2 MB, takes one or more intervals."""
 PROCESSES = (
     StrikeKind.ENGINE,
     StrikeKind.SCHEDULER,
@@ -71,7 +71,7 @@ class StrikeMoment:
         return TASKS.index(self.task), -1 if self.step is None else self.step
 
     def __str__(self) -> str:
-        """Return the moment for people: `step 143`, `as shard starts`."""
+        """Return the moment as text: `at step 143`, `as shard starts`."""
         return f"as {self.task} starts" if self.step is None else f"at step {self.step}"
 
 
@@ -80,13 +80,13 @@ class Strike:
     """One fault of the schedule.
 
     Attributes:
-        number: its place in the schedule, from 1.
-        host: the host that a rank is killed on, or that hangs.
+        number: position in the schedule, from 1.
+        host: the host on which a rank is killed, or which hangs.
         notice_s: seconds between an interruption's SIGTERM and the end of the hosts.
-        count: how many requests a fault of S3 or SageMaker meets.
-        stall_s: how long a stalling request stands still.
-        operation: the SageMaker operation that is throttled.
-        megabytes_per_s: a host's bandwidth to S3 from then on.
+        count: number of requests that a fault of S3 or SageMaker affects.
+        stall_s: seconds for which a stalled request waits.
+        operation: the throttled SageMaker operation.
+        megabytes_per_s: a host's bandwidth to S3 after the strike.
     """
 
     number: int
@@ -100,19 +100,19 @@ class Strike:
     megabytes_per_s: float | None = None
 
     def __str__(self) -> str:
-        """Return the strike for people: `2. a rank killed (algo-2), at step 143`."""
+        """Return the strike as text: `2. a rank killed (algo-2), at step 143`."""
         bandwidth = self.megabytes_per_s and f"{self.megabytes_per_s} MB/s a host"
         detail = self.host or self.operation or bandwidth
         return f"{self.number}. {self.kind}{f' ({detail})' if detail else ''}, {self.moment}"
 
 
 def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
-    """Return the strikes of `seed` in the order in which they come: six to eight, at least one interruption.
+    """Return the strikes of a seed in order: six to eight, with at least one interruption.
 
-    One of them is slow uplinks, from before anything else strikes the training until the run's end.
+    One strike is slow uplinks, which begins before all other strikes on the training and lasts to the run's end.
 
-    Steps lie one in each of as many equal parts of the training as there are strikes in it, so that a strike finds
-    the run on its way again. A task other than the training is struck at most once: its retries are few.
+    For n strikes at steps, the training is divided into n equal parts with one strike each, so that the run recovers
+    between two strikes. Each other task is struck at most once, because it has few retries.
 
     Args:
         seed: any integer.
@@ -173,7 +173,7 @@ def _moments(
 
 
 def _task(draws: random.Random, kind: StrikeKind, free: Sequence[str]) -> str | None:
-    """Return the task at whose start the kind strikes, None for a step of the training."""
+    """Return the task whose start is the strike's moment, or None for a step of the training."""
     if kind is StrikeKind.WORKER:  # a task that waits for its job needs no worker
         return draws.choice((TaskId.TRAIN, *free))
     if kind in {*SERVICES, StrikeKind.ENGINE, StrikeKind.SCHEDULER} and draws.random() < 1 / 3:
@@ -204,7 +204,7 @@ def _strike(draws: random.Random, *, number: int, kind: StrikeKind, moment: Stri
 
 
 def _operation(moment: StrikeMoment) -> str:
-    """Return an operation that the run calls at the moment or soon after it."""
+    """Return an operation that the run calls at or soon after the moment."""
     called = {
         "shard": "CreateTrainingJob",
         "evaluate": "CreateProcessingJob",

@@ -1,4 +1,4 @@
-"""The end of a chaos run as lines: what struck when, and what each strike cost. Pure."""
+"""Report lines at the end of a chaos run: each strike with its time and cost, and the jobs. Pure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def story(
     began_at: float,
     tries: Mapping[str, int],
 ) -> Iterator[str]:
-    """Yield a line for each blow: when after the run's start, what, where, and what it cost.
+    """Yield one line per executed strike: minutes after the run's start, the strike, and its cost.
 
     Args:
-        blows: what struck.
+        blows: the executed strikes.
         marks: the training's progress, see `training_log`.
-        fired: how often the engine let each of its faults happen.
-        began_at: the run's start, in seconds since the epoch.
-        tries: how often each task was tried.
+        fired: times at which the engine executed each of its faults, by the fault's id.
+        began_at: the run's start, epoch seconds.
+        tries: number of tries by task.
     """
     on_training = sorted(blow.at for blow in blows if blow.strike.kind in ON_TRAINING)
     for blow in blows:
@@ -53,7 +53,7 @@ def story(
 
 
 def training_cost(blow: Blow, marks: Sequence[LogMark], *, until: float) -> str:
-    """Return what a strike on the training cost, in words."""
+    """Return the cost of a strike on the training as text."""
     cost = cost_of(blow.at, marks, until=until)
     if cost is None:
         return "the training did not start again after it"
@@ -65,7 +65,7 @@ def training_cost(blow: Blow, marks: Sequence[LogMark], *, until: float) -> str:
 
 
 def job_lines(jobs: Sequence[ObservedAttempt]) -> Iterator[str]:
-    """Yield a line for each attempt of each logical job."""
+    """Yield one line per job: status, duration, interruptions and billed seconds."""
     for job in jobs:
         took = "" if job.ended_at is None else f" after {seconds(job.ended_at - job.created_at)}"
         hit = f", interrupted {times(job.num_interruptions)}" if job.num_interruptions else ""
@@ -74,7 +74,7 @@ def job_lines(jobs: Sequence[ObservedAttempt]) -> Iterator[str]:
 
 
 def times(number: int) -> str:
-    """Return a count for people: `once`, `3 times`."""
+    """Return a count as text: `once`, `3 times`."""
     return "once" if number == 1 else f"{number} times"
 
 

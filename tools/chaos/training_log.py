@@ -1,4 +1,4 @@
-"""Training log of a run over all its jobs and starts: beginnings and progress."""
+"""Starts and progress of a training, from the logs of all its jobs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ LINE = re.compile(r"^trainyard (?:(?P<word>start) )?step=(?P<step>\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogMark:
-    """A line of the training: its processes started after `step`, or they had done it.
+    """Progress line of the training.
 
-    `at` is in seconds since the epoch.
+    Attributes:
+        at: time of the line, epoch seconds.
+        step: the completed step; for a start, the step from which the processes resume.
+        is_start: whether the line reports a start of the processes.
     """
 
     at: float
@@ -26,7 +29,7 @@ class LogMark:
 
 
 def parse_mark(message: str, *, at: float) -> LogMark | None:
-    """Return what a log line says of the training's progress, None for any other line."""
+    """Return the mark of a progress line, or None for other lines; `at` is in epoch seconds."""
     match = LINE.match(message)
     if match is None:
         return None
@@ -34,13 +37,15 @@ def parse_mark(message: str, *, at: float) -> LogMark | None:
 
 
 def read_marks(logs: Any, job_names: Iterable[str]) -> list[LogMark]:
-    """Return the marks of all jobs in the order in which they were printed.
-
-    Fails as the client fails.
+    """Return the marks of all jobs in the order of their times.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.
         job_names: the training jobs of one logical job.
+
+    Raises:
+        ClientError: the service rejected a call.
+        BotoCoreError: the service did not answer.
     """
     marks = [
         mark
@@ -67,7 +72,7 @@ def _messages(logs: Any, job_name: str) -> Iterator[tuple[str, float]]:
 
 
 def _streams(logs: Any, job_name: str) -> list[dict[str, Any]]:
-    """Return the log streams of a job's first host; none while nothing has been logged at all."""
+    """Return the log streams of a job's first host; empty if the log group does not exist yet."""
     pages = logs.get_paginator("describe_log_streams").paginate(
         logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/algo-1-"
     )

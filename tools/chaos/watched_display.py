@@ -1,4 +1,4 @@
-"""A display that also reports what is shown to the fault injector, and remembers it."""
+"""Display that also passes each view to the fault injector, and stores the last one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class WatchedDisplay:
-    """Shows through another display; `last` is the view shown last."""
+    """Wrapper of another display; `last` is the last shown view, or None."""
 
     def __init__(self, display: Display, fault_injector: FaultInjector) -> None:
         self._display = display
@@ -25,11 +25,11 @@ class WatchedDisplay:
         return None
 
     def show(self, view: RunView) -> None:
-        """Show the run as it is now."""
+        """Show a view of the run, and pass it to the fault injector."""
         self.last = view
         self.fault_injector.note(view)
         self._display.show(view)
 
     def say(self, line: str) -> None:
-        """Print one line that stays."""
+        """Print a permanent line."""
         self._display.say(line)

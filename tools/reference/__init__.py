@@ -1,1 +1,1 @@
-"""Reference pages of `docs/` that are generated from the code."""
+"""Generators of the reference pages in `docs/` from the code."""

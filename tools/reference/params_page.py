@@ -1,4 +1,4 @@
-"""`docs/params.md`: every param of every DAG with its default, what it allows and what it means.
+"""Generator of `docs/params.md`: every param of every DAG with its default, allowed values and meaning.
 
 `python -m reference.params_page > docs/params.md` writes it.
 """
@@ -28,12 +28,12 @@ Generated from the DAG files (`python -m reference.params_page`). The form, the 
 """
 HEAD = "| Param | Default | Allowed | Meaning |\n|---|---|---|---|"
 NO_SECTION = "General"
-# Bounds that only keep a number finite or within 64 bits are not worth a reader's time.
+# Larger bounds only keep a number finite or within 64 bits, and are not shown.
 WORTH_NAMING = 10**9
 
 
 def render() -> str:
-    """Return the page."""
+    """Return the page as Markdown."""
     return "\n".join([TITLE, *_dag_parts()]).rstrip() + "\n"
 
 
