@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 
 class AutoMLJobType(JobType):
-    """AutoML jobs; see `AutoMLTabularOperator` for the fields that a spec may leave out.
+    """AutoML jobs; see `AutoMLTabularOperator` for the fields that a spec may omit.
 
     Args:
-        jobs: the task's.
-        given: the spec or its mapping.
-        leaderboard_uri: where all candidates are written; below the run's folder when absent.
+        jobs: the task's jobs.
+        given: the spec or a mapping of its fields.
+        leaderboard_uri: S3 address for all candidates as JSON; None = below the run's prefix.
     """
 
     def __init__(self, jobs: TaskJobs, given: Any, *, leaderboard_uri: str | None = None) -> None:
@@ -128,7 +128,7 @@ class AutoMLJobType(JobType):
         return self._automl.billed(snapshot)
 
     def telling_log(self, name: str) -> Sequence[str]:
-        """Return the last lines of a failed job among those that the AutoML job made."""
+        """Return the last log lines of a failed job that the AutoML job started."""
         failed = [each for each in self._automl.children(name) if each.status == "Failed"]
         return self._log_of_children((each.name, each.failure_reason) for each in failed)
 
@@ -139,7 +139,7 @@ class AutoMLJobType(JobType):
         return AutoMLCandidates(self.jobs.clients)
 
     def _paid_usd(self, earlier: Sequence[JobSnapshot]) -> float:
-        """Return the cost of the earlier jobs of the task, over those with a known price."""
+        """Return the cost of the task's earlier jobs in USD; jobs with an unknown price count as 0."""
         jobs = [job for each in earlier for job in self._automl.children(each.name)]
         return sum(job_cost(job.to_dict()).cost_usd or 0.0 for job in jobs)
 

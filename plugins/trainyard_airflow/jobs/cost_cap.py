@@ -44,18 +44,18 @@ def limit_facts(
     instance_count: int,
     is_new: bool = True,
 ) -> dict[str, Any]:
-    """Return the facts `max_billed_s` and `usd_per_s` of the job after `earlier`; nothing without a cap.
+    """Return the facts `max_billed_s` and `usd_per_s` of the job after `earlier`; empty without a cap.
 
     Args:
-        cap: of the task.
-        earlier: the task's jobs before, all ended.
-        instance_type: of the job.
-        instance_count: of the job.
-        is_new: whether the job is about to be created; else it exists, however little the cap left it.
+        cap: the task's cap, or None.
+        earlier: the task's earlier jobs, all ended.
+        instance_type: the job's instance type.
+        instance_count: the job's number of instances.
+        is_new: whether the job is about to be created; for an existing job, the rest of the cap is not checked.
 
     Raises:
-        SpecError: the price is not known.
-        BudgetExceededError: a job that is to be created has too little left.
+        SpecError: the price is unknown.
+        BudgetExceededError: the rest of the cap is too small for a new job.
     """
     if cap is None:
         return {}
@@ -69,7 +69,7 @@ def limit_facts(
 
 
 def bounded_run_s(max_run_s: int, facts: Mapping[str, Any]) -> int:
-    """Return `max_run` bounded by the rest of the cap, so that the service ends the job even without a follower."""
+    """Return `max_run` limited to the rest of the cap, so that the service ends the job even without a follower."""
     limit_s = facts.get(MAX_BILLED)
     return max_run_s if limit_s is None else min(max_run_s, int(limit_s))
 
@@ -90,12 +90,12 @@ class CapStops:
         return self.jobs.service.stop_cause(snapshot.arn) is StopCause.BUDGET
 
     def left_model(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the cap stopped the job, and the job left a model."""
+        """Return whether the cap stopped the job after it wrote a model."""
         uri = snapshot.model_artifact
         return self.ended(snapshot) and uri is not None and self._has_files(uri)
 
     def stop(self, snapshot: JobSnapshot) -> dict[str, Any]:
-        """Return the stop as the task's result has it: last checkpoint, the job's cost and the task's cap in USD."""
+        """Return the stop for the task's result: last checkpoint, and the job's cost and the task's cap in USD."""
         found = self._checkpoints(snapshot)
         return {
             "step": max(found) if found else None,
@@ -107,7 +107,7 @@ class CapStops:
     def without_model(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
     ) -> BudgetExceededError:
-        """Return the error of a job that the cap stopped before it left a model."""
+        """Return the error of a job that the cap stopped before it wrote a model."""
         found = self._checkpoints(snapshot)
         paid = paid_usd(each.to_dict() for each in (*earlier, snapshot))
         at = f" at step {max(found)}" if found else ""

@@ -63,7 +63,7 @@ def source_folder(source_dir: str, *, project: Path) -> Path:
 def uploaded_code(
     clients: AwsClients, folder: Path, *, entry_point: str, prefix_uri: str
 ) -> UploadedCode:
-    """Return the code of a local folder, uploaded unless the same bytes are there already.
+    """Return the code of a local folder, uploaded unless S3 has the same content already.
 
     Args:
         clients: clients of a connection with write access to the prefix.
@@ -73,7 +73,7 @@ def uploaded_code(
             `<prefix>/<sha256>/sourcedir.tar.gz`.
 
     Raises:
-        SpecError: no such folder, or the entry point is not in it.
+        SpecError: the folder does not exist, or does not contain the entry point.
     """
     from trainyard_airflow.hooks.objects import S3Objects
 
@@ -106,7 +106,7 @@ def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> Uploa
     """Return the code of a job, uploaded; None if it has no entry point, or its source is on S3 already.
 
     Raises:
-        SpecError: no such folder, or the entry point is not in it.
+        SpecError: the folder does not exist, or does not contain the entry point.
     """
     source_dir = spec.source_dir or "."
     if not spec.entry_point or source_dir.startswith("s3://"):

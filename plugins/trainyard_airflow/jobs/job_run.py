@@ -348,8 +348,8 @@ class JobRun:
         """Return the Create request of the job `name`, and facts about it for the result.
 
         Args:
-            name: the job's.
-            place: its capacity, as `JobType.place` returned it.
+            name: the job's name.
+            place: its capacity, from `JobType.place`.
         """
         request, facts = self.job_type.render(name, place=place)
         return request, {**facts, **self.policy.change(request, name=name)}
@@ -424,7 +424,7 @@ class JobRun:
             log.warning("Quota for %s stayed full: the next rung is tried", place["rung_name"])
             return quota.given_up(place["rung"], now=now)
         quota = quota.refused()
-        # Tasks that were refused together do not ask together again.
+        # The jitter spreads the next calls of tasks that were rejected together.
         delay_s = jittered(quota.pause_s(self.poll_interval_s))
         log.info(
             "Job %s waits for quota since %s: %s; asking again in %s",

@@ -43,8 +43,8 @@ _OF_PLUGIN = (
     "hooks/retries.py",
     "hooks/shard_part.py",
 )
-# AWS's PyTorch images have boto3, numpy and pandas, but not every one has pyarrow: pip installs what
-# is missing, and does nothing (and needs no network) where all of it is there.
+# AWS's PyTorch images have boto3, numpy and pandas, but not all have pyarrow. pip installs missing packages; if none is
+# missing, it does nothing and needs no network.
 _REQUIREMENTS = "boto3\nnumpy\npandas\npyarrow\n"
 
 
