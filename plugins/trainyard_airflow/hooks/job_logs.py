@@ -65,7 +65,7 @@ def _ends(logs: Any, *, group: str, job_name: str) -> Iterator[HostLog]:
 
 
 def _newest_streams(logs: Any, *, group: str, job_name: str) -> dict[str, str]:
-    """Return the newest stream of each host by host: every start of a host opens another one."""
+    """Return the newest stream of each host, by host; each start of a host creates a stream."""
     pages = logs.get_paginator("describe_log_streams").paginate(
         logGroupName=group, logStreamNamePrefix=f"{job_name}/"
     )

@@ -44,7 +44,7 @@ class SageMakerJobs:
         """Return the job's current snapshot, or None if there is no such job.
 
         Raises:
-            TrainingRunError: the service refused (access, throttling, ...).
+            TrainingRunError: the service rejected a call (access, throttling, ...).
         """
         answer = self.description(name)
         return None if answer is None else masked_snapshot(answer)
@@ -103,7 +103,7 @@ class SageMakerJobs:
             is_kill: whether its task was cleared or marked; the job is tagged so (see `was_killed`).
 
         Raises:
-            TrainingRunError: the service refused although the job runs.
+            TrainingRunError: the service rejected the stop although the job runs.
         """
         snapshot = self.describe(name)
         if snapshot is None or snapshot.status != "InProgress":
@@ -129,7 +129,7 @@ class SageMakerJobs:
         """Return the job's tags.
 
         Raises:
-            TrainingRunError: the service refused.
+            TrainingRunError: the service rejected a call.
         """
         with refusals_typed(arn):
             return list(self._client.list_tags(ResourceArn=arn)["Tags"])
@@ -146,7 +146,7 @@ class SageMakerJobs:
         """Tag a job.
 
         Raises:
-            TrainingRunError: the service refused.
+            TrainingRunError: the service rejected a call.
         """
         with refusals_typed(arn):
             self._client.add_tags(ResourceArn=arn, Tags=[tag])

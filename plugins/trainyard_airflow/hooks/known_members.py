@@ -11,7 +11,7 @@ def known_members(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the items of `data` that are fields of the dataclass; a later release may have written others.
 
     Raises:
-        TypeError: `data` is no mapping.
+        TypeError: `data` is not a mapping.
     """
     if not isinstance(data, Mapping):
         raise TypeError(f"expected the members of {cls.__name__}, got {data!r}")

@@ -32,7 +32,7 @@ class ModelRegistry:
         expires, and a task may be cleared much later.
 
         Raises:
-            TrainingRunError: the service refused.
+            TrainingRunError: the service rejected a call.
         """
         group = request["ModelPackageGroupName"]
         with refusals_typed(f"model package group {group}"):

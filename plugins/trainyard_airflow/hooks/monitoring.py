@@ -31,7 +31,7 @@ class TrainingMonitor:
         """Put the alarms and return their names.
 
         Raises:
-            TrainingRunError: CloudWatch refuses.
+            TrainingRunError: CloudWatch rejected a call.
         """
         names = []
         for request in render_alarms(self._training, actions=actions, tags=tags):
@@ -44,7 +44,7 @@ class TrainingMonitor:
         """Put the dashboard and return its name.
 
         Raises:
-            TrainingRunError: CloudWatch refuses.
+            TrainingRunError: CloudWatch rejected a call.
         """
         request = render_dashboard(self._training, region=self._clients.region)
         with refusals_typed(f"dashboard {request['DashboardName']}"):
@@ -55,7 +55,7 @@ class TrainingMonitor:
         """Return the names of the training's existing alarms.
 
         Raises:
-            TrainingRunError: CloudWatch refuses.
+            TrainingRunError: CloudWatch rejected a call.
         """
         pages = self._client.get_paginator("describe_alarms")
         with refusals_typed(f"alarms {self._training.stem}-*"):
@@ -68,7 +68,7 @@ class TrainingMonitor:
         """Remove the training's alarms and return their names; empty if there were none.
 
         Raises:
-            TrainingRunError: CloudWatch refuses.
+            TrainingRunError: CloudWatch rejected a call.
         """
         names = self.alarms()
         for start in range(0, len(names), _MOST_ALARMS_OF_A_CALL):
@@ -80,7 +80,7 @@ class TrainingMonitor:
         """Remove the training's dashboard; return False if there was none.
 
         Raises:
-            TrainingRunError: CloudWatch refuses.
+            TrainingRunError: CloudWatch rejected a call.
         """
         answer = answer_or_none(
             lambda: self._client.delete_dashboards(DashboardNames=[self._training.stem]),

@@ -63,7 +63,7 @@ def _tell(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
     """Publish the notice; return False if it was published before.
 
     Raises:
-        ClientError: S3 or SNS refuses.
+        ClientError: S3 or SNS rejected a call.
     """
     marker = _marker(notifier, notice)
     try:
@@ -84,7 +84,7 @@ async def _tell_async(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> 
     """Do as `_tell` does, with async clients.
 
     Raises:
-        ClientError: S3 or SNS refuses.
+        ClientError: S3 or SNS rejected a call.
     """
     marker = _marker(notifier, notice)
     try:

@@ -46,7 +46,7 @@ def newest_object_at(client: Any, uri: str) -> float | None:
     """Return when the newest object below the prefix `uri` was written, epoch seconds; None if there is none.
 
     Raises:
-        TrainingRunError: the listing was refused.
+        TrainingRunError: S3 rejected the listing.
     """
     at = S3Address.parse(uri.rstrip("/") + "/")
     pages = client.get_paginator("list_objects_v2")

@@ -33,7 +33,7 @@ class PaidThings:
         """Yield the resources that cost money now, AutoML and tuning jobs before the jobs that they started.
 
         Raises:
-            TrainingRunError: the service refused a listing.
+            TrainingRunError: the service rejected a listing.
         """
         jobs = (
             (ThingKind.AUTOML, "auto_ml_jobs", "AutoMLJob"),
@@ -57,7 +57,7 @@ class PaidThings:
         """Stop a job, delete an endpoint, release a warm pool.
 
         Raises:
-            TrainingRunError: the service refused.
+            TrainingRunError: the service rejected a call.
         """
         client, name = self._client, thing.name
         with refusals_typed(f"{thing.kind} {name}"):
@@ -102,6 +102,6 @@ class PaidThings:
             with refusals_typed(arn):
                 pages = self._client.get_paginator("list_tags").paginate(ResourceArn=arn)
                 return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
-        except TrainingRunError as error:  # one that nobody may read, or that is gone by now
+        except TrainingRunError as error:  # reading is not allowed, or the resource is gone
             self.refusals.append(error)
             return {}

@@ -49,7 +49,7 @@ def refusals_typed(where: str) -> Iterator[None]:
     """Convert a rejection by the service inside the `with` block to a typed error with its place.
 
     Raises:
-        TrainingRunError: the service refused.
+        TrainingRunError: the service rejected a call.
     """
     try:
         yield
@@ -69,7 +69,7 @@ def answer_or_none(
         is_absent: returns whether a rejection with this code and message means a missing resource.
 
     Raises:
-        TrainingRunError: the service refused for another reason.
+        TrainingRunError: the service rejected the call for another reason.
     """
     try:
         return call()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 
 YOUNG_S = 10.0
-"""Seconds for which clients are not replaced. All their users meet the same fault, and one new read of the connection
+"""Seconds for which new clients are not replaced. A fault affects all their users, and one new read of the connection
 is enough for all of them."""
 
 _OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, SharedClients]] = (

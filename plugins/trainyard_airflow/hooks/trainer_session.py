@@ -76,7 +76,7 @@ def staged(client: Any, path: Path, *, place: str, name: str, extra_args: Mappin
         extra_args: settings of the upload, such as its encryption; part of the hash.
 
     Raises:
-        TrainingRunError: S3 refuses.
+        TrainingRunError: S3 rejected a call.
     """
     files = dict(_files(path))
     digest = hashlib.sha256(repr(sorted(extra_args.items())).encode())

@@ -19,7 +19,7 @@ def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
     Each host has one stream per start. A job that never started has none.
 
     Raises:
-        ClientError: the service refuses (no permission, throttled for long).
+        ClientError: the service rejected a call (no permission, throttled for long).
         BotoCoreError: it cannot be reached.
 
     Args:
@@ -40,7 +40,7 @@ def log_streams(logs: Any, *, group: str, prefix: str) -> Iterator[str]:
     """Yield the names of the streams that begin with a prefix; none before any job has logged.
 
     Raises:
-        ClientError: the service refuses.
+        ClientError: the service rejected a call.
     """
     from botocore.exceptions import ClientError
 
@@ -64,7 +64,7 @@ def log_pages(
     Reading begins at the head or at `token`, and ends when the service returns the same token again.
 
     Raises:
-        ClientError: the service refuses.
+        ClientError: the service rejected a call.
     """
     where: dict[str, Any] = {
         "logGroupName": group,
