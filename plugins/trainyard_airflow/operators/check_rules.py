@@ -152,7 +152,7 @@ class CheckRulesOperator(ConnectedOperator):
             raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]  # Airflow's
 
     def _is_over(self, context: Context) -> bool:
-        """Return whether the watched task, or the job in its place, has ended; False if the service does not say."""
+        """Return whether the watched task, or the job in its place, has ended; False if that is unknown."""
         if self.watched_task_id:
             return self._watched_state(context) in ENDED
         try:
@@ -181,7 +181,7 @@ class CheckRulesOperator(ConnectedOperator):
             return True
         if "watched" not in event:
             return self._has_ended(context, 1)
-        # A stop may be followed by a retry of the plan's: then the watched task says when all is over.
+        # If the plan has a retry, a stop may not be the end; the state of the watched task decides.
         is_last = bool(event["watched"]["stopped_by"]) and not self._plan.on_stop
         has_verdict = is_last or event["watched"]["job_status"] == "Completed"
         return has_verdict or self._has_ended(context, _SETTLING_LOOKS)
