@@ -1,4 +1,4 @@
-"""The module that Airflow imports from the plugins folder for its cluster policy; the policy is Trainyard's."""
+"""Module that Airflow imports from the plugins folder, with Trainyard's cluster policy."""
 
 from __future__ import annotations
 

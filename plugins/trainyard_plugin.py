@@ -1,4 +1,4 @@
-"""The one file that Airflow's plugin loader finds; the package it names is importable as `trainyard_airflow`."""
+"""File for Airflow's plugin loader; it imports the plugin from the package `trainyard_airflow`."""
 
 from __future__ import annotations
 

@@ -1,19 +1,28 @@
 """Operators, trigger, hook and pipeline parts that run SageMaker jobs from Airflow.
 
-Floors, top down: `plugin` registers; `tasks` are the DAG families' own; `operators` run in a worker;
-`triggers` wait in the triggerer; `hooks`, `links` and `retry_policy` speak to AWS and Airflow.
-Everything below is plain Python in `trainyard`. Modules that a DAG file imports (`tasks`,
-`operators`, `links`, `retry_policy`) load neither boto3 nor the Amazon provider: those are imported
-when a task runs.
+Layers from top to bottom; each may import those below:
 
-Airflow finds the provider, the plugin and the cluster policy by the wheel's entry points. Run from a checkout, it
-needs the settings that `trainyard.stack.airflow_environment` makes. Either way it needs a connection, here as the JSON
-of `AIRFLOW_CONN_AWS_DEFAULT` (`endpoint_url` is absent on AWS):
+| Layer | Content |
+|---|---|
+| `plugin`, `pages`, `run_notes`, `conf_refusal` | registration with Airflow, and what Airflow's processes call |
+| `tasks` | tasks of the DAG families |
+| `operators` | operators, which run in a worker |
+| `jobs` | the SageMaker jobs of one task, without Airflow |
+| `triggers` | triggers, which run in the triggerer |
+| `hooks`, `links`, `retry_policy`, `cluster_policy` | access to AWS and Airflow |
+| `trainyard` | plain Python without Airflow |
+
+Modules that a DAG file imports (`tasks`, `operators`, `links`, `retry_policy`) import neither boto3 nor the Amazon
+provider; these are imported when a task runs.
+
+Airflow finds the provider, the plugin and the cluster policy by the wheel's entry points. A checkout needs the settings
+of `trainyard.stack.airflow_environment`. Both need a connection, here as the JSON of `AIRFLOW_CONN_AWS_DEFAULT`
+(`endpoint_url` is absent on AWS):
 
       {"conn_type": "aws", "login": "...", "password": "...",
        "extra": {"region_name": "...", "endpoint_url": "...",
                  "trainyard": {"bucket": "...", "execution_role_arn": "arn:aws:iam::..."}}}
 
-Airflow's own `[triggerer] on_kill_timeout` of 30 s is enough: a trigger gives up stopping a job
-shortly before.
+Airflow's default `[triggerer] on_kill_timeout` of 30 s is sufficient: a trigger ends its tries to stop a job shortly
+before.
 """

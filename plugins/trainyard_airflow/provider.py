@@ -1,4 +1,4 @@
-"""The entry of an installed Trainyard in Airflow's list of providers."""
+"""Entry of an installed Trainyard in Airflow's list of providers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Airflow's retry decision, read from `trainyard.retry_table`.
+"""Retry decision for Airflow, from `trainyard.retry_table`.
 
-Airflow 3.3 asks a task's `retry_policy`. Airflow 3.2 has none: there an error that must not be retried fails the task
-for good, and all others are retried after the task's own `retry_delay`.
+Airflow 3.3 evaluates a task's `retry_policy`. Airflow 3.2 has no such policy. There, an error that must not be retried
+fails the task without a retry, and all other errors are retried after the task's own `retry_delay`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ Operator = TypeVar("Operator", bound=BaseOperator)
 
 
 class TrainingRetryPolicy(RetryPolicy):
-    """Retries a task by the class of its error; never beyond the task's own `retries`.
+    """Policy that decides on a retry by the class of the error, within the task's own `retries`.
 
-    An error that is not ours (a lost worker, a bug in a library) is left to Airflow's standard
-    retry.
+    Errors of other classes, such as a lost worker or a bug in a library, have Airflow's standard retry.
     """
 
     def evaluate(
@@ -55,13 +54,15 @@ class TrainingRetryPolicy(RetryPolicy):
 
 
 RETRIES: Mapping[str, Any] = {"retry_policy": TrainingRetryPolicy()} if HAS_RETRY_POLICIES else {}
-"""The arguments of an operator whose tasks are retried by the class of their error; `partial` needs them, too."""
+"""Arguments of an operator whose tasks are retried by the class of their error.
+
+A mapped operator needs them in `partial` as well."""
 
 
 def retried_by_error(operator: type[Operator]) -> type[Operator]:
-    """Let the tasks of an operator that takes `RETRIES` fail for good on Airflow 3.2 by what ends them on 3.3.
+    """Decorator of operators with `RETRIES`: errors that must not be retried fail their tasks on Airflow 3.2 as on 3.3.
 
-    A decorator; the tasks of the subclasses do, too.
+    It applies to subclasses as well.
     """
     if not HAS_RETRY_POLICIES:
         end_for_good(operator)
@@ -69,7 +70,7 @@ def retried_by_error(operator: type[Operator]) -> type[Operator]:
 
 
 def end_for_good(operator: type[Operator]) -> None:
-    """Make an operator and its subclasses end a task by the errors that must not be retried."""
+    """Make errors that must not be retried fail the tasks of an operator and its subclasses without a retry."""
 
     def of_subclass(cls: type[Operator], /, **kwargs: Any) -> None:
         super(operator, cls).__init_subclass__(**kwargs)
@@ -86,12 +87,12 @@ def _wrap_own(operator: type[Any]) -> None:
 
 
 def final_errors_fail(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method, with errors that must not be retried as the one that Airflow never retries.
+    """Return the method with each error that must not be retried converted to `AirflowFailException`.
 
-    Only the outermost method of a task does that: what it calls raises what it always does.
+    Only the outermost method of a task converts errors, so that inner methods raise the original ones.
 
     Raises:
-        AirflowFailException: in place of such an error, which is its cause.
+        AirflowFailException: the method raised such an error, which is the cause of this one.
     """
 
     @wraps(method)

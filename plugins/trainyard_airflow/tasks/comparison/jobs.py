@@ -102,7 +102,7 @@ def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator
 
 
 def _of_cell(cell: Cell, run: RunConf) -> Iterator[Finding]:
-    # A batch that does not go with the ranks is the plan's to tell, and keeps nobody from the rest.
+    # With a batch that fits the ranks: the plan reports one that does not, and the other checks must still run.
     fitting = replace(run, global_batch_size=run.micro_batch_size * cell.ranks)
     try:
         spec = cell_spec(
