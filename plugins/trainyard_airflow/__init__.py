@@ -4,7 +4,7 @@ Layers from top to bottom; each may import those below:
 
 | Layer | Content |
 |---|---|
-| `plugin`, `pages`, `run_notes`, `conf_refusal` | registration with Airflow, and what Airflow's processes call |
+| `plugin`, `pages`, `run_notes`, `conf_refusal` | registration with Airflow, pages, listeners and middleware |
 | `tasks` | tasks of the DAG families |
 | `operators` | operators, which run in a worker |
 | `jobs` | the SageMaker jobs of one task, without Airflow |

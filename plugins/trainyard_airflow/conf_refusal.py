@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _TRIGGER = re.compile(r"/api/v2/dags/(?P<dag_id>[^/]+)/dagRuns/?$")
 _REFUSED = "Invalid input for param "
 _BAD_REQUEST = 400
+_MOST_BYTES = 1 << 20
+"""Maximum bytes of a stored request, since a client without a login may send any. Longer ones get Airflow's response."""
 
 
 class ConfRefusals:
@@ -47,7 +49,8 @@ class _Exchange:
     def __init__(self, scope: Scope, dag_id: str, receive: Receive, send: Send) -> None:
         self._scope, self._dag_id = scope, dag_id
         self._receive, self._send = receive, send
-        self._asked, self._answer = b"", b""
+        self._asked, self._answer = bytearray(), bytearray()
+        self._is_too_long = False
         self._refusal: Message | None = None
 
     @property
@@ -58,11 +61,14 @@ class _Exchange:
 
     async def receive(self) -> Message:
         message = await self._receive()
-        self._asked += message.get("body", b"")
+        chunk = message.get("body", b"")
+        self._is_too_long |= len(self._asked) + len(chunk) > _MOST_BYTES
+        if not self._is_too_long:
+            self._asked += chunk
         return message
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] == _BAD_REQUEST:
+        if self._may_replace(message):
             self._refusal = message
         elif self._refusal is None:
             await self._send(message)
@@ -71,10 +77,14 @@ class _Exchange:
             if not message.get("more_body"):
                 await self._send_refusal(self._refusal)
 
+    def _may_replace(self, message: Message) -> bool:
+        is_refusal = message.get("status") == _BAD_REQUEST and not self._is_too_long
+        return message["type"] == "http.response.start" and is_refusal
+
     async def _send_refusal(self, start: Message) -> None:
-        body = self._answer
+        body = bytes(self._answer)
         try:
-            if json.loads(body).get("detail", "").startswith(_REFUSED):
+            if str(json.loads(body).get("detail")).startswith(_REFUSED):
                 detail = await asyncio.to_thread(self._detail)
                 body = json.dumps({"detail": detail}).encode() if detail else body
         except Exception:  # Airflow's own response is correct, but has only the first error
@@ -89,8 +99,9 @@ class _Exchange:
         from trainyard.errors import SpecError
         from trainyard_airflow.tasks.shared.schema_findings import conf_findings
 
-        schemas = _schemas(self._scope["app"], self._dag_id)
-        findings = list(conf_findings(schemas, json.loads(self._asked)["conf"])) if schemas else []
+        schemas, required = _schemas(self._scope["app"], self._dag_id)
+        conf = json.loads(self._asked).get("conf") or {}
+        findings = list(conf_findings(schemas, conf, required=required))
         if not findings:
             return None
         return str(SpecError(findings, subject=f"Invalid input for {self._dag_id}"))
@@ -104,8 +115,8 @@ def _triggered(scope: Scope) -> str | None:
     return found["dag_id"] if found else None
 
 
-def _schemas(app: Any, dag_id: str) -> dict[str, Mapping[str, Any]]:
-    """Return the schemas of the params of a DAG's latest version; empty if it is not a DAG of Trainyard."""
+def _schemas(app: Any, dag_id: str) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
+    """Return the schemas of a DAG's params, and the names of required ones; both empty if it is not Trainyard's."""
     from airflow.utils.session import create_session
 
     from trainyard_airflow.tasks.shared.default_args import PAGES_TAG
@@ -113,5 +124,7 @@ def _schemas(app: Any, dag_id: str) -> dict[str, Mapping[str, Any]]:
     with create_session() as session:
         dag = app.state.dag_bag.get_latest_version_of_dag(dag_id, session=session)
         if dag is None or PAGES_TAG not in dag.tags:
-            return {}
-        return {name: dag.params.get_param(name).schema for name in dag.params}
+            return {}, frozenset()
+        params = {name: dag.params.get_param(name) for name in dag.params}
+    required = frozenset(name for name, each in params.items() if each.resolve() is None)
+    return {name: each.schema for name, each in params.items()}, required

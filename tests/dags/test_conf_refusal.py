@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,6 +71,32 @@ def test_a_refusal_for_another_reason_passes_unchanged(server: TestClient) -> No
 
     assert answer.status_code == 400
     assert "is reserved for scheduled runs" in answer.json()["detail"]
+
+
+def test_a_long_conf_is_answered_at_once_in_airflows_words(server: TestClient) -> None:
+    began = time.process_time()
+
+    detail = refused(server, {**WRONG, "text": "x" * 60_000_000})
+
+    assert detail.startswith("Invalid input for param ")
+    assert time.process_time() - began < 10  # Copied for each chunk it takes 14 s and more.
+
+
+def test_a_name_that_resembles_none_is_not_a_fault_and_an_absent_param_is(
+    server: TestClient,
+) -> None:
+    detail = refused(server, {"zzz": 1, "environment": 5}, dag_id="train_own_script")
+
+    assert "entry_point: is required; allowed: text" in detail
+    assert "environment: has the wrong type; got 5; allowed: a mapping" in detail
+    assert "zzz" not in detail
+
+
+def test_a_request_without_a_conf_names_what_is_required(server: TestClient) -> None:
+    answer = server.post("/api/v2/dags/train_own_script/dagRuns", json={"logical_date": None})
+
+    assert answer.status_code == 400
+    assert "entry_point: is required" in answer.json()["detail"]
 
 
 def test_a_good_conf_starts_a_run(server: TestClient) -> None:

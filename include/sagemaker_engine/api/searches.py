@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sagemaker_engine.api.processing_jobs import ProcessingJobs
 from sagemaker_engine.api.starting import stop_job
 from sagemaker_engine.api.training.jobs import TrainingJobs
-from sagemaker_engine.searches.search import SearchPorts
+from sagemaker_engine.searches.search import SearchNotRunningError, SearchPorts, request_stop
 from sagemaker_engine.searches.tables import UnknownSearchError
 from sagemaker_engine.state.jobs import ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceNotFoundError, ValidationError
@@ -93,23 +93,20 @@ def unknown(name: str, *, noun: str, region: str) -> str:
     )
 
 
-def request_stop(
+def stop_search(
     tables: SearchTables[Row, Job], row: Row, kind: SearchKind, *, noun: str, at: float
 ) -> None:
-    """Let a search end: it launches no job any more, and its running ones are stopped.
+    """Let a search end, as `request_stop` does.
 
     Raises:
         ValidationError: It has ended, or is stopping already.
     """
-
-    def change(state: dict[str, Any]) -> None:
-        if state[row.status_key] != "InProgress":
-            raise ValidationError(
-                f"The request was rejected because the {noun} is in status {state[row.status_key]}."
-            )
-        state.update(kind.stopping)
-
-    tables.change(row.name, change, at=at, stop=True)
+    try:
+        request_stop(tables, row, kind, at=at)
+    except SearchNotRunningError as error:
+        raise ValidationError(
+            f"The request was rejected because the {noun} is in status {error}."
+        ) from error
 
 
 def select(rows: Sequence[Row], request: Mapping[str, Any], *, order: str) -> list[Row]:

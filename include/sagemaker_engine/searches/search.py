@@ -64,6 +64,25 @@ class SearchPorts(Generic[Row, Job]):
     stop_job: Callable[[ResourceKind, str], None]
 
 
+class SearchNotRunningError(Exception):
+    """The search has ended or is stopping already; the message is its status."""
+
+
+def request_stop(tables: SearchTables[Row, Job], row: Row, kind: SearchKind, *, at: float) -> None:
+    """Let a search end: it launches no job any more, and its running ones are stopped.
+
+    Raises:
+        SearchNotRunningError: It has ended, or is stopping already.
+    """
+
+    def change(state: dict[str, Any]) -> None:
+        if state[row.status_key] != "InProgress":
+            raise SearchNotRunningError(state[row.status_key])
+        state.update(kind.stopping)
+
+    tables.change(row.name, change, at=at, stop=True)
+
+
 class Search(ABC, Generic[Row, Job]):
     """One search under way. All that it must know after a restart is in the tables."""
 

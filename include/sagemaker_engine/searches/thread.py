@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic
 
+from sagemaker_engine.searches.search import SearchNotRunningError, request_stop
 from sagemaker_engine.searches.tables import Job, Row
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_S = 0.1
+DATABASE_PAUSE_S = 1.0
 MAX_FAULTS = 20
 """After so many rounds in a row that failed by a mistake of ours, about 2 s, a search is given up."""
 LAST_ROUNDS_S = 5.0
@@ -42,12 +46,10 @@ class SearchThread(Generic[Row, Job]):
 
     def stop_searches(self) -> None:
         """Let every search stop, as the service's Stop operation does; no job of it is launched after."""
-        stopping = self._search.kind.stopping
+        kind = self._search.kind
         for row in self._ports.tables.running():
-            now = self._ports.clock()
-            self._ports.tables.change(
-                row.name, lambda state: state.update(stopping), at=now, stop=True
-            )
+            with suppress(SearchNotRunningError):
+                request_stop(self._ports.tables, row, kind, at=self._ports.clock())
         self.wake()
 
     def stop(self) -> None:
@@ -60,18 +62,29 @@ class SearchThread(Generic[Row, Job]):
 
     def _run(self) -> None:
         while True:
+            pause_s = self._one_round()
+            if self._stopping.is_set():
+                return
+            self._news.wait(pause_s)
+            self._news.clear()
+
+    def _one_round(self) -> float | None:
+        """Advance every search; return the seconds to the next round, None if none runs."""
+        try:
             running = self._ports.tables.running()
             for row in running:
                 self._advance(row)
-            if self._stopping.is_set():
-                return
-            self._news.wait(POLL_S if running else None)
-            self._news.clear()
+        except sqlite3.OperationalError:  # A full disk, a locked database: no search fails by it.
+            log.exception("The state of the searches cannot be read or written")
+            return DATABASE_PAUSE_S
+        return POLL_S if running else None
 
     def _advance(self, row: Row) -> None:
         try:
             self._round(row)
             self._faults.pop(row.arn, None)
+        except sqlite3.OperationalError:
+            raise
         except Exception as error:  # The next round tries again; the other searches must go on.
             log.exception("%s %s: a round failed", self._search.kind.noun, row.name)
             self._faults[row.arn] = self._faults.get(row.arn, 0) + 1
@@ -92,6 +105,8 @@ class SearchThread(Generic[Row, Job]):
         kind, now = self._search.kind, self._ports.clock()
         outcome: dict[str, Any] = {**kind.failed, "FailureReason": reason, kind.end_key: now}
         self._ports.tables.change(row.name, lambda state: state.update(outcome), at=now)
+        self._searches.pop(row.arn, None)
+        self._faults.pop(row.arn, None)
         for job in self._ports.tables.jobs(row.arn):
             if job.result is None:
                 self._ports.stop_job(job.job_kind, job.job_name)

@@ -188,6 +188,8 @@ class TuningSearch(Search[TuningRow, TrialRow]):
         return None
 
     def _finish(self, jobs: list[TrialRow], ending: dict[str, Any] | None) -> bool:
+        if ending is None and len(self.ports.tables.jobs(self.row.arn)) < self.plan.max_jobs:
+            return False  # All that were launched failed at once; the next round launches more.
         ended = [trial.result for trial in jobs if trial.result is not None]
         has_succeeded = any(e["ObjectiveStatus"] == TrialPhase.SUCCEEDED for e in ended)
         failed = {STATUS_KEY: "Failed", "FailureReason": ALL_FAILED}

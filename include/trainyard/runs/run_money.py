@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.job_cost import JobCost, cost_per_unit, total_usd
@@ -75,9 +76,13 @@ def _per_unit(
 
 
 def _steps_trained(history: Sequence[Mapping[str, Any]]) -> int:
-    return max(
-        (int(event["step"]) for event in history if event.get("step") is not None), default=0
-    )
+    steps = (_number(event.get("step")) for event in history)
+    return int(max((step for step in steps if step is not None), default=0))
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number of a script's line; None for anything else."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _tokens_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]) -> int | None:
@@ -96,17 +101,18 @@ def _epochs_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any
     starts = [event for event in history if event.get("event") == "start"]
     if not starts:
         return None
-    samples = starts[-1].get("num_samples")
-    batch = starts[-1].get("global_batch_size") or conf.get("global_batch_size")
+    samples = _number(starts[-1].get("num_samples"))
+    batch = _number(starts[-1].get("global_batch_size") or conf.get("global_batch_size"))
     return _steps_trained(history) * batch / samples if samples and batch else None
 
 
 def _loss_gained(history: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the fall of the validation loss from the first measurement to the lowest; None if it did not fall."""
     losses = [
-        float(event["validation_loss"])
+        loss
         for event in history
-        if event.get("event") == "eval" and event.get("validation_loss") is not None
+        if event.get("event") == "eval"
+        and (loss := _number(event.get("validation_loss"))) is not None
     ]
     gained = losses[0] - min(losses) if losses else 0.0
     return gained if gained > 0 else None

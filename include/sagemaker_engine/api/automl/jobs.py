@@ -11,7 +11,7 @@ from sagemaker_engine.api.automl.first_version import as_first_version, as_secon
 from sagemaker_engine.api.automl.lists import select_candidates
 from sagemaker_engine.api.automl.rules import check_automl_request
 from sagemaker_engine.api.resources import check_input, check_output, check_role
-from sagemaker_engine.api.searches import found, page_of, request_stop, select, unknown
+from sagemaker_engine.api.searches import found, page_of, select, stop_search, unknown
 from sagemaker_engine.automl.plan import tabular
 from sagemaker_engine.automl.rounds import AutoMLSearch
 from sagemaker_engine.automl.tables import SECONDARY_KEY, STATUS_KEY, AutoMLRow
@@ -115,7 +115,7 @@ class AutoMLJobs:
             ValidationError: It has ended, or is stopping already.
         """
         at = self.context.clock()
-        request_stop(self.tables, self._row(call), AutoMLSearch.kind, noun="AutoML job", at=at)
+        stop_search(self.tables, self._row(call), AutoMLSearch.kind, noun="AutoML job", at=at)
         self.wake()
         return {}
 

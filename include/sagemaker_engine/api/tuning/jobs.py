@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.searches import found, page_of, request_stop, select
+from sagemaker_engine.api.searches import found, page_of, select, stop_search
 from sagemaker_engine.api.tuning.answers import (
     describe_tuning_job,
     trial_summaries,
@@ -109,7 +109,7 @@ class TuningJobs:
             ValidationError: It has ended, or is stopping already.
         """
         at, noun = self.context.clock(), "hyperparameter tuning job"
-        request_stop(self.tables, self._row(call), TuningSearch.kind, noun=noun, at=at)
+        stop_search(self.tables, self._row(call), TuningSearch.kind, noun=noun, at=at)
         self.wake()
         return {}
 

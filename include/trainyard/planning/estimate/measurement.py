@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.errors import ContractError
 from trainyard.planning.estimate.work import JobWork
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 FORMAT, VERSION = "trainyard-measurement", 1
+_NO_NUMBERS = {"run_id", "data", "jobs", "work", "task_id", "workload", "kind", "instance_type"}
+_MAY_BE_ABSENT = {"wait_s", "loop_s", "saved_fraction", "test_units"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,4 +79,25 @@ def _members(data: dict[str, Any]) -> dict[str, Any]:
     if found != (FORMAT, VERSION):
         raise ValueError(f"{found[0]} version {found[1]}")
     jobs = (JobMeasurement(**{**each, "work": JobWork(**each["work"])}) for each in data["jobs"])
-    return {**data, "jobs": tuple(jobs)}
+    members = {**data, "jobs": tuple(jobs)}
+    for each in (
+        members,
+        *(part for job in members["jobs"] for part in (asdict(job), asdict(job.work))),
+    ):
+        _check_numbers(each)
+    return members
+
+
+def _check_numbers(members: Mapping[str, Any]) -> None:
+    """Check that each number is one: an estimate calculates with them, and must never stop a run.
+
+    Raises:
+        ValueError: a member is not a number, or a job has no instances or ranks.
+    """
+    for name in members.keys() - _NO_NUMBERS:
+        value = members[name]
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        if not is_number and not (value is None and name in _MAY_BE_ABSENT):
+            raise ValueError(f"{name} is {value!r}, not a number")
+    if members.get("instance_count", 1) < 1 or members.get("num_ranks", 1) < 1:
+        raise ValueError("a job without instances or ranks")

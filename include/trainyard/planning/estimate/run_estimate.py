@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.hardware import hardware
 from trainyard.catalog.instances import catalogue
 from trainyard.cost.cost_cap import usd_per_s
-from trainyard.planning.estimate.learning import LearnedSeconds, Range, learned_seconds
+from trainyard.planning.estimate.learning import NEWEST, LearnedSeconds, Range, learned_seconds
 from trainyard.planning.estimate.work import data_key, works_of
 from trainyard.planning.evaluation_plan import CPU_FLOPS_PER_VCPU, INFERENCE_SHARE, reachable_flops
 from trainyard.specs.run_conf import RunConf
@@ -127,7 +127,7 @@ def _total(jobs: Sequence[JobEstimate], bound: float | None) -> Range | None:
 
 
 def _between_jobs(history: Sequence[RunMeasurement]) -> Range:
-    seen = [each.between_jobs_s for each in history]
+    seen = [each.between_jobs_s for each in history[:NEWEST]]
     if not seen:
         return Range.around(BETWEEN_JOBS_S, PLANNED)
     return Range(low=min(seen), expected=median(seen), high=max(seen))
@@ -142,7 +142,7 @@ def _job(conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]) -
     rate = usd_per_s(price, work.instance_count)
     usd = None if rate is None else one.times(rate * work.num_jobs)
     if usd is not None and is_restarted:
-        usd = _of_the_tiers(conf, _billed(conf, work, usd, measured), price)
+        usd = _of_the_tiers(conf, _billed(conf, work, usd, measured))
     rounds = math.ceil(work.num_jobs / work.num_parallel)
     wait = _wait(work, measured)
     return JobEstimate(
@@ -216,21 +216,18 @@ def _billed(
     )
 
 
-def _of_the_tiers(conf: BaseRunConf, usd: Range, price: float | None) -> Range:
-    """Return the cost with the cheapest tier's price in the low, and the dearest one's in the high."""
-    own = (price or 0.0) * (conf.rungs[0].instance_count or conf.instance_count)
-    known = [
-        (catalogue().find(each.instance_type).price_usd_per_hour or 0.0)
-        * (each.instance_count or conf.instance_count)
-        / own
-        for each in conf.rungs
-        if own
-    ]
-    return Range(
-        low=usd.low * min(known, default=1.0),
-        expected=usd.expected,
-        high=usd.high * max(known, default=1.0),
-    )
+def _of_the_tiers(conf: BaseRunConf, usd: Range) -> Range | None:
+    """Return the cost with the cheapest tier's price in the low, and the most expensive one's in the high.
+
+    None if a tier's price is not known.
+    """
+    prices = [catalogue().find(each.instance_type).price_usd_per_hour for each in conf.rungs]
+    counts = [each.instance_count or conf.instance_count for each in conf.rungs]
+    known = [price * count for price, count in zip(prices, counts, strict=True) if price]
+    if len(known) < len(prices):
+        return None
+    low, high = min(known) / known[0], max(known) / known[0]
+    return Range(low=usd.low * low, expected=usd.expected, high=usd.high * high)
 
 
 def _wait(work: JobWork, measured: Sequence[JobMeasurement]) -> Range:
@@ -239,6 +236,7 @@ def _wait(work: JobWork, measured: Sequence[JobMeasurement]) -> Range:
         for each in measured
         if each.wait_s is not None and each.work.instance_type == work.instance_type
     ]
+    seen = seen[:NEWEST]
     if not seen:
         return Range.around(WAIT_S, PLANNED)
     return Range(low=min(seen), expected=median(seen), high=max(seen))

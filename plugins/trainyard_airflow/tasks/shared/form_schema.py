@@ -12,7 +12,7 @@ from airflow.sdk import DAG, Param
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.base_run_conf_rules import PATTERNS
 from trainyard.specs.limits import LEAST, MOST, USUAL_MOST
-from trainyard_airflow.tasks.shared.schema_findings import value_findings
+from trainyard_airflow.tasks.shared.schema_findings import NO_NAN, value_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,6 @@ Sections = Mapping[str, Fields]
 
 MOST_CHARACTERS = 4096
 _NO_CONTROL_CHARACTERS = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
-_NO_NAN: dict[str, Any] = {"not": {"type": "number", "minimum": 1, "maximum": 0}}
 _NUMBERS: dict[str, Any] = {"minimum": -(2**63), "maximum": 2**63 - 1}
 """Bounds of numbers in an open mapping: those of 64-bit integers."""
 _LOWER, _UPPER = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}
@@ -71,12 +70,12 @@ def with_bounds(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     types = bounded.get("type", ())
     types = {types} if isinstance(types, str) else set(types)
     if "object" in types and not {"properties", "additionalProperties"} & set(bounded):
-        bounded["additionalProperties"] = {**_NUMBERS, **_NO_NAN}
+        bounded["additionalProperties"] = {**_NUMBERS, **NO_NAN}
     if types & {"integer", "number"}:
         most = MOST.get(name, USUAL_MOST)
         bounded |= {} if _UPPER & set(bounded) else {"maximum": most}
         bounded |= {} if _LOWER & set(bounded) else {"minimum": LEAST.get(name, -most)}
-        bounded |= _NO_NAN if "number" in types else {}
+        bounded |= NO_NAN if "number" in types else {}
     if "string" in types and not {"enum", "pattern"} & set(bounded):
         bounded |= {"maxLength": MOST_CHARACTERS, "pattern": _NO_CONTROL_CHARACTERS}
     return bounded

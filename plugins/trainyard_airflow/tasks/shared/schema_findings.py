@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, shortened, unknown_key
 from trainyard.specs.base_run_conf_rules import PATTERNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from jsonschema.exceptions import ValidationError
 
+NO_NAN: dict[str, Any] = {"not": {"type": "number", "minimum": 1, "maximum": 0}}
+"""Schema that rejects NaN, which passes all bounds."""
 _TYPES = {
     "integer": "a whole number",
     "number": "a number",
@@ -34,19 +38,28 @@ _BOUNDS = {
 
 
 def conf_findings(
-    schemas: Mapping[str, Mapping[str, Any]], conf: Mapping[str, Any]
+    schemas: Mapping[str, Mapping[str, Any]],
+    conf: Mapping[str, Any],
+    *,
+    required: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Yield a finding for each unknown name and each invalid value of a conf.
+    """Yield a finding for each invalid value, each missing param and each misspelt name of a conf.
+
+    A name that resembles no param is accepted, because a DAG may read other values of the conf.
 
     Args:
         schemas: JSON schemas by the param's name.
         conf: the run's conf as given by the user.
+        required: names of the params without a default.
     """
     for name, value in conf.items():
         if name in schemas:
             yield from value_findings(name, schemas[name], value)
-        else:
+        elif get_close_matches(name, schemas):
             yield unknown_key("", name, list(schemas))
+    for name in sorted(set(required) - set(conf)):
+        absent = list(value_findings(name, schemas[name], None))
+        yield from (replace(each, what="is required", got=None) for each in absent)
 
 
 def value_findings(name: str, schema: Mapping[str, Any], value: object) -> Iterator[Finding]:
@@ -85,6 +98,6 @@ def _words(name: str, rule: str, limit: Any, error: ValidationError) -> tuple[st
     if rule == "pattern":
         is_named = name in PATTERNS and not error.absolute_path
         return "is malformed", PATTERNS[name][1] if is_named else f"text that matches {limit}"
-    if rule == "not":
-        return "is no number", "a finite number"
+    if rule == "not" and limit == NO_NAN["not"]:
+        return "is not a number", "a finite number"
     return shortened(error.message), None
