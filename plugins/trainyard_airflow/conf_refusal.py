@@ -24,7 +24,7 @@ _TRIGGER = re.compile(r"/api/v2/dags/(?P<dag_id>[^/]+)/dagRuns/?$")
 _REFUSED = "Invalid input for param "
 _BAD_REQUEST = 400
 _MOST_BYTES = 1 << 20
-"""Maximum bytes of a stored request, since a client without a login may send any. Longer ones get Airflow's response."""
+"""Maximum bytes of a stored request, since it may come without a login. Longer ones get Airflow's own response."""
 
 
 class ConfRefusals:
@@ -44,7 +44,10 @@ class ConfRefusals:
 
 
 class _Exchange:
-    """Request that triggers a run, and its response, which is buffered if its status is 400."""
+    """Request that triggers a run, and its response.
+
+    A response with status 400 is buffered, unless the request is longer than `_MOST_BYTES`.
+    """
 
     def __init__(self, scope: Scope, dag_id: str, receive: Receive, send: Send) -> None:
         self._scope, self._dag_id = scope, dag_id

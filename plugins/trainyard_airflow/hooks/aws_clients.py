@@ -33,7 +33,7 @@ _TAG_VALUE_WORDS = "1 to 256 of A-Z a-z 0-9 space _ . : / = + @ -"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionArguments:
-    """Name of a connection and overrides of its fields; JSON-safe for the way between worker and triggerer."""
+    """Name of a connection and overrides of its fields; JSON-safe, for transfer from worker to triggerer."""
 
     aws_conn_id: str | None = "aws_default"
     region_name: str | None = None
@@ -70,7 +70,7 @@ def load_model(service: str) -> None:
 
 @cache
 def _models(search_path: str | None) -> Loader:
-    """Return the service models that all sessions of this process share: reading SageMaker's takes 0.3 s of CPU."""
+    """Return the service models that all sessions of this process share; reading those of SageMaker takes 0.3 s of CPU."""
     return create_loader(search_path)
 
 
@@ -80,7 +80,7 @@ class _SharedSessionHook(AwsBaseHook):
     session: Any = None
 
     def get_session(self, region_name: str | None = None, deferrable: bool = False) -> Any:
-        """Return the shared session; for async clients, and before there is one, a new one."""
+        """Return the shared session, or a new one for async clients and before the first session."""
         if deferrable or self.session is None:
             return super().get_session(region_name=region_name, deferrable=deferrable)
         return self.session

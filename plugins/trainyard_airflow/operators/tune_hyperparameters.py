@@ -24,7 +24,7 @@ class TuneHyperparametersOperator(SageMakerJobOperator):
       `is_complete` and `ended_by`.
     - If a person stops it, the task fails.
     - After the loss of a worker, the next try finds the search by its name, even if the budget has ended it meanwhile.
-    - Clearing the running task stops the search. The next one has the rest of the budget.
+    - Clearing the task while it waits stops the search. The next search has the rest of the budget.
 
     Trials run without Trainyard's entrypoint; `TuningJobSpec` describes the consequences for a stop. The service gives
     each trial its own checkpoint prefix below `training.checkpoint_s3_uri`.

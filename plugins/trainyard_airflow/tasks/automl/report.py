@@ -99,7 +99,7 @@ class AutoMLReportOperator(ClosingReportOperator):
         )
 
     def _json(self, uri: str) -> dict[str, Any] | None:
-        """Return a document of the run; None, and a warning, if it cannot be had."""
+        """Return a document of the run; None, with a warning, if it cannot be read."""
         try:
             document: dict[str, Any] = json.loads(self.objects.read(uri))
         except (TrainingRunError, ValueError) as error:
