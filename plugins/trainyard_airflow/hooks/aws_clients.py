@@ -70,7 +70,7 @@ def load_model(service: str) -> None:
 
 @cache
 def _models(search_path: str | None) -> Loader:
-    """Return the service models that all sessions of this process share; reading those of SageMaker takes 0.3 s of CPU."""
+    """Return the service models that all sessions of this process share; reading SageMaker's takes 0.3 s of CPU."""
     return create_loader(search_path)
 
 
