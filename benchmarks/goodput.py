@@ -7,9 +7,9 @@ A round trains the same number of steps several times on one engine (CreateTrain
 capacity): without faults, and in each way with a fault every `--every-s` seconds, whose kind, host and notice the seed
 draws alike for all ways. A job that fails is started again at once over the same checkpoints, as Airflow's retry does.
 
-`trainyard` is the training as the end-to-end run requests it: SIGTERM reaches the ranks, killed ranks start again
-within the job, and the checkpoint interval is chosen. `plain` is the same script, restarted from its last checkpoint:
-none of these, and a checkpoint every `--plain-interval` steps.
+`trainyard` is the training as the end-to-end run requests it: SIGTERM reaches the ranks, and the checkpoint
+interval is chosen. `plain` is the same script, restarted from its last checkpoint: without either, and with a
+checkpoint every `--plain-interval` steps.
 
 "Progress" is the steps of the training by the wall seconds from its first step to its last, divided by the same of the
 run without faults in the round. Both share the machine with whatever else runs on it, so compare ratios over several
@@ -41,7 +41,6 @@ from trainyard.runs.builder import build_run_record, job_record
 from trainyard.runs.continuity.log_lines import LogLine
 from trainyard.runs.continuity.measure import measure_continuity
 from trainyard.sagemaker_api.snapshot import JobSnapshot
-from trainyard.specs.strategies.torch_distributed import RANK_RESTARTS
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
@@ -241,8 +240,6 @@ def request_of(job: str, name: str, way: str, hyperparameters: Mapping[str, Any]
     if way == "plain":
         for each in ("ContainerEntrypoint", "ContainerArguments"):
             del request["AlgorithmSpecification"][each]
-    else:
-        request["Environment"] |= RANK_RESTARTS
     return request
 
 

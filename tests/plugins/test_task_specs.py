@@ -165,6 +165,23 @@ def test_the_service_restarts_the_training_as_often_as_the_conf_says(
     assert request.get("RetryStrategy") == strategy
 
 
+@pytest.mark.parametrize(
+    ("conf", "restarts"),
+    [
+        ({"instance_count": 1}, {"PET_MAX_RESTARTS": "3"}),
+        ({"instance_count": 2}, {}),
+        ({"capacity_ladder": [{"instance_type": "ml.m5.large", "instance_count": 2}]}, {}),
+    ],
+    ids=["one host", "two hosts", "two on a tier"],
+)
+def test_torchrun_restarts_ranks_on_one_host_only(
+    conf: dict[str, Any], restarts: dict[str, str]
+) -> None:
+    spec = train_task_spec(context(**conf), None)
+
+    assert dict(spec.environment) == restarts
+
+
 def test_training_without_a_ladder_runs_on_the_confs_own_instances() -> None:
     spec = train_task_spec(context(use_spot_instances=True), None)
 

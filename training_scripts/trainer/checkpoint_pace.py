@@ -108,9 +108,11 @@ class ChosenPace:
         self._interruptions, self._trained_s = interruptions, trained_s
 
     def _expected_s(self, trained_s: float) -> float:
-        """Return the seconds to the next interruption that are expected after so many of training.
+        """Return the expected seconds to the next interruption after `trained_s` seconds of training.
 
+        One interruption is no rate yet, and neither is a checkpoint without seconds, of an earlier version.
         Worked: 3600 s are given, the run was interrupted 3 times in 120 s: 40 s.
         """
-        seen_s = trained_s / self._interruptions if self._interruptions else math.inf
+        is_known = self._interruptions > 1 and self._trained_s > 0
+        seen_s = trained_s / self._interruptions if is_known else math.inf
         return min(self._mean_time_to_interruption_s, seen_s)

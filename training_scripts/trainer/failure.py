@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)
-PEER_LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe",
-                   "Timed out waiting", "NCCL error", "recvValue failed", "Gloo", "ncclRemoteError",
-                   "Watchdog caught collective operation timeout", "NCCL communicator was aborted")  # fmt: skip
+PEER_LOST_WORDS = (
+    *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting"),
+    *("wait timeout after", "failed to recv", "Application timeout caused pair closure"),
+    *("The client socket has failed to connect", "NCCL error", "recvValue failed", "Gloo"),
+    *("ncclRemoteError", "Watchdog caught collective operation timeout"),
+    "NCCL communicator was aborted",
+)
 MAX_REASON_CHARACTERS = 1024
 
 

@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-RESTARTS, POLL_S = "PET_MAX_RESTARTS", 0.02
+RESTARTS, POLL_S, OWN_END_S = "PET_MAX_RESTARTS", 0.02, 2.0
 
 
 def main(program: str) -> int:
@@ -40,13 +40,17 @@ def main(program: str) -> int:
 
 def stop(child: subprocess.Popen[bytes], program: str) -> None:
     """Stop the ranks; if torchrun would start them again, end it with the toolkit once they have ended."""
-    if tell_ranks(program) and RESTARTS in os.environ:
-        threading.Thread(target=end_after_ranks, args=(child, program), daemon=True).start()
+    told = set(tell_ranks(program))
+    if RESTARTS in os.environ:
+        threading.Thread(target=end_after_ranks, args=(child, program, told), daemon=True).start()
 
 
-def end_after_ranks(child: subprocess.Popen[bytes], program: str) -> None:
-    """Send SIGTERM to the toolkit as soon as no process runs the program."""
-    while any(running(program)):
+def end_after_ranks(child: subprocess.Popen[bytes], program: str, told: set[int]) -> None:
+    """End the toolkit after the signalled ranks: at once if others started, else after a moment to end by itself."""
+    while told & {pid for pid, _ in running(program)}:
+        time.sleep(POLL_S)
+    until = time.monotonic() + OWN_END_S
+    while child.poll() is None and time.monotonic() < until and not any(running(program)):
         time.sleep(POLL_S)
     child.terminate()
 

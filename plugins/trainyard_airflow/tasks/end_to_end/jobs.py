@@ -136,7 +136,7 @@ def training_spec(
         code_location=paths.code,
         hyperparameters=hyperparameters,
         distribution={"torch_distributed": {"enabled": True, **_processes(conf)}},
-        environment=RANK_RESTARTS,
+        environment=_rank_restarts(conf, task_id),
         **training_cluster(conf),
         budget_usd=budget_usd,
         max_cost_usd=max_cost_usd,
@@ -144,6 +144,15 @@ def training_spec(
         checkpoint_s3_uri=paths.checkpoints(task_id),
         metric_definitions=TRAINYARD_METRICS,
     )
+
+
+def _rank_restarts(conf: RunConf, task_id: str) -> Mapping[str, str]:
+    """Return the environment by which torchrun restarts killed ranks: of a run's training on one host.
+
+    With several hosts the torchrun of the others would not restart its ranks: all would wait (docs/adr/0074).
+    """
+    counts = [each.instance_count or conf.instance_count for each in conf.rungs]
+    return RANK_RESTARTS if task_id == TaskId.TRAIN and max(counts) == 1 else {}
 
 
 def _processes(conf: RunConf) -> dict[str, int]:
@@ -197,7 +206,6 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
             output_path=f"{paths.tuning}/output",
             checkpoint_s3_uri=f"{paths.tuning}/checkpoints" if conf.use_spot_instances else None,
             forward_sigterm=False,
-            environment={},  # without forwarded SIGTERM, torchrun must not restart ranks
         ),
         hyperparameter_ranges=search.ranges,
         objective_metric_name=search.metric_name,
