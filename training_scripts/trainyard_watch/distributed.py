@@ -131,12 +131,13 @@ def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]]
 
 @contextmanager
 def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ranks]:
-    """Join the process group that the environment describes, and leave it if the body succeeds.
+    """Join the process group of the environment's variables, and destroy it if the body succeeds.
 
-    SMDDP where the job asks for it, else NCCL on GPUs, gloo on CPUs. Ranks wait `timeout_s` for each other.
-    After an error the group is left as it is: to destroy NCCL's can wait for peers that sit in a collective. End the
-    process then by `failure.end_process`.
-    The body must not leave a model behind that holds the group, in a variable of its caller, say.
+    The backend is SMDDP if the job enables it and the image has it, else NCCL on GPUs and gloo on CPUs. Collectives
+    wait at most `timeout_s` seconds. After an error the group is not destroyed, since destroying NCCL's group can wait
+    for peers in a collective. End the process with `failure.end_process` then.
+
+    When the body ends, no reference to a model that uses the group may remain, for example in a caller's variable.
 
     Raises:
         HyperparameterError: only some of the launcher's variables are set.
