@@ -214,7 +214,7 @@ class Emitter:
             hear("host", record)
 
     def new_confusion(self, num_classes: int) -> ConfusionCount | None:
-        """Return a counter of a validation's predictions, or None if statistics are off or there are over 50 classes."""
+        """Return a counter of a validation's predictions; None if statistics are off or for more than 50 classes."""
         is_wanted = self._choice.is_on and 1 < num_classes <= MOST_CLASSES
         return ConfusionCount(num_classes) if is_wanted else None
 
