@@ -1,6 +1,6 @@
-"""Imported first, it puts this checkout's packages, tests and training scripts on the import path.
+"""Import path of the benchmarks: this checkout's packages, tests and training scripts. Must be imported first.
 
-Programs that a benchmark starts find the packages by `PYTHONPATH`.
+Processes that a benchmark starts find the packages by `PYTHONPATH`.
 """
 
 from __future__ import annotations

@@ -3,18 +3,24 @@
     python benchmarks/checkpoint.py [--rounds 5] [--hidden-size 128 --num-layers 4]
     python benchmarks/checkpoint.py --whole [--steps 400]
 
-The first form holds one model and optimizer in one process and saves the same state in turns, while training goes on
-with real steps of that model:
+The first form has one model and optimizer in one process. The savers save the same state in turns, while training
+continues with real steps of the model:
 
-* trainyard: what training_scripts/ do: copy to buffers, write, hash and fsync on a thread, manifest, rename;
-* torch.save: one blocking call, no fsync, no checksum; and the same with fsync;
-* dcp.save, dcp.async_save: torch.distributed.checkpoint, its defaults, one rank.
+* trainyard: the saver of training_scripts/: copy to buffers, then write, hash and fsync on a thread, manifest last;
+* torch.save: one blocking call without fsync and checksum; and the same with fsync;
+* dcp.save, dcp.async_save: torch.distributed.checkpoint with its defaults, one rank.
 
-`stall` is how long the call holds training up, `own CPU` its processor time; `other CPU` that of all other threads
-until the checkpoint is there, which is also what it may take from training; `there` is when it is complete. On a busy
-machine believe the processor times. The second form trains the default model on two ranks, in turns with
-checkpoints at the chosen interval and without any, and gives their share of training time: as the run measured it
-(stalls, and all processor time of the writer), and as the difference of whole runs, which needs a quiet machine.
+| Column | Meaning |
+|---|---|
+| `stall` | time for which the call blocks training |
+| `own CPU` | processor time of the call |
+| `other CPU` | processor time of all other threads until the checkpoint is complete, which training may lose |
+| `there` | time until the checkpoint is complete |
+
+On a busy machine only the processor times are reliable. The second form trains the default model on two ranks, in
+turns with checkpoints at the chosen interval and without checkpoints. It prints the checkpoints' share of training
+time in two ways: as measured by the run (stalls, and all processor time of the writer), and as the difference of whole
+runs, which needs an idle machine.
 """
 
 from __future__ import annotations

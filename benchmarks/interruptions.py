@@ -3,10 +3,14 @@
     python benchmarks/interruptions.py [--seeds 100] [--steps 60] [--intervals 3] [--notice-share 0.5] [--results FILE]
 
 Each seed is one spot training job on two instances of the engine (CreateTrainingJob by boto3, no Airflow), with the
-default run's hyperparameters but for those below, hit by one interruption that the seed draws: at a step of the
-training or, one time in five, while data comes down, a checkpoint is written or the model goes up; all hosts or one;
-with or without notice. Its last line must show the same SHA-256 of the weights as that of the uninterrupted job, which
-is run first, twice.
+default run's hyperparameters except those below. The seed draws one interruption:
+
+* at a step of the training or, one time in five, while data is downloaded, a checkpoint is written or the model is
+  uploaded;
+* of all hosts or of one;
+* with or without notice.
+
+The job's last line must have the same SHA-256 of the weights as the uninterrupted job, which runs first, twice.
 
 The hosts' uplinks are so slow that a checkpoint needs `--intervals` checkpoint intervals to arrive in S3 (0: as fast as
 the machine), measured on the second uninterrupted job. The interruption comes once S3 has a whole checkpoint, so that

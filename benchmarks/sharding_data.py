@@ -1,4 +1,4 @@
-"""The data of the sharding benchmark: typed columns in a few Parquet files, from a fixed seed."""
+"""Data of the sharding benchmark: typed columns in a few Parquet files, from a fixed seed."""
 
 from __future__ import annotations
 

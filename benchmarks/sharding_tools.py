@@ -1,6 +1,6 @@
-"""One tool's run of the sharding benchmark, in a process of its own: `sharding_tools.py TOOL DATA OUT SHARDS`.
+"""Run of one tool in the sharding benchmark, in a separate process: `sharding_tools.py TOOL DATA OUT SHARDS`.
 
-Prints one JSON line: the seconds of the work alone (imports come before), the processor seconds, the rows, the files.
+It prints one JSON line: the seconds of the work without imports, the processor seconds, the rows, the files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shared parts of benchmarks: an engine of their own, a small sharded data set in it, and training jobs on that."""
+"""Shared parts of benchmarks: a separate engine, a small sharded data set in it, and training jobs on that data."""
 
 from __future__ import annotations
 

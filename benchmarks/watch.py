@@ -2,9 +2,9 @@
 
     python benchmarks/watch.py [--rounds 100]
 
-One process, one thread, the models of benchmarks/emission.py, each twice: one is watched, one is not. Their steps are
-taken in turns: forward, backward, AdamW. The watched loop also reads its loss and writes statistics by the defaults.
-`mean` is the difference of the mean processor times, `median` of the medians.
+One process and one thread train each model of benchmarks/emission.py twice: one copy is watched, one is not. Steps of
+the two alternate: forward, backward, AdamW. The watched loop also reads its loss and writes the default statistics.
+`mean` is the difference of the mean processor times, `median` the difference of the medians.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Measure a trained model on the test split: the script of the evaluation's processing job.
+"""Evaluation script of a trained model on the test split, for a processing job.
 
-Reads `<base>/processing/input/{model/model.tar.gz,test/,index/index.json}` and writes
-`<base>/processing/output/evaluation/evaluation.json`; `<base>` is --base-dir, else
-SAGEMAKER_BASE_DIR, else /opt/ml. One process, or the ranks of one instance under torchrun: each with the whole model
-and samples of its own (`--layout whole`), or with a shard of it (`--layout shards`). Exit codes: 0 measured; 1 failed,
-with the reason on stderr, in `<base>/output/message` (a processing job's ExitMessage) and `<base>/output/failure`.
+- Input: `<base>/processing/input/{model/model.tar.gz,test/,index/index.json}`. `<base>` is --base-dir, else
+  SAGEMAKER_BASE_DIR, else /opt/ml.
+- Output: `<base>/processing/output/evaluation/evaluation.json`.
+- Processes: a single one, or the ranks of one instance under torchrun. Each rank reads its own samples and has the
+  whole model (`--layout whole`) or a shard of it (`--layout shards`).
+- Exit codes: 0 the model is evaluated; 1 the evaluation failed. The reason of a failure is on stderr, in
+  `<base>/output/message` (a processing job's ExitMessage) and in `<base>/output/failure`.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("evaluate")
 TOKENS_PER_BATCH = 8192
 TIMEOUT_S = 7200.0
-"""How long ranks wait for the one that unpacks the archive and checks the shards, if nobody says."""
+"""Default of --timeout-s: seconds that ranks wait for the rank that unpacks the archive and checks the shards."""
 LAYOUTS = ("whole", "shards")
 
 
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = options.base_dir / "output"
     try:
         with joined_ranks(os.environ, timeout_s=options.timeout_s) as ranks:
-            # A vCPU is half a core: two threads on one core only wait for each other.
+            # A vCPU is half a core, and two threads on one core are not faster than one.
             cpus = available_cpus() // (2 * ranks.local_world_size)
             torch.set_num_threads(options.num_threads or max(1, cpus))
             run(options, ranks)
@@ -95,7 +97,7 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, ranks: Ranks) -> None:
-    """Load, measure and write."""
+    """Load the model, evaluate it, and write the report from rank 0."""
     inputs = options.base_dir / "processing" / "input"
     with opened(inputs / "model", ranks) as folder:
         with ranks.all_or_none():
@@ -146,10 +148,10 @@ def run(options: argparse.Namespace, ranks: Ranks) -> None:
 def placed(
     model: nn.Module, ranks: Ranks, *, precision: str, layout: str
 ) -> tuple[nn.Module, Precision]:
-    """Return the model on the device, and the arithmetic of its forward pass.
+    """Return the model on the device, and the precision of its forward pass.
 
-    Whole, weights stay float32 and matrix products are cast. In shards the weights are cast themselves, as by a
-    training's FSDP. Matrix products of float32 may use TF32 on GPUs.
+    Layout `whole` keeps float32 weights and casts the matrix products. Layout `shards` casts the weights themselves,
+    as FSDP does in a training. float32 matrix products may use TF32 on GPUs.
     """
     if ranks.device.type == "cuda":
         torch.set_float32_matmul_precision("high")
@@ -171,7 +173,11 @@ def batches_of(
     *,
     num_samples: int,
 ) -> Iterator[Any]:
-    """Yield this rank's batches; with shards run the model as often as the rank that has most of them."""
+    """Yield this rank's batches.
+
+    With layout `shards` all ranks must run the model equally often: a rank with fewer batches than rank 0 runs it once
+    more and discards the outputs.
+    """
     size = max(1, options.tokens_per_batch // task.units_per_sample)
     yield from evaluation_batches(
         samples,
@@ -193,10 +199,10 @@ def batches_of(
 def opened(folder: Path, ranks: Ranks) -> Iterator[Path]:
     """Yield a folder with the model's files: the archive's content, or `folder` if it is unpacked already.
 
-    One rank unpacks for all.
+    Local rank 0 unpacks the archive for all ranks.
 
     Raises:
-        DataError: there is no archive and no model, or the archive is damaged; on every rank.
+        DataError: there is no archive and no model, or the archive is damaged. All ranks raise it.
     """
     with tempfile.TemporaryDirectory() as scratch:
         place = None
@@ -208,7 +214,7 @@ def opened(folder: Path, ranks: Ranks) -> Iterator[Path]:
 
 
 def unpacked(folder: Path, scratch: Path) -> Path:
-    """Return a folder with the model's files: the archive's content, or `folder` where it is open.
+    """Return a folder with the model's files: the archive's content, or `folder` if it is unpacked already.
 
     Raises:
         DataError: there is no archive and no model, or the archive is damaged.

@@ -1,6 +1,7 @@
-"""Handlers of AWS's inference toolkit for a model of these scripts: `code/inference.py` of its model.tar.gz.
+"""Request handlers for models of these training scripts: `code/inference.py` in their model.tar.gz.
 
-The toolkit of the PyTorch inference images calls them. Requests and answers are JSON, as `trainer.serving` has them.
+The inference toolkit of AWS's PyTorch inference images calls them. Requests and answers are JSON; `trainer.serving`
+documents their fields.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ JSON = "application/json"
 
 
 def model_fn(model_dir: str) -> ServedModel:
-    """Return the model of a folder.
+    """Return the model in the folder `model_dir`.
 
     Raises:
-        DataError: the folder holds no model of these scripts.
+        DataError: the folder has no model of these scripts.
     """
     return load_served(Path(model_dir))
 
 
 def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, Any]:
-    """Return the request.
+    """Return the parsed request.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: the content type is not JSON, or the body is not a JSON object.
     """
     if request_content_type.partition(";")[0].strip() != JSON:
         raise ValueError(f"content type {request_content_type!r} is not read; send {JSON}")
@@ -41,12 +42,12 @@ def predict_fn(input_data: dict[str, Any], model: ServedModel) -> dict[str, Any]
     """Return the answer to a request.
 
     Raises:
-        ValueError: the request does not go with the model.
+        ValueError: a field of the request is unknown, missing or not valid for the model.
     """
     return model.answer(input_data)
 
 
 def output_fn(prediction: dict[str, Any], accept: str) -> str:
-    """Return the answer as JSON, whatever else the client accepts."""
+    """Return the answer as JSON text; `accept` is ignored."""
     del accept
     return json.dumps(prediction)

@@ -1,11 +1,10 @@
-"""Train a model on shards with data parallelism: one process a rank, started by torchrun or alone.
+"""Training script for data parallelism (DDP): one process per rank, started by torchrun or as a single process.
 
-Reads hyperparameters from SM_HPS and the channels `train`, `validation` and `index`; prints metric
-lines; leaves `model.pt` and `model.json` in SM_MODEL_DIR, `metrics.jsonl` and `summary.json` in
-SM_OUTPUT_DATA_DIR, and checkpoints in `<base>/checkpoints`, from which a later start goes on.
-
-Exit codes: 0 the run is finished; 143 SIGTERM came: the step was finished, a checkpoint and the
-model so far were saved; 1 it failed, with the reason in `<base>/output/failure`.
+- Input: hyperparameters from SM_HPS, and the channels `train`, `validation` and `index`.
+- Output: metric lines on stdout, `model.pt` and `model.json` in SM_MODEL_DIR, `metrics.jsonl` and `summary.json` in
+  SM_OUTPUT_DATA_DIR, and checkpoints in `<base>/checkpoints`. A later start resumes from the newest checkpoint.
+- Exit codes: 0 the run is finished; 143 SIGTERM was received, and a checkpoint and the model were saved after the
+  current step; 1 the run failed, and `<base>/output/failure` has the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HYPERPARAMETERS = "trainer.hyperparameters:Hyperparameters"
-"""By what the job's hyperparameters are judged before it is started; see trainer/judging.py."""
+"""Class that validates the job's hyperparameters before the job is started; see trainer/judging.py."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

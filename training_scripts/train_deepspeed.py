@@ -1,10 +1,8 @@
-"""Train a model by DeepSpeed's ZeRO: optimizer state, gradients and parameters in shards, as `ds_config` says.
+"""Training script for DeepSpeed's ZeRO, whose stage in `ds_config` selects the states that are sharded.
 
-Reads and leaves what train_ddp.py does, and prints the same lines. Started by torchrun, in an environment with
-DeepSpeed (engine image `deepspeed`; elsewhere a requirements.txt beside the script). See training_scripts/README.md.
-
-Exit codes: 0 the run is finished; 143 SIGTERM came: the step was finished, a checkpoint and the
-model so far were saved; 1 it failed, with the reason in `<base>/output/failure`.
+Inputs, outputs, metric lines and exit codes are those of train_ddp.py. torchrun starts the script in an environment
+with DeepSpeed: the engine image `deepspeed`, elsewhere a requirements.txt beside the script. See
+training_scripts/README.md.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HYPERPARAMETERS = "trainer.zero.config:ZeroHyperparameters"
-"""By what the job's hyperparameters are judged before it is started; see trainer/judging.py."""
+"""Class that validates the job's hyperparameters before the job is started; see trainer/judging.py."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

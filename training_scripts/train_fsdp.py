@@ -1,11 +1,8 @@
-"""Train a model whose state is spread over the ranks: FSDP2, HSDP, split layers, split sequences, stages.
+"""Training script for a sharded model: FSDP2, HSDP, tensor, context and pipeline parallelism.
 
-Reads and leaves what train_ddp.py does, and prints the same lines; its checkpoints are in shards, which any number of
-ranks in any layout goes on from. See training_scripts/README.md for the hyperparameters it has beyond train_ddp.py's;
-SMP v2's `mp_parameters` are understood, too.
-
-Exit codes: 0 the run is finished; 143 SIGTERM came: the step was finished, a checkpoint and the
-model so far were saved; 1 it failed, with the reason in `<base>/output/failure`.
+Inputs, outputs, metric lines and exit codes are those of train_ddp.py. Checkpoints are sharded: a run can resume with
+any number of ranks and any degrees of parallelism. training_scripts/README.md describes the additional
+hyperparameters. SMP v2's `mp_parameters` are accepted, too.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HYPERPARAMETERS = "trainer.sharding.hyperparameters:ShardedHyperparameters"
-"""By what the job's hyperparameters are judged before it is started; see trainer/judging.py."""
+"""Class that validates the job's hyperparameters before the job is started; see trainer/judging.py."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

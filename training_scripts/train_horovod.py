@@ -1,10 +1,7 @@
-"""Train a model with data parallelism by Horovod, started by mpirun.
+"""Training script for data parallelism with Horovod, started by mpirun.
 
-Reads and leaves what train_ddp.py does, and prints the same lines. In an environment with Horovod (engine image
-`horovod`). See training_scripts/README.md.
-
-Exit codes: 0 the run is finished; 143 SIGTERM came: the step was finished, a checkpoint and the
-model so far were saved; 1 it failed, with the reason in `<base>/output/failure`.
+Inputs, outputs, metric lines and exit codes are those of train_ddp.py. The script needs an environment with Horovod,
+such as the engine image `horovod`. See training_scripts/README.md.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HYPERPARAMETERS = "trainer.horovod_hyperparameters:HorovodHyperparameters"
-"""By what the job's hyperparameters are judged before it is started; see trainer/judging.py."""
+"""Class that validates the job's hyperparameters before the job is started; see trainer/judging.py."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

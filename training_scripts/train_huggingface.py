@@ -1,8 +1,9 @@
-"""Train a small Llama by Hugging Face's Trainer on token shards: from its configuration, nothing is downloaded.
+"""Training script for a small Llama on token shards with Hugging Face's Trainer.
 
-For the image `huggingface-pytorch-training`, alone or under torchrun (`torch_distributed`). Channels, hyperparameters,
-metric lines and exit codes are those of train_ddp.py; the order of samples, the optimizer and the checkpoints
-(`<base>/checkpoints/checkpoint-80`) are the Trainer's own, the model is what `save_pretrained` writes.
+The model is built from its configuration; nothing is downloaded. The script is for the image
+`huggingface-pytorch-training`, as a single process or under torchrun (`torch_distributed`). Channels, hyperparameters,
+metric lines and exit codes are those of train_ddp.py. The sample order, the optimizer and the checkpoints
+(`<base>/checkpoints/checkpoint-80`) are the Trainer's own. `save_pretrained` writes the model.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from trainyard_watch.stopping import StopRequest
 
 HYPERPARAMETERS = "huggingface_trainer.hyperparameters:HuggingFaceHyperparameters"
-"""By what the job's hyperparameters are judged before it is started; see trainer/judging.py."""
+"""Class that validates the job's hyperparameters before the job is started; see trainer/judging.py."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,8 +1,11 @@
-"""Train a decoder on token shards by TensorFlow: one process, mirrored on a host, over hosts, or by parameter servers.
+"""Training script for a decoder on token shards with TensorFlow.
 
-AWS's toolkit names it by TF_CONFIG (`parameter_server` or `multi_worker_mirrored_strategy` of the estimator's
-`distribution`); without it the hyperparameter `num_replicas` mirrors on this host. Channels, hyperparameters, metric
-lines and exit codes are those of train_ddp.py; checkpoints are `<base>/checkpoints/step-*.npz`, the model `model.npz`.
+It runs as one process, with replicas on one host or on several hosts, or with parameter servers. AWS's toolkit selects
+the strategy by TF_CONFIG, from `parameter_server` or `multi_worker_mirrored_strategy` in the estimator's
+`distribution`. Without TF_CONFIG, the hyperparameter `num_replicas` sets the number of replicas on this host.
+
+Channels, hyperparameters, metric lines and exit codes are those of train_ddp.py, but a stopped run saves a checkpoint
+only. Checkpoints are `<base>/checkpoints/step-*.npz`; the model is `model.npz`.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from trainyard_watch.stopping import StopRequest
 
 HYPERPARAMETERS = "tensorflow_trainer.hyperparameters:TensorFlowHyperparameters"
-"""By what the job's hyperparameters are judged before it is started; see trainer/judging.py."""
+"""Class that validates the job's hyperparameters before the job is started; see trainer/judging.py."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train(hp: TensorFlowHyperparameters, paths: ContainerPaths, stop: StopRequest) -> int:
-    """Train as TF_CONFIG says, or serve another host's steps to their end."""
+    """Train with the strategy of TF_CONFIG, or serve as a worker of another host; return the exit code."""
     from tensorflow_trainer.strategies import choose  # noqa: PLC0415  # seconds, and only if the rest is right
     from tensorflow_trainer.training import TensorFlowTraining  # noqa: PLC0415
 

@@ -1,8 +1,10 @@
-"""Measure a fine-tuned model against its base model on held-out rows: the script of a processing job.
+"""Evaluation script of a fine-tuned model and its base model on held-out rows, for a processing job.
 
-Reads `<base>/processing/input/{model/model.tar.gz,base/,test/*.jsonl}`; without `base` the hub model that the training
-had. Writes `<base>/processing/output/evaluation/evaluation.json`. `<base>` is SAGEMAKER_BASE_DIR, else /opt/ml. Exit
-codes: 0 measured; 1 failed, with the reason on stderr and in `<base>/output/message`.
+- Input: `<base>/processing/input/{model/model.tar.gz,base/,test/*.jsonl}`. Without `base`, the training's hub model is
+  downloaded. `<base>` is SAGEMAKER_BASE_DIR, else /opt/ml.
+- Output: `<base>/processing/output/evaluation/evaluation.json`.
+- Exit codes: 0 the models are evaluated; 1 the evaluation failed, with the reason on stderr and in
+  `<base>/output/message`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ OUTPUT = BASE_DIR / "processing" / "output" / "evaluation"
 
 
 def main() -> int:
-    """Measure both models; return the exit code."""
+    """Evaluate both models; return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     try:
         metrics = measure()
@@ -78,7 +80,7 @@ def measure() -> dict[str, float]:
 
 
 def load(place: str) -> PreTrainedModel:
-    """Return a model for measuring, on the GPU if there is one."""
+    """Return the model at a folder or hub id, in evaluation mode, on the GPU if there is one."""
     dtype = torch.bfloat16 if has_bf16() else torch.float32
     model = AutoModelForCausalLM.from_pretrained(place, dtype=dtype)
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
@@ -88,7 +90,7 @@ def _base_place(hub_model: str | None) -> str:
     """Return the folder of the base model, or its id on the hub.
 
     Raises:
-        FineTuningError: there is neither.
+        FineTuningError: the job has neither an input `base` nor a hub model.
     """
     folder = INPUT / "base"
     if folder.is_dir():

@@ -1,7 +1,12 @@
-"""Handlers of AWS's Hugging Face inference toolkit for a fine-tuned model: `code/inference.py` of its model.tar.gz.
+"""Request handlers for fine-tuned models: `code/inference.py` in their model.tar.gz.
 
-A request has `messages` (a conversation, if the tokenizer has a chat template) or `prompt`; and optionally
-`max_new_tokens` (1 to 4,096; 256) and `temperature` (0: always the likeliest token). The answer has `text`.
+AWS's Hugging Face inference toolkit calls them. The answer has `text`. A request has:
+
+| Field | Meaning |
+|---|---|
+| `messages` or `prompt` | a conversation (needs a tokenizer with a chat template), or a text |
+| `max_new_tokens` | 1 to 4,096, by default 256 |
+| `temperature` | by default 0: always the likeliest token |
 """
 
 from __future__ import annotations
@@ -29,10 +34,11 @@ def model_fn(model_dir: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, Any]:
-    """Return the request.
+    """Return the parsed request.
 
     Raises:
-        ValueError: it is no JSON object of the known members, or has neither messages nor a prompt.
+        ValueError: the request is not a JSON object with known fields only, does not have exactly one of `messages` and
+            `prompt`, or `max_new_tokens` is not valid.
     """
     if request_content_type.partition(";")[0].strip() != JSON:
         raise ValueError(f"content type {request_content_type!r} is not read; send {JSON}")
@@ -71,13 +77,13 @@ def predict_fn(
 
 
 def output_fn(prediction: dict[str, Any], accept: str) -> str:
-    """Return the answer as JSON, whatever else the client accepts."""
+    """Return the answer as JSON text; `accept` is ignored."""
     del accept
     return json.dumps(prediction)
 
 
 def _tokens(request: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> torch.Tensor:
-    """Return the ids that are continued, (1, time).
+    """Return the token ids to continue, (1, time).
 
     Raises:
         ValueError: messages are given to a tokenizer without a chat template.

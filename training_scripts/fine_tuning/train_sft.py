@@ -1,4 +1,4 @@
-"""Fine-tune a causal language model by SFT or DPO: whole, or by a LoRA adapter.
+"""Training script that fine-tunes a causal language model with SFT or DPO, fully or with a LoRA adapter.
 
 For the image `huggingface-pytorch-training`, alone or under torchrun. Channels: `train` and optionally `validation`
 with `*.jsonl`, `model` with a folder that `save_pretrained` wrote, `init` with the model of an earlier run.

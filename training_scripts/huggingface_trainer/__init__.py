@@ -1,4 +1,4 @@
-"""The parts of train_huggingface.py: transformers' Trainer on token shards.
+"""Training with Hugging Face's Trainer on token shards, for train_huggingface.py.
 
-Stands on `trainer` and transformers; `hyperparameters` and `checkpoint_files` need neither torch nor transformers.
+Imports `trainer` and transformers; `hyperparameters` and `checkpoint_files` need neither torch nor transformers.
 """

@@ -1,6 +1,7 @@
-"""The Trainer's checkpoints as folders: one counts as whole once the list of its files, beside them, is true.
+"""Checkpoint folders of Hugging Face's Trainer: complete if all files in their file list exist.
 
-An interruption may leave half of one in S3. Besides what the Trainer writes, one holds the run's identity and history.
+An interruption may leave an incomplete checkpoint in S3. Besides the Trainer's files, a checkpoint has the run's
+identity and history.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ IDENTITY, HISTORY = "identity.json", "history.jsonl"
 
 
 def step_of(checkpoint: Path) -> int:
-    """Return the step that a checkpoint was made after."""
+    """Return the number of steps before a checkpoint."""
     return int(checkpoint.name.rpartition("-")[2])
 
 
 def complete(checkpoint: Path, *, identity: Mapping[str, Any], history: bytes) -> int:
-    """Put identity and history into a checkpoint that the Trainer wrote, list its files; return its bytes.
+    """Add identity, history and file list to a checkpoint of the Trainer; return its bytes.
 
-    Fails with OSError: the disk does not take them.
+    Raises:
+        OSError: a file cannot be written.
     """
     (checkpoint / IDENTITY).write_text(json.dumps(identity), encoding="utf-8")
     (checkpoint / HISTORY).write_bytes(history)
@@ -37,10 +39,10 @@ def complete(checkpoint: Path, *, identity: Mapping[str, Any], history: bytes) -
 
 
 def newest(folder: Path, *, identity: Mapping[str, Any]) -> Path | None:
-    """Return the newest checkpoint whose files are all there; None if there is none.
+    """Return the newest complete checkpoint, or None if there is none.
 
     Raises:
-        CheckpointError: it is another run's.
+        CheckpointError: the checkpoint belongs to another run.
     """
     path = max(filter(is_whole, _checkpoints(folder)), key=step_of, default=None)
     if path is not None:
@@ -51,10 +53,10 @@ def newest(folder: Path, *, identity: Mapping[str, Any]) -> Path | None:
 
 
 def remove_torn(folder: Path, retention: Retention) -> None:
-    """Remove the checkpoints that an interruption tore; `retention` learns which stay.
+    """Remove incomplete checkpoints, and register the complete ones with `retention`.
 
-    The Trainer's own rotation is not used: it counts torn ones, too, goes by the time a folder was written or restored
-    at, and comes before the newest is whole, here and in S3.
+    The Trainer's own rotation is not used: it counts incomplete checkpoints, orders them by the time at which they were
+    written or restored, and runs before the newest is complete, here and in S3.
     """
     for checkpoint in _checkpoints(folder):
         if is_whole(checkpoint):

@@ -1,4 +1,4 @@
-"""Divergence check of a run, by the Trainer's log; without it the run would train on and save NaN."""
+"""Divergence check of a run with the Trainer's logs; without it the run would continue and save NaN."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 def divergence(
     logs: Mapping[str, Any], *, since: int, step: int, hp: HuggingFaceHyperparameters
 ) -> NonFiniteError | None:
-    """Return the error of a run whose weights are NaN or about to be; None if all is well.
+    """Return an error if the loss or the gradient norm is NaN or infinite, else None.
 
-    Each rank finds the same: the Trainer logs the mean loss of all ranks, and the norm of their mean gradient. One step
-    that is not finite makes the mean of all since the last line so. With fp16 the scaler skips the step of a norm that
-    overflowed.
+    All ranks have the same result: the Trainer logs the mean loss of all ranks, and the norm of their mean gradient.
+    One non-finite step makes the mean loss since the last log non-finite. With fp16 a non-finite norm is allowed, since
+    the scaler skips such a step.
 
     Args:
         logs: of the steps after `since`, up to `step`.
-        since: the step of the line before.
-        step: the one that was made last.
+        since: step of the previous log.
+        step: the last step.
         hp: of the run.
     """
     loss, norm = float(logs["loss"]), float(logs.get("grad_norm", 0.0))

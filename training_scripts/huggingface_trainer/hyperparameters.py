@@ -1,4 +1,4 @@
-"""The hyperparameters of train_huggingface.py: those of the other scripts."""
+"""Hyperparameters of train_huggingface.py: those of train_ddp.py, some with one allowed value."""
 
 from __future__ import annotations
 

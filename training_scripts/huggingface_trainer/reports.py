@@ -1,4 +1,4 @@
-"""Metric lines of the Trainer, as of the other scripts; and its stop, agreed by all ranks."""
+"""Trainer callback that writes the metric lines of train_ddp.py, and synchronises a stop over the ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Reports(TrainerCallback):
-    """Hears of each event of the Trainer on each rank; `is_stopping` is whether any was asked to stop."""
+    """Callback on each rank for the Trainer's events; `is_stopping` is true if any rank received SIGTERM."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Reports(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002  # the interface
         **_: Any,
     ) -> None:
-        """Say that a start begins."""
+        """Write the `start` event."""
         self._said_at, self._said_step = time.monotonic(), state.global_step
         self._metrics.write(
             "start",
@@ -73,7 +73,7 @@ class Reports(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Agree on a stop, and ask for what the Trainer would not do by itself: the line and checkpoint of the end."""
+        """Synchronise the stop request; request a log and a checkpoint at the last step."""
         self.is_stopping = agree(self._stop.received, args.device)
         is_last = self.is_stopping or state.global_step >= state.max_steps
         control.should_training_stop |= is_last
@@ -92,10 +92,10 @@ class Reports(TrainerCallback):
         logs: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Say the mean loss of the steps since the last line; each save has one before it.
+        """Write the mean loss of the steps since the last log; a log precedes each checkpoint.
 
         Raises:
-            NonFiniteError: it, or the gradient's norm, is NaN or infinite; on all ranks alike.
+            NonFiniteError: the loss or the gradient norm is NaN or infinite. All ranks raise it.
         """
         if not logs or "loss" not in logs:
             return
@@ -124,7 +124,7 @@ class Reports(TrainerCallback):
         metrics: Mapping[str, float] | None = None,
         **_: Any,
     ) -> None:
-        """Say the validation loss."""
+        """Write the validation loss."""
         self.evaluated_step = state.global_step
         self.validation_loss = float((metrics or {}).get("eval_loss", math.nan))
         self._metrics.write(
@@ -142,7 +142,7 @@ class Reports(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002  # the interface
         **_: Any,
     ) -> None:
-        """Make the checkpoint whole; the oldest go once S3 has it."""
+        """Complete the checkpoint on rank 0; the retention deletes older ones after it has arrived in S3."""
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir), f"checkpoint-{state.global_step}")
             size = checkpoint_files.complete(
@@ -156,7 +156,7 @@ class Reports(TrainerCallback):
 
 
 def agree(stops: bool, device: torch.device) -> bool:
-    """Return whether any rank was asked to stop; alike on all of them."""
+    """Return whether any rank was asked to stop; the result is the same on all ranks."""
     if not dist.is_initialized():
         return stops
     told = torch.tensor(float(stops), device=device)

@@ -1,4 +1,4 @@
-"""One training of a small Llama by transformers' Trainer, on one rank of it."""
+"""Training of a small Llama with Hugging Face's Trainer, on one rank."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Samples:
-    """Blocks of a split, one by one, as the Trainer wants them; it shifts the labels itself."""
+    """Data set of single blocks for the Trainer; labels equal the inputs, since the model shifts them itself."""
 
     def __init__(self, blocks: TokenBlocks, chosen: Sequence[int]) -> None:
         self._blocks, self._chosen = blocks, chosen
@@ -55,7 +55,7 @@ class Samples:
 
 
 class ScheduledTrainer(Trainer):
-    """A Trainer whose learning rate is that of the other scripts."""
+    """A Trainer with the learning rate schedule of train_ddp.py."""
 
     def __init__(self, schedule: LearningRateSchedule, **members: Any) -> None:
         super().__init__(**members)
@@ -66,7 +66,7 @@ class ScheduledTrainer(Trainer):
         num_training_steps: int,  # noqa: ARG002  # the interface; the schedule knows
         optimizer: torch.optim.Optimizer | None = None,
     ) -> Any:
-        """Return the schedule as torch has it: factors of the peak."""
+        """Return the schedule as torch's LambdaLR, with factors of the peak."""
         if self.lr_scheduler is None:
             schedule, wanted = self._schedule, optimizer or self.optimizer
             self.lr_scheduler = LambdaLR(wanted, lambda step: schedule.at(step) / schedule.peak)
@@ -75,7 +75,7 @@ class ScheduledTrainer(Trainer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """The blocks of a run: those it learns, and the validation split with the numbers of those it is measured on."""
+    """Data of a run; `evaluated` has the numbers of the validation blocks that are evaluated."""
 
     index: ShardIndex
     train: TokenBlocks
@@ -84,7 +84,11 @@ class Data:
 
     @classmethod
     def open(cls, hp: HuggingFaceHyperparameters, paths: ContainerPaths) -> Data:
-        """Return the job's data. Fails with DataError: it cannot be used."""
+        """Return the job's data.
+
+        Raises:
+            DataError: the data cannot be used.
+        """
         index = ShardIndex.load(paths.channels.get("index"))
         train, validation = (
             TokenBlocks.open(
@@ -106,8 +110,8 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
 
     Raises:
         DataError: the data cannot be used.
-        CheckpointError: the checkpoint is another run's.
-        HyperparameterError: the global batch does not divide into the ranks.
+        CheckpointError: the checkpoint belongs to another run.
+        HyperparameterError: the global batch does not divide evenly over the ranks.
         NonFiniteError: the loss or the gradient became NaN or infinite.
     """
     hp = settle(hp, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
@@ -236,7 +240,7 @@ def _arguments(
         logging_nan_inf_filter=False,
         dataloader_num_workers=hp.num_workers,
         dataloader_pin_memory=False,
-        # Else the ranks fill an epoch's last batch with samples of its first: a loss that one process does not have.
+        # Else several ranks would fill an epoch's last batch with samples of its first, unlike one process.
         dataloader_drop_last=num_samples >= hp.global_batch_size,
         ddp_timeout=max(1, round(hp.distributed_timeout_s)),
         ddp_find_unused_parameters=False,

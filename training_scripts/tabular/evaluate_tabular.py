@@ -1,4 +1,4 @@
-"""Measure a tabular model on rows that nothing of it has seen: the script of a processing job.
+"""Evaluation script of a tabular model on unseen rows, for a processing job.
 
 Reads `<base>/processing/input/{model/model.tar.gz,train/,test/}` and writes
 `<base>/processing/output/evaluation/evaluation.json`. The model speaks for itself: its `code/<program>` has
@@ -38,7 +38,7 @@ CHANCE = "probability:"
 
 
 class EvaluationError(Exception):
-    """The model or the rows are not what is expected; the message states what."""
+    """The model or the rows cannot be evaluated; the message has the reason."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,7 +102,7 @@ def rows_of(channel: str) -> pd.DataFrame:
     """Return the rows of a channel as text, as a client sends them.
 
     Raises:
-        EvaluationError: The channel has none.
+        EvaluationError: The channel has no CSV file.
     """
     paths = sorted((INPUT / channel).rglob("*.csv"))
     if not paths:
@@ -112,7 +112,7 @@ def rows_of(channel: str) -> pd.DataFrame:
 
 
 def predictions(folder: Path, program: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return `prediction`, and the classes' probabilities where the model gives them, one row for each row."""
+    """Return the column `prediction`, and the classes' probabilities if the model returns them, one row per row."""
     with tarfile.open(INPUT / "model" / "model.tar.gz") as tar:
         tar.extractall(folder, filter="data")
     served = load(folder / "code" / program)
@@ -126,7 +126,7 @@ def load(path: Path) -> ModuleType:
     """Return the model's own program as a module.
 
     Raises:
-        EvaluationError: It has none.
+        EvaluationError: The model has no such program.
     """
     if not path.is_file():
         raise EvaluationError(
@@ -174,7 +174,7 @@ def classification(
 
 
 def labels(truth: pd.Series[str], guesses: pd.Series[str], classes: list[str]) -> dict[str, float]:
-    """Return the metrics of predicted classes; of two, the last is the positive one."""
+    """Return the metrics of predicted classes; of two classes, the last is the positive one."""
     options: dict[str, Any] = {"labels": classes, "average": "macro", "zero_division": 0.0}
     suffix = "Macro"
     if len(classes) == 2:
@@ -191,7 +191,7 @@ def labels(truth: pd.Series[str], guesses: pd.Series[str], classes: list[str]) -
 
 
 def ordered(values: pd.Series[str]) -> list[str]:
-    """Return the classes: numbers by size, all else by text."""
+    """Return the classes in order: by value if all are numbers, else alphabetically."""
     found = [str(each) for each in values.unique()]
     try:
         return sorted(found, key=float)

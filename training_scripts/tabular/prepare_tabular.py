@@ -1,4 +1,4 @@
-"""Split a table into training, validation and test rows: the script of a processing job.
+"""Script that splits a table into training, validation and test rows, for a processing job.
 
 Reads a table that comes with scikit-learn (--dataset), or the CSV files below `<base>/processing/input/source`. Writes
 CSVs with a header to `<base>/processing/output/{train,validation,test}/rows.csv` and `output/facts/facts.json`; the
@@ -73,7 +73,7 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
     """Return the table and the name of its target.
 
     Raises:
-        TableError: There is no table, or it has no such column.
+        TableError: There is no table, or it has no target column of that name.
     """
     if options.dataset:
         bunch = BUNDLED[options.dataset](as_frame=True)
@@ -97,7 +97,7 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
 
 
 def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict[str, pd.DataFrame]:
-    """Return the rows of each split; classes keep their shares where they have rows enough."""
+    """Return the rows of each split; classes keep their shares if they have enough rows."""
     rest, test = _halves(table, target, options.test_fraction, options.seed)
     parts = {"train": rest, "test": test}
     if options.validation_fraction > 0:
@@ -107,7 +107,7 @@ def split(table: pd.DataFrame, target: str, options: argparse.Namespace) -> dict
 
 
 def write(parts: dict[str, pd.DataFrame], target: str, options: argparse.Namespace) -> None:
-    """Write the splits and what is known of them."""
+    """Write the splits, and facts about them."""
     output = BASE / "processing" / "output"
     digest = hashlib.sha256()
     for name, rows in sorted(parts.items()):

@@ -1,4 +1,4 @@
-"""AdamW on TensorFlow's variables, wherever a strategy puts them. Source: Loshchilov and Hutter 2019, algorithm 2."""
+"""AdamW on TensorFlow variables, for any strategy. Source: Loshchilov and Hutter 2019, algorithm 2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def update(
     *,
     weight_decay: float,
 ) -> None:
-    """Make one step, counted from 1, with the gradient; matrices decay, vectors do not."""
+    """Update one variable with its gradient; `step` counts from 1. Only tensors with two or more axes decay."""
     first.assign(BETA_1 * first + (1 - BETA_1) * gradient)
     second.assign(BETA_2 * second + (1 - BETA_2) * gradient * gradient)
     mean = first / (1 - tf.pow(BETA_1, step))
@@ -28,7 +28,7 @@ def update(
 
 
 def clipped(gradients: list[tf.Tensor], clip_norm: float) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Return the gradients with a global norm of at most `clip_norm` (0: as they are), and the norm before."""
+    """Return the gradients scaled to a global norm of at most `clip_norm` (0: unchanged), and the norm before."""
     norm = tf.linalg.global_norm(gradients)
     if not clip_norm:
         return gradients, norm

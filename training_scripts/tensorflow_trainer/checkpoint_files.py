@@ -1,4 +1,4 @@
-"""Checkpoints of a TensorFlow run: one file each, `step-00000080.npz`, whole or not there."""
+"""Checkpoints of a TensorFlow run: `step-00000080.npz` and its SHA-256, each written atomically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ NAME = re.compile(r"step-(\d{8,})\.npz")
 def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> int:
     """Write the checkpoint of a step; return its bytes.
 
-    Fails with OSError: the disk does not take it.
+    Raises:
+        OSError: a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
@@ -32,7 +33,7 @@ def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> int:
         beside.write_bytes(data)
         try:
             beside.rename(target)
-        except OSError:  # The checkpoint folder is a file system of its own.
+        except OSError:  # The checkpoint folder is on another file system.
             beside.unlink()
             inside = folder / f".{target.name}.new"
             inside.write_bytes(data)
@@ -41,7 +42,7 @@ def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> int:
 
 
 def newest(folder: Path) -> tuple[Path, int, dict[str, np.ndarray]] | None:
-    """Return path, step and arrays of the newest checkpoint that is whole; None if there is none."""
+    """Return path, step and arrays of the newest checkpoint with a correct SHA-256, or None."""
     for step in reversed(_steps(folder)):
         path = folder / f"step-{step:08d}.npz"
         content = path.read_bytes()

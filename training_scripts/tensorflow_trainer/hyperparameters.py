@@ -1,4 +1,4 @@
-"""The hyperparameters of train_tensorflow.py: those of the other scripts, and what is TensorFlow's own."""
+"""Hyperparameters of train_tensorflow.py: those of train_ddp.py, some with one allowed value, and two more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFlowHyperparameters(FrameworkHyperparameters):
-    """One set of hyperparameters; `load` validates and reports every problem at once. Steps are compiled anyway."""
+    """One set of hyperparameters; `load` validates and reports every problem at once. Steps are always compiled."""
 
     script: ClassVar[str] = "train_tensorflow.py"
     not_here: ClassVar[Mapping[str, Any]] = {
@@ -43,7 +43,7 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
     model_dir: str | None = setting(None, "the toolkit's own place for models; not used here")
 
     def rank_findings(self, ranks: int) -> list[str]:
-        """Return what does not go with so many replicas: a part of a global batch that is taken in several passes."""
+        """Return a finding if a replica's part of the global batch would need several passes."""
         part = self.global_batch_size // ranks
         if self.micro_batch_size in {None, part}:
             return []
@@ -55,10 +55,12 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
 
 
 def plan_steps(hp: TensorFlowHyperparameters, *, num_replicas: int, num_samples: int) -> BatchPlan:
-    """Return how each step is cut and how many the run has; a replica takes its part of a global batch at once.
+    """Return the division of a step over the replicas, and the number of steps.
+
+    Each replica processes its part of a global batch in one pass.
 
     Raises:
-        HyperparameterError: the global batch does not divide evenly, or micro_batch_size is less than such a part.
+        HyperparameterError: the global batch does not divide evenly, or micro_batch_size differs from a replica's part.
         DataError: the training split has fewer samples than one global batch.
     """
     plan = plan_batches(hp, world_size=num_replicas, num_samples=num_samples)

@@ -1,4 +1,4 @@
-"""Identity of a run over its resumes: that of `trainer.training_state`, as text beside the weights."""
+"""Identity of a run in its checkpoints, as JSON text beside the weights; see `trainer.run_identity`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 NAME = "identity"
-"""Of the array of a checkpoint that holds it."""
+"""Name of the checkpoint's array with the identity."""
 
 
 def check_identity(path: Path, arrays: Mapping[str, np.ndarray], here: Mapping[str, Any]) -> None:
-    """Refuse the checkpoint of another run, and one that does not tell whose it is.
+    """Reject the checkpoint of another run, or one without an identity.
 
     Raises:
-        CheckpointError: the model, the data set, the seed or the batch size differs.
+        CheckpointError: the model, the data set, the seed or the batch size differs or is missing.
     """
     there = json.loads(str(arrays[NAME])) if NAME in arrays else {}
     run_identity.check_identity(there, here, what=f"the checkpoint {path}")

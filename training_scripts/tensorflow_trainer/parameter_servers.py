@@ -1,4 +1,4 @@
-"""Parameter servers: variables lie there, workers compute gradients, one coordinator makes the steps and decides."""
+"""Training with parameter servers, workers and a coordinator."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHIEF_WORKER_PORT = 2224
-"""Of the worker on the first host, where the toolkit starts none: TensorFlow's coordinator computes nothing itself."""
+"""Port of the worker on the first host, where the toolkit starts none; the coordinator computes no gradients."""
 LOOK_S = 0.5
 
 
 class ParameterServers:
-    """Variables lie on parameter servers, workers compute gradients, the coordinator makes the step of their mean."""
+    """Strategy with variables on parameter servers; workers compute gradients, the coordinator applies their mean."""
 
     is_chief = True
 
     def __init__(self, cluster: Mapping[str, list[str]], stop: StopRequest) -> None:
-        """Start this host's worker, and wait for the others; take their notices of a stop."""
+        """Start this host's worker, connect to the cluster, and listen for stop notices of other hosts."""
         spec = tf.train.ClusterSpec(cluster)
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             spec, task_type="chief", task_id=0, rpc_layer="grpc"
@@ -52,14 +52,14 @@ class ParameterServers:
         stop_notice.hear(note)
 
     def hold(self, values: Mapping[str, np.ndarray]) -> dict[str, tf.Variable]:
-        """Return the values as variables on the parameter servers, in turn."""
+        """Return the values as variables, distributed over the parameter servers in turn."""
         with self._strategy.scope():
             return {name: tf.Variable(value, name=name) for name, value in values.items()}
 
     def compile(
         self, loss: Any, state: Mapping[str, Any], *, clip_norm: float, weight_decay: float
     ) -> None:
-        """Trace what workers compute; remember what the step needs."""
+        """Define the workers' gradient function and the coordinator's update."""
         weights = state["weights"]
         self._state, self._clip_norm, self._weight_decay = state, clip_norm, weight_decay
 
@@ -90,7 +90,7 @@ class ParameterServers:
     def step(
         self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool
     ) -> StepResult:
-        """Let the workers compute the gradients of their parts, and make the step of the mean."""
+        """Let the workers compute the gradients of their parts, and apply the mean."""
         parts = np.split(block, self.num_replicas)
         asked = [
             self._coordinator.schedule(self._gradients, args=(tf.constant(part),)) for part in parts
@@ -102,13 +102,14 @@ class ParameterServers:
         return StepResult(loss=float(means[0]), norm=float(norm), is_stopping=stops)
 
     def leave(self) -> None:
-        """Wait for nobody: workers serve until the coordinator is gone."""
+        """Return at once: workers serve until the coordinator has ended."""
 
 
 def parameter_server_cluster(config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the cluster of a TF_CONFIG of AWS's toolkit in the words of TensorFlow 2.
+    """Return the cluster of the toolkit's TF_CONFIG with TensorFlow 2's names.
 
-    The toolkit's `master` is the coordinator, `chief`. It computes nothing, so its host gets a worker, too: the first.
+    The toolkit's `master` is the coordinator, `chief`. It computes no gradients, so its host also gets the first
+    worker.
 
     Worked: master algo-1:2222 and worker algo-2:2222 become chief algo-1:2222, workers algo-1:2224 and algo-2:2222.
     """
@@ -119,7 +120,7 @@ def parameter_server_cluster(config: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def serve_as_worker(config: Mapping[str, Any], stop: StopRequest) -> None:
-    """Compute for the coordinator until it is gone; hand on to it that this host was asked to stop."""
+    """Serve as a worker until the coordinator has ended; forward a stop request of this host to it."""
     cluster = parameter_server_cluster(config)
     index = 1 + config["task"]["index"]
     server = tf.distribute.Server(

@@ -1,4 +1,4 @@
-"""Presence of another host's server, found by connecting to it."""
+"""Reachability of another host's server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOK_S = 0.1
 
 
 def is_there(address: str, *, timeout_s: float) -> bool:
-    """Return whether `host:port` takes a connection."""
+    """Return whether `host:port` accepts a connection."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=timeout_s).close()
@@ -20,7 +20,7 @@ def is_there(address: str, *, timeout_s: float) -> bool:
 
 
 def wait_until_gone(address: str, *, limit_s: float) -> None:
-    """Return once `host:port` takes no connection, or after the limit."""
+    """Wait until `host:port` accepts no connection, at most `limit_s` seconds."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end and is_there(address, timeout_s=LOOK_S):
         threading.Event().wait(LOOK_S)

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """Alike on every host: the mean loss, the gradient's norm before clipping, whether any host was asked to stop."""
+    """Result of a step, the same on every host.
+
+    Attributes:
+        loss: mean over the global batch, in nats per token.
+        norm: of the gradient before clipping.
+        is_stopping: whether any host was asked to stop.
+    """
 
     loss: float
     norm: float

@@ -1,6 +1,6 @@
-"""Forwarding of a stop request by a host that serves another's steps: one line over TCP.
+"""Stop notice from a worker to the coordinator: one line over TCP.
 
-With parameter servers the coordinator alone decides when a run stops, and a spot notice may reach another host only.
+With parameter servers only the coordinator can stop a run, but a spot interruption notice may reach only another host.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PORT = 2225
-"""Of the coordinator; below it are those of TensorFlow's servers."""
+"""Port of the coordinator's listener; TensorFlow's servers use lower ones."""
 LINE = b"trainyard stop\n"
 LIMIT_S = 5.0
 
 
 def hear(on_notice: Callable[[], None], *, port: int = PORT) -> int:
-    """Call `on_notice`, on a thread, for each notice of another host; return the port, chosen where 0 is given.
+    """Call `on_notice`, on a thread, for each notice of another host; return the port (a free one if 0 is given).
 
-    Fails with OSError: the port is taken.
+    Raises:
+        OSError: the port is in use.
     """
     server = socket.create_server(("", port))
     threading.Thread(target=_take, args=(server, on_notice), daemon=True).start()
@@ -30,13 +31,13 @@ def hear(on_notice: Callable[[], None], *, port: int = PORT) -> int:
 
 
 def tell(host: str, *, port: int = PORT) -> None:
-    """Notify the coordinator; repeat until it is gone, since it may not listen yet."""
+    """Notify the coordinator. Errors are ignored, so the caller must repeat it until the coordinator has ended."""
     with suppress(OSError), socket.create_connection((host, port), timeout=LIMIT_S) as connection:
         connection.sendall(LINE)
 
 
 def is_notice(connection: socket.socket) -> bool:
-    """Read what is said on a connection; tell whether it is a notice."""
+    """Read one line from a connection; return whether it is a stop notice."""
     connection.settimeout(LIMIT_S)
     with suppress(OSError), connection.makefile("rb") as said:
         return said.readline(len(LINE)) == LINE

@@ -1,7 +1,7 @@
-"""The ways of TensorFlow to train over several processors and hosts, behind one interface.
+"""TensorFlow's distribution strategies behind one interface.
 
-The launcher of AWS's toolkit names it by `TF_CONFIG`: one with parameter servers, one with workers alone, or none. A
-global batch is cut into equal parts, one for each replica; every way makes the same step of the mean gradient.
+AWS's toolkit selects the strategy by `TF_CONFIG`: a cluster with parameter servers, with workers only, or none. A
+global batch is divided into equal parts, one per replica. Every strategy takes the same step with the mean gradient.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEAST_THREADS = 4
-"""Operations under way at once on a host with parameter servers: by one processor's single one, the first step waits
-for a variable while the thread that would answer waits, too (TensorFlow 2.21), for ever."""
+"""Minimum of inter-op threads with parameter servers. With one thread the first step deadlocks: it waits for a variable
+that the same thread would have to send (TensorFlow 2.21)."""
 LEAVING_S = 10.0
-"""How long the first host waits for the end of the others' processes."""
+"""Seconds that the first host waits for the end of the other hosts' processes."""
 
 
 class Strategy(Protocol):
@@ -55,14 +55,14 @@ class Strategy(Protocol):
     def step(
         self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool
     ) -> StepResult:
-        """Make step `number`, counted from 1, on a global batch; `stops`: this host was asked to stop."""
+        """Take step `number`, counted from 1, on a global batch; `stops` is whether this host was asked to stop."""
 
     def leave(self) -> None:
-        """Wait until every host that takes part in the steps has come here."""
+        """Wait until every host that takes part in the steps has called this."""
 
 
 class Replicated:
-    """Every replica has all weights: one process, MirroredStrategy or MultiWorkerMirroredStrategy."""
+    """Strategy in which every replica has all weights: one process, MirroredStrategy, MultiWorkerMirroredStrategy."""
 
     def __init__(
         self, strategy: tf.distribute.Strategy, *, worker: int = 0, others: Sequence[str] = ()
@@ -124,7 +124,7 @@ class Replicated:
     def step(
         self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool
     ) -> StepResult:
-        """Make one step; each replica takes its part of the block."""
+        """Take one step; each replica processes its part of the block."""
         parts = np.split(block, self.num_replicas)
         mine = self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(parts[context.replica_id_in_sync_group])
@@ -134,10 +134,11 @@ class Replicated:
         return StepResult(loss=float(loss), norm=float(norm), is_stopping=float(share_stopping) > 0)
 
     def leave(self) -> None:
-        """Wait for the other hosts by one more sum of all replicas; the first host goes last.
+        """Wait for the other hosts with one more all-reduce; the first host leaves last.
 
-        Nobody has the sum before all have come. One that has it may be gone before its part of it is fetched, which is
-        no error; but a host that TensorFlow's coordination finds without its leader would be ended by it.
+        No host has the result before all hosts have called this. A host may leave before the others have fetched its
+        part, which is not an error. TensorFlow's coordination would kill hosts whose leader has left, so the first host
+        waits up to 10 s for each of the others to end.
         """
 
         @tf.function
@@ -160,11 +161,14 @@ class Replicated:
 def choose(
     tf_config: str, *, num_replicas: int, num_threads: int, stop: StopRequest
 ) -> Strategy | None:
-    """Return the strategy that `TF_CONFIG` asks for; None on a host that serves another's steps, once they are over.
+    """Return the strategy of `TF_CONFIG`; on a worker of parameter servers, serve until the end and return None.
 
-    `stop` is installed anew: TensorFlow takes SIGTERM for itself where hosts coordinate (its preemption notifier).
-    `num_replicas` is that of one host without GPUs; with GPUs each is a replica. `num_threads` are this process's for
-    one operation; 0: as TensorFlow does.
+    Args:
+        tf_config: the variable's JSON text, empty without a cluster.
+        num_replicas: replicas of a single host without GPUs; with GPUs each GPU is a replica.
+        num_threads: threads per operation; 0 for TensorFlow's default.
+        stop: its handler is installed again if hosts coordinate, since TensorFlow's preemption notifier replaces the
+            handler of SIGTERM.
     """
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
     config = json.loads(tf_config or "{}")
@@ -189,7 +193,7 @@ def choose(
 
 
 def _processors(count: int) -> list[str]:
-    """Return so many devices of this host's processors."""
+    """Return the names of `count` logical CPU devices of this host."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * count

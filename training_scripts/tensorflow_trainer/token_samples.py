@@ -1,4 +1,4 @@
-"""The samples of a token data set and their order, in numpy: those of `trainer.data`, number for number."""
+"""Samples of a token data set and their order in numpy, equal to those of `trainer.data`."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class TokenSamples:
         sequence_length: int,
         verify: bool,
     ):
-        """Return the samples of a split whose shards lie in the folder `channel`.
+        """Return the samples of a split whose shards are in the folder `channel`.
 
         Raises:
-            DataError: a shard is missing or has another size than the index says, or if asked another SHA-256; or the
-                split is too short.
+            DataError: a shard is missing, its size or (with `verify`) its SHA-256 differs from the index, or the split
+                is shorter than one sample.
         """
         parts = []
         for shard in index["splits"][split]["shards"]:
@@ -51,7 +51,7 @@ class TokenSamples:
                     f"{split} the same data set, on every host (FullyReplicated)"
                 )
             content = path.read_bytes()
-            stated = shard["sha256"]  # null where the data set was made without checksums
+            stated = shard["sha256"]  # null if the data set was made without checksums
             if (
                 verify
                 and stated is not None
@@ -86,7 +86,7 @@ def read_index(channel: Path | None) -> dict[str, Any]:
     """Return the index of a token data set.
 
     Raises:
-        DataError: there is none, or it is of another kind.
+        DataError: the index is missing, or of another kind.
     """
     if channel is None or not (channel / "index.json").is_file():
         raise DataError(

@@ -1,4 +1,4 @@
-"""One training of the decoder by TensorFlow, read downwards: set up, resume, step, evaluate, save."""
+"""Training of the decoder with TensorFlow: setup, resume, steps, evaluation, checkpoints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class TensorFlowTraining:
-    """One start of a run, on one host of it."""
+    """One start of a run on one host."""
 
     def __init__(
         self,
@@ -46,7 +46,11 @@ class TensorFlowTraining:
         strategy: Strategy,
         stop: StopRequest,
     ) -> None:
-        """Open the data and make the weights. Fails with TrainerError: the data or the checkpoint does not fit."""
+        """Open the data and create or restore the variables.
+
+        Raises:
+            TrainerError: the data, the batch sizes or the checkpoint do not match the run.
+        """
         self._hp, self._paths, self._strategy, self._stop = hp, paths, strategy, stop
         index = read_index(paths.channels.get("index"))
         self._train, self._validation = (
@@ -86,7 +90,9 @@ class TensorFlowTraining:
             config=paths.read_config("checkpointconfig"),
         )
         self._step, self._validation_loss = 0, math.nan
-        self._is_stopping = False  # as all hosts know it; `stop` changes at any moment, on some
+        self._is_stopping = (
+            False  # the same on all hosts; `stop` may change at any time, on some hosts only
+        )
         self._state = self._resume()
         strategy.compile(
             self._loss, self._state, clip_norm=hp.clip_norm, weight_decay=hp.weight_decay
@@ -138,7 +144,7 @@ class TensorFlowTraining:
             self._metrics.restore(bytes(saved["history"]))
             self._retention.note_found(self._step)
             self._metrics.write("resume", step=self._step, checkpoint=str(path))
-        # What a host holds first is the chief's value: one that found another checkpoint goes on from the chief's.
+        # New variables get the chief's values, so a host with another checkpoint resumes from the chief's.
         self._step = int(self._strategy.hold({"step": np.array(self._step)})["step"].numpy())
         return {part: self._strategy.hold(values) for part, values in arrays.items()}
 
@@ -198,7 +204,7 @@ class TensorFlowTraining:
         self._said_at, self._said_step, self._digest = now, self._step, 0
 
     def _evaluate(self) -> None:
-        """Measure the validation loss, on the first host alone."""
+        """Measure the validation loss on the first host only."""
         if not self._strategy.is_chief:
             self._validation_loss = 0.0
             return

@@ -1,4 +1,4 @@
-"""The trained model as files: `model.pt` (weights) and `model.json` (what rebuilds it)."""
+"""Files of the trained model: `model.pt` (weights) and `model.json` (configuration and facts)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def write_model(
     folder: Path, weights: Mapping[str, Tensor], task: Task, facts: Mapping[str, Any]
 ) -> None:
-    """Write `model.pt` and `model.json` to `folder`; `facts` go beside the config."""
+    """Write `model.pt` and `model.json` to `folder`; `model.json` has the model's config and `facts`."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({name: _alone(each) for name, each in weights.items()}, folder / "model.pt")
     layout = {"layout": task.layout.to_dict()} if isinstance(task, TableTask) else {}
@@ -33,16 +33,16 @@ def write_model(
 
 
 def _alone(tensor: Tensor) -> Tensor:
-    """Return the tensor on the CPU with a storage of its own size, which is what `torch.save` writes."""
+    """Return the tensor on the CPU, in a storage of its own size: `torch.save` writes the whole storage."""
     own = tensor.detach().cpu()
     return own if own.untyped_storage().nbytes() == own.nbytes else own.clone()
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 (hex) over a model's state in the order of names, buffers included.
+    """Return the SHA-256 (hex) of a model's state, buffers included, with entries sorted by name.
 
-    Each entry counts with the line `<name> <dtype> <shape>`, for example
-    `head.weight torch.float32 [257, 128]`, and then its bytes, little-endian and row by row.
+    Each entry is hashed as the line `<name> <dtype> <shape>`, for example
+    `head.weight torch.float32 [257, 128]`, followed by its bytes, little-endian and row by row.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
@@ -55,10 +55,10 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 def read_model(folder: Path) -> tuple[nn.Module, Task, dict[str, Any]]:
     """Return the model, its task and the content of `model.json`.
 
-    The weights stay in the file, mapped into memory, until they are used: ranks of one host share its pages.
+    The weights are memory-mapped, so the ranks of one host share the file's pages.
 
     Raises:
-        DataError: a file is missing, or the two do not fit together.
+        DataError: a file is missing or not readable, or the weights do not match the config.
     """
     try:
         content = json.loads((folder / "model.json").read_bytes())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """global_batch_size = world_size x gradient_accumulation_steps x micro_batch_size."""
+    """Batch sizes in samples: global_batch_size = world_size x gradient_accumulation_steps x micro_batch_size."""
 
     global_batch_size: int
     micro_batch_size: int
@@ -24,7 +24,9 @@ class BatchPlan:
 def plan_batches(
     hyperparameters: Hyperparameters, *, world_size: int, num_samples: int
 ) -> BatchPlan:
-    """Return how each step is cut for `world_size` ranks, and how many steps the run has.
+    """Return the division of each step for `world_size` ranks, and the number of steps.
+
+    The run ends at `max_steps` or after `epochs`, whichever is first.
 
     Raises:
         HyperparameterError: the global batch does not divide evenly.
@@ -63,6 +65,6 @@ def plan_batches(
 
 
 def num_evaluated(hyperparameters: Hyperparameters, *, num_samples: int) -> int:
-    """Return the samples of one evaluation of a split that has so many: each at most once."""
+    """Return the number of samples of one evaluation, at most the split's `num_samples`."""
     wanted = hyperparameters.eval_batches * hyperparameters.global_batch_size
     return min(wanted or num_samples, num_samples)

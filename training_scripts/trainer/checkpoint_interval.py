@@ -1,4 +1,4 @@
-"""Number of steps between two checkpoints: the one that costs least over a whole interrupted run."""
+"""Checkpoint interval with the least cost over an interrupted run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ MAX_STRETCH = 2.0
 
 
 def young_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> float:
-    """Return the training seconds between checkpoints that cost least, to first order.
+    """Return the first-order optimum of the training seconds between checkpoints.
 
     Source: Young 1974, "A first order approximation to the optimum checkpoint interval", sqrt(2 C M).
-    Worked: a cost of 0.1 s and an interruption an hour (3600 s): 26.8 s.
+    Worked: a cost of 0.1 s and one interruption per hour (3600 s): 26.8 s.
     """
     return math.sqrt(2 * cost_s * mean_time_to_interruption_s)
 
 
 def daly_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> float:
-    """Return the training seconds between checkpoints that cost least, to higher order.
+    """Return the higher-order optimum of the training seconds between checkpoints.
 
     Source: Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart dumps",
-    equation 37: sqrt(2 C M) [1 + 1/3 sqrt(C / 2M) + 1/9 (C / 2M)] - C where C < 2M, else M.
+    equation 37: sqrt(2 C M) [1 + 1/3 sqrt(C / 2M) + 1/9 (C / 2M)] - C if C < 2M, else M.
     Worked (his figures 3 to 5): a cost of 5 min gives 117 min for M = 24 h, 57 min for M = 6 h and
     9.1 min for M = 15 min.
     """
@@ -37,7 +37,7 @@ def daly_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalChoice:
-    """An interval in steps, and why it is this long."""
+    """A checkpoint interval in steps, and the reason for its length."""
 
     steps: int
     reason: str
@@ -46,12 +46,13 @@ class IntervalChoice:
 def choose_interval(
     *, cost_s: float, step_s: float, mean_time_to_interruption_s: float
 ) -> IntervalChoice:
-    """Return the interval for checkpoints that cost `cost_s` of training, in steps of `step_s`.
+    """Return the interval, in steps of `step_s` seconds, for checkpoints that stall training for `cost_s` seconds.
 
-    Daly's interval, stretched until checkpoints cost at most 1 % of training time, but to no more
-    than its double: there checkpoints and redone work together cost a quarter more than at their
-    least (half of T / T_opt + T_opt / T is 1.25 for T = 2 T_opt), beyond it they would soon cost more
-    than is saved. Worked: 0.1 s a checkpoint, 0.2 s a step, M = 3600 s: 26.8 s, 134 steps.
+    The interval is Daly's optimum, stretched until checkpoints cost at most 1 % of the training time, but at most to
+    twice the optimum. At twice the optimum, checkpoints and redone work together cost a quarter more than at the
+    optimum: (T / T_opt + T_opt / T) / 2 is 1.25 for T = 2 T_opt.
+
+    Worked: 0.1 s per checkpoint, 0.2 s per step, M = 3600 s: 26.8 s, 134 steps.
     """
     best_s = daly_interval_s(cost_s=cost_s, mean_time_to_interruption_s=mean_time_to_interruption_s)
     cheap_s = cost_s / MAX_COST_SHARE

@@ -1,6 +1,6 @@
-"""When a checkpoint is due: every so many steps, or as often as its measured cost is worth.
+"""Checkpoint pace: checkpoints at a fixed interval, or at one chosen from their measured cost.
 
-Only rank 0 asks; what it says reaches the other ranks with the sum of the losses.
+Only rank 0 decides; the other ranks receive its decision with the sum of the losses.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ FIRST_AFTER_STEPS = 10
 
 
 class Pace(Protocol):
-    """Says when a checkpoint is due."""
+    """Schedule of a run's checkpoints."""
 
     def is_due(self, step: int, *, is_writing: bool) -> bool:
-        """Return whether one is taken after `step`; asked once a step. `is_writing`: one still is."""
+        """Return whether a checkpoint follows `step`; called once per step.
+
+        `is_writing` is whether the previous checkpoint is still being written.
+        """
 
     def note_cost(self, cost_s: float) -> IntervalChoice | None:
-        """Learn what the last one cost training; return the interval if that has chosen one."""
+        """Record the seconds that the last checkpoint cost training; return the new interval, if one was chosen."""
 
     def note_past(self, *, interruptions: int, trained_s: float) -> None:
-        """Learn how often the run was interrupted before this start, in so many seconds of training."""
+        """Record the run's interruptions and training seconds before this start."""
 
 
 def make_pace(interval: int, mean_time_to_interruption_s: float) -> Pace:
@@ -39,7 +42,7 @@ def make_pace(interval: int, mean_time_to_interruption_s: float) -> Pace:
 
 
 class FixedPace:
-    """Each multiple of `interval` steps, even when training must wait for the one before; -1: none."""
+    """A checkpoint at each multiple of `interval` steps, even if training must wait for the previous; -1: none."""
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
@@ -56,11 +59,11 @@ class FixedPace:
 
 
 class ChosenPace:
-    """The interval that costs least, chosen anew after each checkpoint; never two at a time.
+    """The interval with the least cost, chosen anew after each checkpoint.
 
-    The first comes after a few steps of a start, because a cost must be measured before it can be
-    weighed. One that is due while another is being written is taken as soon as that is durable.
-    Interruptions are expected at the given rate, or at the rate that the run has seen if that is higher.
+    - The first checkpoint of a start follows its tenth step, since the cost must be measured first.
+    - Only one checkpoint is written at a time. If one is due during a write, it waits for the end of that write.
+    - The expected rate of interruptions is the given rate, or the run's observed rate if that is higher.
     """
 
     def __init__(
@@ -72,15 +75,15 @@ class ChosenPace:
         self._last = self._now = (
             0,
             0.0,
-        )  # (step, time) of the last checkpoint, and of the last step
+        )  # both (step, time): of the last checkpoint, and of the last step
         self._first: tuple[int, float] | None = None
         self._interruptions, self._trained_s = 0, 0.0
         self._costs_s: list[float] = []
 
     def is_due(self, step: int, *, is_writing: bool) -> bool:
-        """Return whether the interval is over and nothing is being written."""
+        """Return whether the interval is over and no checkpoint is being written."""
         self._now = (step, self._clock())
-        if self._first is None:  # a start's first step also warms up: its time is not a step's
+        if self._first is None:  # a start's first step includes the warm-up, so it is not timed
             self._first, self._last = self._now, (step - 1, self._now[1])
         is_due = not is_writing and step - self._last[0] >= self._interval
         if is_due:
@@ -88,7 +91,10 @@ class ChosenPace:
         return is_due
 
     def note_cost(self, cost_s: float) -> IntervalChoice | None:
-        """Choose the interval by the dearest of the last three checkpoints and the mean step."""
+        """Choose the interval from the highest cost of the last three checkpoints and the mean step time.
+
+        Return None if the start has not taken two steps yet.
+        """
         self._costs_s = [*self._costs_s[-2:], cost_s]
         if self._first is None or self._now[0] == self._first[0]:
             return None
@@ -104,7 +110,7 @@ class ChosenPace:
         return choice
 
     def note_past(self, *, interruptions: int, trained_s: float) -> None:
-        """Learn how often the run was interrupted before this start, in so many seconds of training."""
+        """Record the run's interruptions and training seconds before this start."""
         self._interruptions, self._trained_s = interruptions, trained_s
 
     def _expected_s(self, trained_s: float) -> float:

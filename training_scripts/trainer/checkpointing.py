@@ -1,4 +1,4 @@
-"""Checkpoints of a run's state: written in the background, loaded by agreement of all ranks."""
+"""Checkpoints of a run's state, written in the background and restored on all ranks together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Saves and resumes one run; every method must be called by every rank. `files` are what `capture` gives."""
+    """Saves and resumes one run. Every rank must call every method.
+
+    `files` are the names of the checkpoint's objects, the keys of `TrainingState.capture`.
+    """
 
     files: tuple[str, ...] = ("model", "optimizer", "run")
 
@@ -49,7 +52,7 @@ class Checkpointer:
         self._stall_seconds: float | None = None
 
     def is_due(self, step: int) -> bool:
-        """Return whether a checkpoint follows `step`: rank 0 says so, for all; asked once a step."""
+        """Return whether a checkpoint follows `step`; called once per step. Ranks other than 0 return False."""
         if not self._ranks.is_main:
             return False
         if not self._saver.is_writing:
@@ -58,10 +61,9 @@ class Checkpointer:
         return self._pace.is_due(step, is_writing=is_busy)
 
     def save(self, state: TrainingState) -> None:
-        """Copy the state and write it in the background; training stands still only for the copy.
+        """Copy the state and write it in the background; training waits for the copy only.
 
-        What is already durable is not saved again. A checkpoint that cannot be written is told
-        loudly, and never ends the run.
+        A step that is already durable is not saved again. A failed write is logged and does not end the run.
         """
         began = time.monotonic()
         step = state.progress.step
@@ -83,18 +85,18 @@ class Checkpointer:
         self._metrics.write("checkpoint", step=step, stall_seconds=self._stall_seconds)
 
     def finish(self) -> None:
-        """Wait until what was saved last is durable, or has failed."""
+        """Wait until the last checkpoint is durable or has failed."""
         self._settle()
 
     def abandon(self) -> None:
-        """Wait for what is being written although the run failed, as long as that needs no peers."""
+        """Wait for the write in progress after the run has failed; the write needs no other rank."""
         self._saver.wait()
 
     def _settle(self) -> None:
-        """Wait for the writing in progress, and learn from what it cost.
+        """Wait for the write in progress, and pass its cost to the pace.
 
-        The cost is what training stood still, and all processor time of the writer: as if nothing
-        of it had run beside training.
+        The cost in seconds is the time that training waited plus the writer's whole processor time, as if the writer
+        never ran in parallel to training.
         """
         written = self._saver.finish()
         if written is None or self._stall_seconds is None:
@@ -107,11 +109,13 @@ class Checkpointer:
             self._metrics.write("interval", steps=choice.steps, reason=choice.reason)
 
     def resume(self, state: TrainingState) -> bool:
-        """Bring `state` to the newest good checkpoint; return whether there was one.
+        """Restore `state` from the newest valid checkpoint; return whether there was one.
 
-        Rank 0 decides and sends the content, so that all ranks go on from the same one whatever
-        lies on their hosts. With another number of ranks than it was saved by, all begin new random
-        streams; which samples are next does not depend on ranks.
+        Rank 0 selects the checkpoint and broadcasts its content, so all ranks resume from the same one. If the number
+        of ranks has changed, all ranks begin new random streams; the sample order does not depend on it.
+
+        Raises:
+            CheckpointError: the checkpoint belongs to another run, or is sharded.
         """
         content: Any = None
         path = ""
@@ -153,6 +157,6 @@ class Checkpointer:
 
 
 def retention_of_job(folder: Path, *, keep: int) -> Retention:
-    """Return what deletes the old checkpoints of this container's folder."""
+    """Return the retention policy that deletes old checkpoints from this container's folder."""
     config = ContainerPaths.from_environment(os.environ).read_config("checkpointconfig")
     return Retention.of_job(ManifestLayout(folder), keep=keep, folder=folder, config=config)

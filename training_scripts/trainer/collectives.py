@@ -1,4 +1,4 @@
-"""Time of collectives in a step, by torch's profiler, in the last steps of a run."""
+"""Share of collectives in the step time, measured with torch's profiler in a run's last steps."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _ON_CPU, _ON_GPU = "gloo:", "nccl"
 
 
 class CollectiveProfile:
-    """Profiles the last `num_steps` of `max_steps`; on other steps it does nothing.
+    """Profiler of the last `num_steps` of `max_steps`; other steps are not profiled.
 
-    A collective is under way from its begin to its end, whether the rank computes meanwhile or waits for it.
+    A collective counts from its start to its end, whether the rank computes in the meantime or waits for it.
     """
 
     def __init__(self, *, num_steps: int, max_steps: int, device: torch.device) -> None:
@@ -33,7 +33,7 @@ class CollectiveProfile:
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Take a step, profiled where it is one of the last."""
+        """Run step `number` in this context, profiled if it is one of the last."""
         if number < self.first or not self._num_steps:
             yield
             return
@@ -44,7 +44,10 @@ class CollectiveProfile:
         self._count(profile.events())
 
     def summary(self, ranks: Ranks) -> dict[str, Any]:
-        """Return the profiled steps and each rank's share of them, for the summary; every rank calls it."""
+        """Return the first and last profiled step and each rank's share of time in collectives (0 to 1, or None).
+
+        Every rank must call it.
+        """
         if not self._num_steps:
             return {}
         shares = ranks.gather(self._under_way / self._whole if self._whole else None)
@@ -65,7 +68,7 @@ class CollectiveProfile:
 
 
 def covered(spans: Iterable[Span], *, within: Span) -> float:
-    """Return how much of `within` the spans cover together. Worked: 1 to 4 and 3 to 6 cover 4 of 0 to 5."""
+    """Return the length of `within` that the spans cover together. Worked: 1 to 4 and 3 to 6 cover 4 of 0 to 5."""
     total, end = 0.0, within[0]
     for begin, until in sorted(spans):
         begin, until = max(begin, end), min(until, within[1])  # noqa: PLW2901  # clipped

@@ -1,4 +1,4 @@
-"""The loss of a model over samples that it does not learn from."""
+"""Evaluation of a model on samples that it is not trained on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Sums over all ranks; `accuracy` is None if nothing is right or wrong."""
+    """Result over all ranks: mean loss per unit, number of units, and accuracy.
+
+    `accuracy` is None if the task has no right or wrong predictions.
+    """
 
     loss: float
     num_units: int
@@ -36,7 +39,13 @@ def evaluate(
 ) -> Evaluation:
     """Return the mean loss over every rank's `batches`; the model is left in evaluation mode.
 
-    `see` is shown the outputs and targets of each batch. None is a round for which only other ranks have a batch.
+    Args:
+        task: defines outputs, loss and correctness.
+        model: the model to evaluate.
+        batches: of this rank; None is a round for which only other ranks have a batch.
+        precision: of the forward pass.
+        ranks: over which the sums are reduced.
+        see: called with the outputs and targets of each batch.
     """
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0
     has_accuracy = True

@@ -1,4 +1,4 @@
-"""Report of a failed rank: on stderr, and in the file that becomes the FailureReason."""
+"""Failure report of a rank: on stderr, and in the file that becomes the FailureReason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_REASON_CHARACTERS = 1024
 
 
 def report_failure(error: BaseException, *files: Path) -> None:
-    """Print the reason and leave it in each of `files` that another rank has not written yet."""
+    """Print the reason, and write its first 1,024 characters to each of `files` that does not exist yet."""
     if isinstance(error, TrainerError):
         reason = f"{type(error).__name__}: {error}"
     else:
@@ -42,10 +42,11 @@ def report_failure(error: BaseException, *files: Path) -> None:
 
 
 def end_of_restart(paths: ContainerPaths, *, num_restarts: int) -> int | None:
-    """Return the exit code of ranks that the launcher started again although they should end, else None.
+    """Return the exit code of a rank that must end at once after the launcher's restart, or None to train.
 
-    A stop ends them again, and so does a failure that is this script's own: it would come back. What remains is a rank
-    that was killed, of which its peers say that they lost it.
+    - After a stop the rank ends again with the code of a stop.
+    - After an error of this script the rank ends with 1, since the error would occur again.
+    - After a rank was killed (its peers reported a PeerError) or without a failure file the rank trains.
     """
     if not num_restarts:
         paths.stopped_file.unlink(missing_ok=True)
@@ -63,7 +64,7 @@ def end_of_restart(paths: ContainerPaths, *, num_restarts: int) -> int | None:
 
 
 def note_stop(paths: ContainerPaths) -> None:
-    """Leave word on this host that the ranks ended because the job is stopped."""
+    """Write the marker file that the ranks of this host ended because of a stop."""
     paths.stopped_file.parent.mkdir(parents=True, exist_ok=True)
     paths.stopped_file.touch()
 
@@ -71,7 +72,7 @@ def note_stop(paths: ContainerPaths) -> None:
 def end_process(code: int) -> NoReturn:
     """End the process at once, without waiting for threads or peers, so that the launcher sees the exit code.
 
-    A failed rank may have collectives under way on other threads, or on the device, that its peers never join.
+    A failed rank may have pending collectives, on other threads or on the device, that its peers never join.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -91,7 +92,7 @@ def _leave(reason: str, file: Path) -> None:
 
 
 def _as_peer_error(error: BaseException) -> PeerError | None:
-    """Return a PeerError when a collective's error says that the other side went away."""
+    """Return a PeerError if the error is that of a collective that lost a peer, else None."""
     text = str(error)
     if isinstance(error, RuntimeError) and any(words in text for words in PEER_LOST_WORDS):
         return PeerError(

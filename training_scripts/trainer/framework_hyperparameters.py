@@ -1,4 +1,4 @@
-"""Hyperparameters of scripts whose steps a framework makes: those of the others, less what it has one way of."""
+"""Hyperparameters of scripts whose training loop or step is a framework's, with one allowed value for some."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKPOINT_EVERY = 10
-"""Steps, where `checkpoint_interval` is 0: such a script saves while the step waits, and measures nothing."""
+"""Steps between checkpoints if `checkpoint_interval` is 0: these scripts do not measure the cost of a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkHyperparameters(Hyperparameters):
-    """One set of hyperparameters of the script `script`, which has one value alone of those in `not_here`."""
+    """Hyperparameters of the script `script`; those in `not_here` allow the given value only."""
 
     script: ClassVar[str]
     not_here: ClassVar[Mapping[str, Any]]
 
     def contradictions(self) -> list[str]:
-        """Return one sentence for each value that the script has not, and each pair that cannot go together."""
+        """Return one sentence per value that the script does not support, and per contradictory pair of values."""
         left_out = {item.name: item.default for item in dataclasses.fields(self)}
-        # By name: a class with slots is another one than the cell that `super()` looks into.
+        # No `super()`: a dataclass with slots is a new class, and `super()` refers to the old one.
         return Hyperparameters.contradictions(self) + [
             f"{name} {getattr(self, name)!r} is not what {self.script} does; leave it at {value!r}"
             for name, value in self.not_here.items()
@@ -34,7 +34,7 @@ class FrameworkHyperparameters(Hyperparameters):
 
     @property
     def save_every(self) -> int | None:
-        """Return the steps between checkpoints; None if only the end and a stop make one."""
+        """Return the steps between checkpoints, or None for checkpoints only at the end and at a stop."""
         return (
             None if self.checkpoint_interval < 0 else self.checkpoint_interval or CHECKPOINT_EVERY
         )

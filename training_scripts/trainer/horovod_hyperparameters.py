@@ -12,8 +12,8 @@ class HorovodHyperparameters(Hyperparameters):
     """The hyperparameters of a training by Horovod."""
 
     def contradictions(self) -> list[str]:
-        """Return one sentence for each pair of values that cannot go together."""
-        # By name: a class with slots is another one than the cell that `super()` looks into.
+        """Return one sentence per contradictory pair of values."""
+        # No `super()`: a dataclass with slots is a new class, and `super()` refers to the old one.
         findings = Hyperparameters.contradictions(self)
         if self.precision == "fp16":
             findings.append(

@@ -1,4 +1,4 @@
-"""A training whose gradients Horovod averages; the ranks agree about all else as everywhere, by torch's group."""
+"""Training whose gradients Horovod averages; all other collectives use torch's process group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainyard_watch.errors import HyperparameterError
 
 
 class HorovodTraining(Training):
-    """A Training by `hvd.DistributedOptimizer`, which sends each gradient as soon as the backward pass has it."""
+    """A Training with `hvd.DistributedOptimizer`, which sends each gradient as soon as it is computed."""
 
     hyperparameters_class = HorovodHyperparameters
 
@@ -21,7 +21,7 @@ class HorovodTraining(Training):
         """Return the optimizer, which averages gradients over the ranks in the last micro-step.
 
         Raises:
-            HyperparameterError: Horovod was started with other ranks than torch.
+            HyperparameterError: Horovod's rank or world size differs from torch's.
         """
         import horovod.torch as hvd  # noqa: PLC0415 first use: seconds
 
@@ -39,10 +39,10 @@ class HorovodTraining(Training):
         )
 
     def parallelize(self) -> None:
-        """Set `parallel`, the model itself, and give all ranks rank 0's weights.
+        """Set `parallel`, the (compiled) model itself, and broadcast rank 0's weights.
 
-        The optimizer's state every rank has from the checkpoint. `hvd.broadcast_optimizer_state` would take a step of a
-        fresh Adam to make it one, and so change the first updates.
+        The optimizer state is not broadcast: every rank restores it from the checkpoint.
+        `hvd.broadcast_optimizer_state` would initialise a fresh Adam by taking a step, which changes the first updates.
         """
         import horovod.torch as hvd  # noqa: PLC0415 first use: seconds
 
@@ -50,11 +50,11 @@ class HorovodTraining(Training):
         self.parallel = torch.compile(self.model) if self.hp.compile else self.model  # type: ignore[assignment]
 
     def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:  # noqa: ARG002 the optimizer counts
-        """Return no context: the optimizer knows which micro-step is the last."""
+        """Return an empty context: the optimizer itself counts the micro-steps."""
         return nullcontext()
 
     def clip_gradients(self, limit: float) -> float:
-        """Wait for the averages, then scale them down to the L2 norm `limit`; return their norm before."""
+        """Wait for the averaged gradients, scale them down to the L2 norm `limit`; return their norm before."""
         self.optimizer.synchronize()  # type: ignore[attr-defined]  # Horovod's
         return super().clip_gradients(limit)
 
@@ -62,7 +62,7 @@ class HorovodTraining(Training):
         """Clip, take one optimizer step, clear the gradients; return the norm before clipping.
 
         Raises:
-            NonFiniteError: as `Training.update_weights` says.
+            NonFiniteError: as in `Training.update_weights`.
         """
         with self.optimizer.skip_synchronize():  # type: ignore[attr-defined]  # `clip_gradients` has waited
             return super().update_weights(loss)

@@ -1,8 +1,8 @@
-"""The hyperparameters of a training job: names, types, limits, defaults, and how they are read.
+"""Hyperparameters of a training job: names, types, limits, defaults, and their parser.
 
-They arrive as JSON in `SM_HPS`, where every value may be a string; command-line options of the same
-names override them. All problems are reported together, each naming the value, what is allowed and,
-for an unknown name, the nearest known one.
+They are read from the JSON in `SM_HPS`, where every value may be a string; command-line options of the same
+names override them. All problems are reported together. Each finding has the value and the allowed values or, for an
+unknown name, the nearest known name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def setting(
     above: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """Return the field of a hyperparameter: its default, what it is, and what it may be."""
+    """Return the dataclass field of a hyperparameter: its default, description and limits."""
     limits = {"at_least": at_least, "at_most": at_most, "above": above}
     metadata = {
         "help": text,
@@ -56,7 +56,7 @@ def setting(
 class Hyperparameters:
     """One set of hyperparameters; `load` validates and reports every problem at once.
 
-    A script with hyperparameters of its own adds fields in a subclass.
+    A script with additional hyperparameters adds fields in a subclass.
     """
 
     model: str = setting("gpt", "kind of model", choices=("gpt", "mlp"))
@@ -186,7 +186,7 @@ class Hyperparameters:
         """Return the values of the JSON text `sm_hps`, overridden by the options `argv`.
 
         Raises:
-            HyperparameterError: a name is unknown, a value has the wrong type or lies outside its
+            HyperparameterError: a name is unknown, a value has the wrong type or is outside its
                 limits, or values contradict each other; all findings at once.
         """
         findings: list[str] = []
@@ -204,11 +204,11 @@ class Hyperparameters:
 
     @classmethod
     def translate(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values under the names of the fields."""
+        """Return the values by field name; a subclass translates other names."""
         return dict(given)
 
     def contradictions(self) -> list[str]:
-        """Return one sentence for each pair of values that cannot go together."""
+        """Return one sentence per contradictory combination of values."""
         findings = []
         if self.model == "gpt" and self.hidden_size % (2 * self.num_heads):
             allowed = [n for n in range(1, self.hidden_size + 1) if self.hidden_size % (2 * n) == 0]
@@ -246,7 +246,7 @@ class Hyperparameters:
         return findings
 
     def rank_findings(self, ranks: int) -> list[str]:  # noqa: ARG002  # a script that cares overrides it
-        """Return one sentence for each value that does not go with so many ranks, beyond the batch that they share."""
+        """Return one sentence per value that is not valid for `ranks` ranks; `plan_batches` checks the batch sizes."""
         return []
 
     def _trace_findings(self) -> list[str]:
@@ -285,7 +285,7 @@ def _options(
         parser.add_argument(f"--{item.name}", default=argparse.SUPPRESS, help=item.metadata["help"])
     for name in (
         IGNORED_NAMES
-    ):  # the toolkit makes an option of each hyperparameter; this one is read from SM_HPS
+    ):  # the toolkit passes each hyperparameter as an option, too; these are read from SM_HPS
         parser.add_argument(f"--{name}", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     known, unknown = parser.parse_known_args(list(argv))
     words = [word for word in unknown if word.startswith("--")] or unknown
@@ -319,7 +319,7 @@ def _convert(value: Any, item: dataclasses.Field[Any]) -> Any:
     """Return `value` as the type of `item`.
 
     Raises:
-        ValueError: it has another type or lies outside the limits; the text says what is allowed.
+        ValueError: the value has another type or is outside the limits; the text describes the allowed values.
     """
     text = json.dumps(value) if isinstance(value, dict) else str(value)
     parsed = _parse(text.strip(), item)
@@ -346,12 +346,12 @@ def _parse(text: str, item: dataclasses.Field[Any]) -> Any:
 
 
 def _number(text: str, *, whole: bool) -> float:
-    """Return the finite number that `text` writes, NaN when it is none."""
+    """Return the finite number in `text`, or NaN if it is not one."""
     try:
         number = float(text)
         if not whole:
             return number if math.isfinite(number) else math.nan
-        # Not by way of float where it can be avoided: a seed may have 63 bits.
+        # Parsed as int if possible: a seed may have 63 bits, more than a float is exact for.
         return int(text) if text.lstrip("+-").isdigit() else _whole(number)
     except ValueError:
         return math.nan

@@ -1,10 +1,10 @@
-"""Hyperparameters that training scripts would reject, found without training anything.
+"""Validation of the hyperparameters of training scripts, without training.
 
     python -m trainer.judging        (in the folder of the scripts; needs the standard library only)
 
-A script says by what it is judged: `HYPERPARAMETERS = "module:Class"`, a subclass of `Hyperparameters`. One that does
-not is judged by nobody. Reads a JSON list of `{"entry_point", "hyperparameters", "ranks"}` on stdin and writes, in
-their order, a JSON list: of each the list of sentences about it, or a text why it cannot be judged.
+A script declares its class, a subclass of `Hyperparameters`, as `HYPERPARAMETERS = "module:Class"`. A script without
+the declaration is not validated. stdin has a JSON list of `{"entry_point", "hyperparameters", "ranks"}`. stdout gets a
+JSON list in the same order: for each job a list of findings, or a text if the job's script cannot be validated.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 DECLARATION = "HYPERPARAMETERS"
 PLACE = re.compile(r"([\w.]+):(\w+)")
-"""Of a class: its module and its name."""
+"""A class: its module and its name."""
 
 
 def judge(script: Path, hyperparameters: Mapping[str, Any], *, ranks: int) -> list[str]:
-    """Return what the script would refuse on so many ranks; nothing if it does not say what it takes."""
+    """Return the findings for which the script would fail on `ranks` ranks; none if it declares no class."""
     kind = declared(script)
     if kind is None:
         return []
@@ -42,9 +42,12 @@ def judge(script: Path, hyperparameters: Mapping[str, Any], *, ranks: int) -> li
 
 
 def declared(script: Path) -> type[Hyperparameters] | None:
-    """Return the class that a script names; None if it names none or is no Python. It is read, not run.
+    """Return the class that a script declares, or None if it declares none, is missing or is not valid Python.
 
-    Fails with what importing the class's module fails with, or AttributeError: that has no such class.
+    The script is parsed, not run; the module of the class is imported.
+
+    Raises:
+        AttributeError: the module has no such class. Errors of importing the module are raised, too.
     """
     try:
         statements = ast.parse(script.read_bytes()).body
@@ -61,7 +64,7 @@ def declared(script: Path) -> type[Hyperparameters] | None:
 
 
 def answer(job: Mapping[str, Any]) -> list[str] | str:
-    """Return the sentences about a job; one text where its script's class, which may be a user's, cannot be asked."""
+    """Return the findings about a job, or one text if the class of its script fails, which may be a user's."""
     try:
         return judge(Path(job["entry_point"]), job["hyperparameters"], ranks=job["ranks"])
     except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a module of the user's raises
@@ -69,8 +72,8 @@ def answer(job: Mapping[str, Any]) -> list[str] | str:
 
 
 def main() -> None:
-    """Judge what stdin says."""
-    with contextlib.redirect_stdout(sys.stderr):  # A module may print as it is imported.
+    """Validate the jobs from stdin, and write the findings to stdout."""
+    with contextlib.redirect_stdout(sys.stderr):  # an imported module may print
         told = [answer(each) for each in json.load(sys.stdin)]
     json.dump(told, sys.stdout)
 

@@ -1,8 +1,8 @@
-"""Environment of a rank under mpirun, in the words of torch's own launcher.
+"""Environment variables of torch's launcher for a rank under mpirun.
 
-SageMaker starts `pytorchddp`, SMDDP and MPI jobs by Open MPI, which names a rank in variables of its own. Its images
-give MASTER_ADDR and MASTER_PORT; the SDK 3's MPI driver does not. mpirun also passes the first instance's
-SM_CURRENT_HOST to all ranks (sagemaker-training-toolkit issue 158).
+SageMaker starts `pytorchddp`, SMDDP and MPI jobs with Open MPI, which has its own variables for a rank. The toolkit of
+SageMaker's images sets MASTER_ADDR and MASTER_PORT; the MPI driver of SDK 3 does not. mpirun also passes the first
+instance's SM_CURRENT_HOST to all ranks (sagemaker-training-toolkit issue 158).
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ TOLD = {
 }
 """torch's variables, and Open MPI's of the same meaning (mpirun(1), ENVIRONMENT VARIABLES)."""
 MASTER_PORT = "7777"
-"""The port that AWS's toolkit has torch's ranks meet at (sagemaker-pytorch-training 3.0.0)."""
+"""The rendezvous port of torch's ranks in AWS's toolkit (sagemaker-pytorch-training 3.0.0)."""
 
 
 def rank_variables(environ: Mapping[str, str], *, host: str | None = None) -> dict[str, str]:
-    """Return the variables by which a rank of mpirun is one of torch's; none outside of mpirun.
+    """Return torch's variables for a rank of mpirun; an empty dict outside of mpirun.
 
-    `host` is this container's name; None: what the system says. What is set already stays, but for SM_CURRENT_HOST.
+    `host` is this container's name, by default the system's host name. Variables that are set already are left out,
+    except SM_CURRENT_HOST.
 
     Worked: rank 3 of 4 on 2 hosts, `{"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
     "MASTER_ADDR": "algo-1", "MASTER_PORT": "7777", "SM_CURRENT_HOST": "algo-2"}`.

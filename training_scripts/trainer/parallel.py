@@ -1,4 +1,4 @@
-"""The model as the steps call it: compiled if asked, its gradients averaged over the ranks."""
+"""DDP wrapper of the model, optionally compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_parallel(model: nn.Module, ranks: Ranks, *, compiled: bool) -> nn.Module:
-    """Return the model, wrapped if there is more than one rank."""
+    """Return the model, compiled if `compiled` is true, and wrapped in DDP if there is more than one rank."""
     model = torch.compile(model) if compiled else model  # type: ignore[assignment]
     if ranks.world_size == 1:
         return model
@@ -32,12 +32,12 @@ def make_parallel(model: nn.Module, ranks: Ranks, *, compiled: bool) -> nn.Modul
 
 
 def settle_buckets(parallel: nn.Module, ranks: Ranks, loss: Callable[[], Tensor]) -> None:
-    """Go through one step without effect, so that every later one adds gradients in one order.
+    """Run one forward and backward pass without effect, so that all later steps sum gradients in the same order.
 
-    DDP regroups the gradients after the first backward pass of a process. Three ranks and more add
-    the floats of another grouping in another order: the step after a resume, the first of its
-    process, would differ in its last bits from the same step of the unbroken run. With two ranks
-    there is one order only. `loss` is a forward pass; its randomness is taken back.
+    DDP regroups the gradients after the first backward pass of a process. With three or more ranks another grouping
+    sums the floats in another order. Without this pass, the first step after a resume would differ in its last bits
+    from the same step of an uninterrupted run. Two ranks have one order only. `loss` runs the forward pass; the random
+    states are restored afterwards.
     """
     if ranks.world_size < 3:
         return

@@ -1,4 +1,4 @@
-"""Mixed precision: which context the forward pass runs in and how gradients are scaled."""
+"""Mixed precision: the autocast context of the forward pass, and the scaling of gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def settle(hp: H, device: torch.device) -> H:
-    """Return the hyperparameters with `precision` and `compile` as they are on the device where they are left open."""
+    """Return the hyperparameters with `precision` "auto" and `compile` None resolved for the device.
+
+    A GPU with bf16 gets bf16 and torch.compile; other devices get fp32 without torch.compile.
+    """
     is_fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     precision, compiles = ("bf16", True) if is_fast else ("fp32", False)
     return dataclasses.replace(
@@ -29,7 +32,7 @@ def settle(hp: H, device: torch.device) -> H:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """Weights stay float32; matrix products run in `dtype`; only fp16 needs the scaler."""
+    """Precision of the forward pass: weights stay float32, matrix products run in `dtype`, fp16 uses the scaler."""
 
     dtype: torch.dtype
     device_type: str

@@ -1,4 +1,4 @@
-"""Process of every torch training script around its run: log, stop request, ranks, exit code."""
+"""Process frame of the torch training scripts: log, stop request, ranks, exit code."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 
 def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int:
-    """Run one rank of the job as this kind of training; return its exit code.
+    """Run one rank of the job with the given class of training; return its exit code.
 
-    Exit codes: 0 the run is finished; 143 SIGTERM came: the step was finished, a checkpoint and the
-    model so far were saved; 1 it failed, with the reason in `<base>/output/failure`.
+    Exit codes: 0 the run is finished; 143 SIGTERM was received, and a checkpoint and the model were saved after the
+    current step; 1 the run failed, and `<base>/output/failure` has the reason. With several ranks, a failed rank ends
+    its process instead of returning.
     """
     os.environ.update(rank_variables(os.environ))
     rank = os.environ.get("RANK", "0")
@@ -50,7 +51,7 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
             run = training(hp, paths, ranks, stop)
             return run.run()
         except Exception as error:  # noqa: BLE001 the process boundary
-            # Reported before the process ends: peers that lose this rank must not speak first.
+            # Reported before the process ends, so that this reason precedes those of peers that lose the rank.
             report_failure(error, paths.failure_file)
             if run:
                 run.checkpointer.abandon()

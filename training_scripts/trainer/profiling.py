@@ -1,7 +1,7 @@
-"""torch.profiler's traces of scheduled steps, one file a rank and span, beside the statistics.
+"""Traces of torch.profiler for the steps of `trace_steps`: one file per rank and span, in the statistics' folder.
 
-A step that is traced is slower (some percent with CPU activities, more on a GPU), and a trace is large: 0.1 MB a step
-for a small MLP, 1.4 MB for a small GPT. So nothing is traced unless `trace_steps` asks for it.
+A traced step is slower (some percent with CPU activities, more on a GPU). A trace is large: 0.1 MB per step for a
+small MLP, 1.4 MB for a small GPT. By default nothing is traced.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ NO_TRACE = "steps %d to %d have no trace: %s"
 
 
 class StepTraces:
-    """Traces the steps of `spans`; on other steps it does nothing.
+    """Tracer of the steps in `spans`; other steps are not traced.
 
-    If there is a step before a span it is the profiler's warm-up. A trace that fails costs a warning.
+    The step before a span, if there is one, is the profiler's warm-up. A failed trace is logged as a warning.
 
     Args:
+        spans: of step numbers.
+        is_gpu: trace CUDA activities, too.
         path_of: returns the path of a span's trace.
     """
 
@@ -50,7 +52,7 @@ class StepTraces:
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Take a step."""
+        """Run step `number` in this context, traced if it is in a span."""
         if self._running is None:
             with self._told():
                 self._begin(number)
@@ -60,7 +62,7 @@ class StepTraces:
                 self._end(self._running, number)
 
     def close(self) -> None:
-        """Give up a span that was not finished."""
+        """Discard an unfinished trace."""
         running, self._running = self._running, None
         if running is not None:
             with self._told():
@@ -69,7 +71,7 @@ class StepTraces:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Log whatever fails in here, and give up the span: the profiler's trouble is not the training's."""
+        """Log an error in this context and drop the span: a profiler error must not end the training."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 as above
@@ -116,7 +118,7 @@ class StepTraces:
             with TemporaryDirectory(prefix="trace-") as folder:
                 whole = Path(folder) / path.name
                 finished.export_chrome_trace(str(whole))
-                # Whatever syncs the folder must not find half a trace under its name.
+                # The folder may be synced at any time: the final name must never have half a trace.
                 hidden = path.with_name(f".{path.name}")
                 shutil.copyfile(whole, hidden)
                 os.replace(hidden, path)  # noqa: PTH105 the two calls belong together
@@ -127,7 +129,7 @@ class StepTraces:
 def open_traces(
     hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, *, num_starts: int
 ) -> StepTraces:
-    """Return what traces the steps that `trace_steps` asks for, into the folder of the statistics."""
+    """Return the tracer of the steps in `trace_steps`; its files go into the statistics' folder."""
     spans, hook = read_spans(hp.trace_steps), None
     try:
         hook = paths.read_config("debughookconfig")
@@ -138,7 +140,7 @@ def open_traces(
 
     def path_of(span: range) -> Path:
         folder = choose_folder(paths.base_dir, paths.output_data_dir, hook, is_shipped=True)
-        if not folder.is_dir():  # this host puts none to S3
+        if not folder.is_dir():  # this host uploads no statistics to S3
             folder = choose_folder(paths.base_dir, paths.output_data_dir, hook, is_shipped=False)
         name = f"trace-rank-{ranks.rank:05d}.attempt-{max(1, num_starts):04d}"
         return folder / f"{name}.steps-{span[0]}-{span[-1]}.json.gz"

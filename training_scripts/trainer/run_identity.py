@@ -13,10 +13,15 @@ if TYPE_CHECKING:
 def check_identity(
     there: Mapping[str, Any], here: Mapping[str, Any], *, what: str = "the checkpoint"
 ) -> None:
-    """Refuse what another run has saved, and what does not tell whose it is; `what` it is called.
+    """Reject a checkpoint of another run, or one without the values of `here`.
+
+    Args:
+        there: identity in the checkpoint.
+        here: identity of this run.
+        what: name of the checkpoint in the error.
 
     Raises:
-        CheckpointError: one of them differs.
+        CheckpointError: a value differs or is missing.
     """
     differing = [
         f"{name} is {there.get(name)!r} there and {value!r} here"

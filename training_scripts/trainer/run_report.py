@@ -1,4 +1,4 @@
-"""Report of rank 0 about a run: its set-up, its start, each step, its end."""
+"""Metric records of a run, written by rank 0: setup, start, steps, end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class RunReport:
-    """Writes the records of one start of the processes; on other ranks than 0 it only counts."""
+    """Writer of the metric records of one start of the processes; on ranks other than 0 it only counts."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RunReport:
         self._account = SampleAccount(0)
 
     def say_setup(self, index: ShardIndex, ranks: Ranks) -> None:
-        """Log once what was set up."""
+        """Log the setup: ranks, device, parameters, samples and batches."""
         if ranks.is_main:
             log.info(
                 "%d rank(s) on %s (%s), %d thread(s) each; %d parameters; %s of %d samples; "
@@ -56,7 +56,7 @@ class RunReport:
             )  # fmt: skip
 
     def say_start(self, *, ranks: Ranks, seed: int) -> None:
-        """Write where this start begins, after a resume if any; `attempt_id` tells starts apart."""
+        """Write the record of this start, after the resume; its random `attempt_id` identifies the start."""
         progress = self._state.progress
         self.meter, self._account = Meter(), SampleAccount(progress.samples_consumed)
         self._metrics.write(
@@ -71,11 +71,11 @@ class RunReport:
         )
 
     def count_step(self, digest: int) -> None:
-        """Count the samples of a step, by the digest of what all ranks really read."""
+        """Count the samples of a step; `digest` is that of the samples that all ranks read."""
         self._account.add(self._plan.global_batch_size, digest)
 
     def say_step(self, *, loss: float, learning_rate: float, gradient_norm: float) -> None:
-        """Write the metrics of the step just taken; rates and samples are those since the last line."""
+        """Write the metrics of the last step; rates and samples cover the time since the previous line."""
         progress = self._state.progress
         steps, seconds, data_wait_seconds = self.meter.read()
         units = steps * self._plan.global_batch_size * self._task.units_per_sample
@@ -101,7 +101,7 @@ class RunReport:
         index: ShardIndex,
         ranks: Ranks,
     ) -> None:
-        """Write the last line, and the summary with `facts` in it, from rank 0."""
+        """Write the last metric line, and the summary with `facts`, from rank 0."""
         if not ranks.is_main:
             return
         progress = self._state.progress

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step; without torch."""
+"""Learning rate schedule as a pure function of the step, without torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LearningRateSchedule:
 
 
 def make_schedule(hyperparameters: Hyperparameters, *, max_steps: int) -> LearningRateSchedule:
-    """Return the schedule of a run of `max_steps` steps, its peak fitted to the global batch.
+    """Return the schedule of a run of `max_steps` steps, with its peak scaled to the global batch size.
 
     Linear scaling: Goyal et al. 2017, section 2.1. Square root, which suits Adam better: Malladi et
     al. 2022, section 4. Worked: 1e-3 tuned at batch 8, run at batch 32: linear 4e-3, sqrt 2e-3.

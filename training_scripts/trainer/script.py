@@ -1,4 +1,4 @@
-"""Frame of every training script around its run: log, stop request, hyperparameters, exit code; no framework."""
+"""Process frame of all training scripts: log, stop request, hyperparameters, exit code. No framework is imported."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def run_script(
     *,
     line: str = LINE,
 ) -> int:
-    """Read the hyperparameters of SM_HPS and the options, and call `run` with them; return its exit code.
+    """Read the hyperparameters from SM_HPS and the command line, and call `run` with them; return its exit code.
 
-    Whatever a user can act on, and what a framework raises, is told and makes 1, with the reason in
-    `<base>/output/failure`. `line` is how a line of the log looks.
+    A TrainerError, RuntimeError, ValueError or OSError is reported on stderr and in `<base>/output/failure`, and the
+    exit code is 1. `line` is the format of the log lines.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line)
     paths = ContainerPaths.from_environment(os.environ)

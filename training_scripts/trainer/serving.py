@@ -1,4 +1,4 @@
-"""Answers of a trained model to requests, and the code that travels in its artifact for them."""
+"""Serving of a trained model: its answers to requests, and the serving code in its artifact."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class ServedModel(Protocol):
         """Return the answer to a request.
 
         Raises:
-            ValueError: the request does not go with the model.
+            ValueError: a field of the request is unknown, missing or not valid for the model.
         """
 
 
 def write_serving_code(folder: Path) -> None:
-    """Copy to `folder` what answers requests: `inference.py` and the packages that it needs, torch aside."""
+    """Copy the serving code to `folder`: `inference.py` and the packages that it needs, except torch."""
     skipped = shutil.ignore_patterns("__pycache__")
     for name in _SERVED:
         source = _SCRIPTS / name
@@ -53,7 +53,7 @@ def load_served(folder: Path) -> ServedModel:
     """Return the model of an artifact's folder, on the GPU if there is one.
 
     Raises:
-        DataError: the folder holds no model of these scripts.
+        DataError: the folder has no model of these scripts.
     """
     model, task, content = read_model(folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -72,9 +72,15 @@ def load_served(folder: Path) -> ServedModel:
 class ServedDecoder:
     """A decoder that continues tokens.
 
-    A request has `tokens`, or `prompt` if the model was trained on bytes; and optionally `max_new_tokens` (1 to
-    1,024; 32), `temperature` (0: always the likeliest token) and `seed`. The answer has the new `tokens`, and `text`
-    for bytes.
+    | Request | Meaning |
+    |---|---|
+    | `tokens` | tokens to continue |
+    | `prompt` | text to continue, instead of `tokens`, if the model was trained on bytes |
+    | `max_new_tokens` | 1 to 1,024, by default 32 |
+    | `temperature` | by default 0: always the likeliest token |
+    | `seed` | of the sampling, by default 0 |
+
+    The answer has the new `tokens`, and `text` if the model was trained on bytes.
     """
 
     model: nn.Module
@@ -86,7 +92,7 @@ class ServedDecoder:
         """Return the continuation.
 
         Raises:
-            ValueError: the request does not go with the model.
+            ValueError: a field of the request is unknown, or its value is not valid for the model.
         """
         _check_names(request, _OF_A_PROMPT)
         given = self._tokens(request)
@@ -112,7 +118,8 @@ class ServedDecoder:
         """Return the tokens to continue.
 
         Raises:
-            ValueError: there are none, or one is outside the vocabulary.
+            ValueError: there are none, one is outside the vocabulary, or `prompt` is given to a model that was not
+                trained on bytes.
         """
         if "prompt" in request and not self._is_of_bytes:
             name = self.vocabulary.get("name")
@@ -145,9 +152,9 @@ class ServedDecoder:
 class ServedTable:
     """A network that predicts one column of a table from the others.
 
-    A request has `rows`: objects of columns and values; a column that is absent or null is missing, and so is a
-    category that training has not seen. The answer has `predictions`: a number each, or a class and the probabilities
-    of all.
+    A request has `rows`, a list of objects (column -> value). A value is missing if its column is absent or null, or
+    if its category is unknown to the model. The answer has `predictions`: per row a number, or the `class` and the
+    `probabilities` of all classes.
     """
 
     model: nn.Module
@@ -160,7 +167,7 @@ class ServedTable:
         """Return the predictions.
 
         Raises:
-            ValueError: the request does not go with the model.
+            ValueError: there are no rows, a column is unknown, or the value of a number column is not a number.
         """
         _check_names(request, ("rows",))
         rows = request.get("rows")
@@ -206,7 +213,7 @@ def _chosen(logits: Tensor, *, temperature: float, generator: torch.Generator) -
 
 
 def _tensor(rows: list[list[Any]], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return rows of values as (rows, columns), also if there is no column."""
+    """Return rows of values as a tensor (rows, columns), also for 0 columns."""
     return torch.tensor(rows, dtype=dtype, device=device).reshape(len(rows), len(rows[0]))
 
 
@@ -214,7 +221,7 @@ def _number(row: Mapping[str, Any], name: str) -> float:
     """Return a value as a number, NaN if it is missing.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: the value is not a number.
     """
     value = row.get(name)
     if value is not None and not isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Steps that a run leaves out, as the hyperparameter `skip_steps` names them."""
+"""Steps that a run skips: the hyperparameter `skip_steps`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SPAN = re.compile(r"(\d+)(?::(\d+))?")
 
 
 def read_steps(text: str | None) -> frozenset[int]:
-    """Return the steps in `77,80:82`, both ends of a span included; none for no text.
+    """Return the steps of a text such as `77,80:82`, both ends of a span included; an empty set for no text.
 
     Raises:
-        HyperparameterError: the text is no list of steps and spans, or they hold more than 1000 steps.
+        HyperparameterError: the text is not a list of steps and spans, or has more than 1000 steps.
     """
     steps: set[int] = set()
     too_many = HyperparameterError(

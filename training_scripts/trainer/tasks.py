@@ -1,7 +1,7 @@
-"""Learning tasks: each ties a kind of model to its samples and its loss.
+"""Learning tasks: a kind of model with its samples and its loss.
 
 A loss is a sum over units (tokens or rows), so that the parts of ranks and micro-batches add up
-exactly. A new kind of model is a new task here and a branch in `trainer.models.build`.
+exactly. A new kind of model needs a new task here and a branch in `trainer.models.build`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 Channels = Mapping[str, Path]
 Batch = tuple[Tensor, ...]
 LOSS_VALUES = 2**27
-"""Logits whose loss is computed at once in an evaluation: 0.5 GiB in float32, and as much for their log-softmax."""
+"""Number of logits whose loss an evaluation computes at once: 0.5 GiB in float32, plus 0.5 GiB for the log-softmax."""
 
 
 class Task(Protocol):
-    """One kind of learning."""
+    """Protocol of a learning task."""
 
     model_config: Mapping[str, Any]
     unit: str
@@ -43,7 +43,7 @@ class Task(Protocol):
 
     @property
     def num_classes(self) -> int:
-        """Return how many classes are told apart whose confusion is worth counting; 0 for none."""
+        """Return the number of classes for the confusion counts of the statistics; 0 for none."""
 
     def open_split(
         self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
@@ -51,18 +51,18 @@ class Task(Protocol):
         """Return the samples of one split; an item is a micro-batch."""
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return what the model says of the batch."""
+        """Return the model's outputs for the batch."""
 
     def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the loss summed over the batch's units."""
 
     def num_correct(self, outputs: Tensor, batch: Batch) -> Tensor | None:
-        """Return how many units are predicted rightly, None if there is no right or wrong."""
+        """Return the number of correctly predicted units, or None if the task does not count them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageTask:
-    """Predict the next token; a sample is `sequence_length` of them; loss in nats per token."""
+    """Next-token prediction. A sample is `sequence_length` tokens; the loss is in nats per token."""
 
     model_config: Mapping[str, Any]
     unit: str = "tokens"
@@ -70,7 +70,7 @@ class LanguageTask:
 
     @property
     def units_per_sample(self) -> int:
-        """Return the tokens that one sample predicts."""
+        """Return the number of predicted tokens per sample."""
         return self.model_config["sequence_length"]
 
     def open_split(
@@ -100,7 +100,7 @@ class LanguageTask:
     def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the cross-entropy in nats, summed over tokens.
 
-        Without gradients LOSS_VALUES logits at a time are made float32: nothing of the others is kept.
+        Without gradients, at most LOSS_VALUES logits at a time are converted to float32, which limits the memory.
         """
         logits, targets = outputs.flatten(0, 1), batch[1].flatten()
         at_once = max(1, LOSS_VALUES // logits.shape[1])
@@ -114,14 +114,14 @@ class LanguageTask:
         return torch.stack(losses).sum()
 
     def num_correct(self, outputs: Tensor, batch: Batch) -> None:
-        """Return None: the loss says it all."""
+        """Return None: the task counts no correct tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTask:
-    """Predict one column from the others; a sample is a row.
+    """Prediction of one column from the others; a sample is a row.
 
-    The loss of classes is the cross-entropy in nats, of numbers the squared error of the
+    For classes the loss is the cross-entropy in nats, for numbers the squared error of the
     standardised target.
     """
 
@@ -132,7 +132,7 @@ class TableTask:
 
     @property
     def num_classes(self) -> int:
-        """Return how many classes the target has; 0 for numbers."""
+        """Return the number of classes of the target; 0 for numbers."""
         return len(self.layout.target.classes or ())
 
     def open_split(
@@ -152,14 +152,14 @@ class TableTask:
         return functional.mse_loss(outputs.float().squeeze(1), batch[2], reduction="sum")
 
     def num_correct(self, outputs: Tensor, batch: Batch) -> Tensor | None:
-        """Return how many rows got the highest logit at their class; None for numbers."""
+        """Return the number of rows whose highest logit is that of their class; None for numbers."""
         if not self.layout.target.classes:
             return None
         return (outputs.argmax(dim=1) == batch[2]).sum()
 
 
 def make_task(hyperparameters: Hyperparameters, index: ShardIndex, channels: Channels) -> Task:
-    """Return the task that the hyperparameters name, fitted to the data set.
+    """Return the task of the hyperparameter `model`, with its sizes from the data set.
 
     Raises:
         DataError: the data set is of the wrong kind, or has no usable target.
@@ -211,7 +211,7 @@ def open_splits(
     """Return the samples of several splits.
 
     Raises:
-        DataError: the findings of all splits together.
+        DataError: a split cannot be used; the error has the findings of all splits.
     """
     opened, findings = [], []
     for split in splits:

@@ -1,4 +1,4 @@
-"""The test split measured: which samples, in batches of which size, and the content of evaluation.json."""
+"""Content of evaluation.json, the report about the test split."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def describe(
     measured: Mapping[str, Any],
     model: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what evaluation.json says.
+    """Return the content of evaluation.json.
 
     Args:
-        result: over all ranks.
+        result: the evaluation over all ranks.
         task: of the model.
         index: of the data set.
-        split: its measured split.
-        num_samples: how many of its samples were measured.
-        num_split_samples: how many it has.
-        measured: by how many ranks, in which precision and layout.
-        model: what the report says of the model.
+        split: name of the measured split.
+        num_samples: number of measured samples.
+        num_split_samples: number of samples in the split.
+        measured: facts of the measurement: place, number of ranks, layout and precision.
+        model: facts of the model.
     """
     metrics: dict[str, float | None] = {"test_loss": result.loss}
     if index.kind == "tokens":

@@ -1,4 +1,4 @@
-"""Throughput of the training: time inside steps, time waiting for data, time until the end."""
+"""Time measurement of the training: steps and their parts, wait for data, mean time per step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Meter:
-    """Counts steps and their seconds, and those of the parts of the step that is being taken.
+    """Counter of steps and their seconds, and of the parts of the current step.
 
-    Evaluation and checkpoints lie outside steps; only the estimate of the end includes them. On a GPU the parts are
-    the seconds until the host went on: the wait for the device lies where its results are read.
+    Evaluation and checkpoints are outside of steps; only `seconds_per_step` includes them. On a GPU the parts measure
+    the host's time: the wait for the device is part of the operation that reads its results.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Meter:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Time a part of a step, such as `forward`; what has the same name adds up."""
+        """Time a part of a step, such as `forward`; parts of the same name add up."""
         began = time.monotonic()
         yield
         key = f"{name}_seconds"
@@ -44,26 +44,26 @@ class Meter:
 
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
-        """Time a wait for the loader, inside a step."""
+        """Time a wait for the data loader within a step."""
         began = time.monotonic()
         with self.part("data_wait"):
             yield
         self._data_wait_seconds += time.monotonic() - began
 
     def end_local_part(self) -> None:
-        """Note that the step's first collective comes now: until here no other rank could slow it down."""
+        """Record the seconds before the step's first collective, in which no other rank can slow the step down."""
         self._parts.setdefault("local_seconds", time.monotonic() - self._step_began)
 
     def of_step(self) -> dict[str, float]:
-        """Return the seconds of the step that is being taken, and of its parts, until now."""
+        """Return the seconds of the current step and of its parts so far."""
         return {"step_seconds": time.monotonic() - self._step_began, **self._parts}
 
     def read(self) -> tuple[int, float, float]:
-        """Return steps, their seconds and of these the wait for data, since the last reading."""
+        """Return the steps since the last call, their seconds, and the part of these that was a wait for data."""
         reading = self._steps, self._seconds, self._data_wait_seconds
         self._steps, self._seconds, self._data_wait_seconds = 0, 0.0, 0.0
         return reading
 
     def seconds_per_step(self) -> float:
-        """Return the mean wall seconds of a step so far, evaluation and checkpoints included."""
+        """Return the mean wall-clock seconds per step so far, evaluation and checkpoints included."""
         return (time.monotonic() - self._began) / max(1, self._total_steps)

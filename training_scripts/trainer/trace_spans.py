@@ -1,4 +1,4 @@
-"""Steps that torch.profiler traces, as the hyperparameter `trace_steps` names them."""
+"""Steps that torch.profiler traces: the hyperparameter `trace_steps`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ MOST_STEPS = 50  # of all spans together
 
 
 def read_spans(text: str | None) -> tuple[range, ...]:
-    """Return the spans of steps in `10:13,200:201`, both ends included; none for no text.
+    """Return the spans of a text such as `10:13,200:201`, both ends included; an empty tuple for no text.
 
     Raises:
-        HyperparameterError: the text is no list of spans, or they hold more than 50 steps.
+        HyperparameterError: the text is not a list of spans, or they have more than 50 steps.
     """
     spans = tuple(_span(each.strip(), text or "") for each in (text or "").split(",") if each)
     if sum(map(len, spans)) > MOST_STEPS:

@@ -1,4 +1,4 @@
-"""One run of a training on one rank: set up, resume, take steps, write the model."""
+"""Training run of one rank: setup, resume, steps, results."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Observer of a run, closed with it."""
+    """Observer of a run, closed at the run's end."""
 
     def close(self) -> None:
-        """Write what is waiting."""
+        """Write buffered output and release resources."""
 
 
 def close_each(*observers: Observer) -> None:
-    """Close each by itself: what fails is logged, keeps no other open and hides no error of the run."""
+    """Close every observer. A failed close is logged and not raised, so it hides no error of the run."""
     for each in observers:
         try:
             each.close()
@@ -78,9 +78,10 @@ def close_each(*observers: Observer) -> None:
 
 
 class Training:
-    """One run on one rank: everything is set up in `__init__`, then `run` takes the steps.
+    """Training run of one rank: `__init__` sets everything up, `run` takes the steps.
 
-    What another way to distribute a model changes is in methods of their own, from `lay_out` to `whole_weights`.
+    Subclasses for other kinds of parallelism override single methods, such as `lay_out`, `make_model`, `parallelize`,
+    `exchanging` and `whole_weights`.
     """
 
     hyperparameters_class = Hyperparameters
@@ -93,7 +94,9 @@ class Training:
         self.hp, self.paths, self.ranks, self.stop = settle(hp, ranks.device), paths, ranks, stop
         if ranks.device.type == "cuda":
             torch.set_float32_matmul_precision("high")  # TF32
-        self.is_stopping = False  # as all ranks know it; `stop` changes at any moment, on some
+        self.is_stopping = (
+            False  # the same on all ranks; `stop` may change at any time, on some ranks only
+        )
         torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
         self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
         self.reader, self.num_readers = self.lay_out()
@@ -152,19 +155,19 @@ class Training:
         )
 
     def lay_out(self) -> tuple[int, int]:
-        """Return which part of each global batch this rank reads, and how many parts there are."""
+        """Return the index of the part of each global batch that this rank reads, and the number of parts."""
         return self.ranks.rank, self.ranks.world_size
 
     def make_model(self) -> nn.Module:
-        """Return the model on the device; the generator is seeded alike on every rank."""
+        """Return the untrained model on the device, with the same weights on every rank."""
         return build(self.task.model_config).to(self.ranks.device)
 
     def make_precision(self) -> Precision:
-        """Return the arithmetic of the forward pass."""
+        """Return the precision of the forward pass."""
         return Precision.of(self.hp.precision, self.ranks.device)
 
     def count_parameters(self) -> int:
-        """Return the parameters of the whole model."""
+        """Return the number of parameters of the whole model."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -172,27 +175,27 @@ class Training:
         return make_optimizer(self.model, weight_decay=self.hp.weight_decay)
 
     def parallelize(self) -> None:
-        """Set `parallel`, the model as the steps call it; the state is where the run goes on."""
+        """Set `parallel`, the wrapped model that the steps call; called after the checkpoint is restored."""
         self.parallel = make_parallel(self.model, self.ranks, compiled=bool(self.hp.compile))
         settle_buckets(self.parallel, self.ranks, self.loss_of_first_samples)
 
     def step_groups(self) -> list[ProcessGroup]:
-        """Return the process groups beside that of all ranks that a step's collectives use."""
+        """Return the process groups, other than the default group, that a step's collectives use."""
         return []
 
     def make_tensors(self) -> ModelTensors:
-        """Return what measures and clips the gradients of the model; after `parallelize`."""
+        """Return the object that measures and clips the model's gradients; called after `parallelize`."""
         return ModelTensors(self.model)
 
     def make_checksums(self) -> ReplicaChecksums | None:
-        """Return what compares this rank's parameters with those of its replicas; None without any."""
+        """Return the comparison of this rank's parameters with its replicas', or None if it has no replica."""
         size = self.ranks.world_size
         if size == 1:
             return None
         return ReplicaChecksums(self.tensors.names, rank=self.ranks.rank, size=size)
 
     def open_statistics(self) -> None:
-        """Set `statistics`, which are told what happens from now on."""
+        """Set `tensors`, `statistics` and `headlines`, and register both writers as listeners of the metrics."""
         self.tensors = self.make_tensors()
         if self.hp.compile and self.hp.statistics != "off" and self.ranks.is_main:
             log.info(NO_ACTIVATIONS)
@@ -220,7 +223,7 @@ class Training:
         self.metrics.listeners += [self.statistics.hear, self.headlines.hear]
 
     def run(self) -> int:
-        """Resume, train until there is a reason to end, write the model; return the exit code."""
+        """Resume, train to the last step or a stop, and write the model; return the exit code."""
         began = time.monotonic()
         self.report.say_setup(self.index, self.ranks)
         with self.metrics.kept_alive():
@@ -254,7 +257,7 @@ class Training:
         """Train until the last step, an early stop, or SIGTERM."""
         batches = self.batches()
         with self.compiling():
-            self.validate_if_due()  # what a SIGTERM has left undone
+            self.validate_if_due()  # the last start may have been stopped before its validation
             if self.goes_on():
                 self.take_step(batches)
         while self.goes_on():
@@ -266,7 +269,10 @@ class Training:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Give the first step of a start the time of the set-up if it compiles the model; all others have their own."""
+        """Run the first step of a start, with a longer timeout if the step compiles the model.
+
+        The timeout of the setup holds until the compiling step is done, afterwards `distributed_timeout_s`.
+        """
         if self.hp.compile:
             step = self.state.progress.step
             with self.metrics.kept_alive(step, at_most_s=START_TIMEOUT_S):
@@ -276,7 +282,7 @@ class Training:
             yield
 
     def take_step(self, batches: Iterator[tuple[Any, Tensor]]) -> None:
-        """Take one step, and do what follows it: metrics, validation, a checkpoint."""
+        """Take one optimizer step, then log, validate and save a checkpoint if they are due."""
         progress, meter = self.state.progress, self.report.meter
         skipped = self.skip_steps(batches, meter)
         number = progress.step + 1
@@ -293,7 +299,7 @@ class Training:
         progress.trained_seconds += meter.of_step()["step_seconds"]
         self.report.count_step(digest)
 
-        # What is saved, and what a run ends with, is accounted for up to its last sample.
+        # A checkpoint and the end of a run need a metric line that accounts for their last sample.
         if self.is_logged(progress.step) or saves or self.is_stopping:
             self.report.say_step(
                 loss=loss, learning_rate=learning_rate, gradient_norm=gradient_norm
@@ -307,10 +313,10 @@ class Training:
         self.metrics.write_alive(progress.step)
 
     def skip_steps(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
-        """Leave out the steps that come now and that `skip_steps` names; return the digest of their samples.
+        """Skip the next steps that the hyperparameter `skip_steps` names; return the digest of their samples.
 
-        Such a step's batch is read and dropped: every other step has the samples and the learning rate that it would
-        have had. Nothing is validated or saved, and no SIGTERM heeded, before the next step. The last is always taken.
+        The batch of a skipped step is read and dropped, so all other steps keep their samples and learning rates.
+        Validation, checkpoints and SIGTERM wait for the next step that is taken. The last step is never skipped.
         """
         progress, digest = self.state.progress, 0
         while progress.step + 1 in self.skipped and progress.step + 1 < self.plan.max_steps:
@@ -318,18 +324,18 @@ class Training:
             progress.step += 1
             progress.samples_consumed += self.plan.global_batch_size
             progress.skipped_steps += 1
-            self.report.count_step(0)  # the digest is told with that of the next step
+            self.report.count_step(0)  # the digest is part of the next step's
             self.metrics.write("skipped", step=progress.step, reason="skip_steps names it")
         return digest & MASK
 
     def drop_batch(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
-        """Read this rank's part of a global batch for nothing; return the digest of its samples."""
+        """Read and discard this rank's part of a global batch; return the digest of its samples."""
         with meter.waiting_for_data():
             read = (next(batches) for _ in range(self.plan.gradient_accumulation_steps))
             return sum(digest_of(samples) for _, samples in read) & MASK
 
     def tell_step(self, loss: float, gradient_norm: float) -> None:
-        """Write the statistics of the step that is being taken."""
+        """Write the statistics of the current step."""
         seconds = self.report.meter.of_step()
         self.statistics.end_step(
             loss=loss,
@@ -344,7 +350,7 @@ class Training:
         return self.state.progress.step >= self.plan.max_steps or self.has_stopped_improving()
 
     def is_logged(self, step: int) -> bool:
-        """Return whether the step has a metric line whatever else happens at it."""
+        """Return whether the step has a metric line, even without a checkpoint or a stop."""
         return step == 1 or step % self.hp.log_interval == 0 or self.is_evaluated(step)
 
     def is_evaluated(self, step: int) -> bool:
@@ -353,7 +359,7 @@ class Training:
         return step == self.plan.max_steps or bool(interval and step % interval == 0)
 
     def batches(self) -> Iterator[tuple[Any, Tensor]]:
-        """Return this rank's micro-batches and their samples, from the first sample that was not consumed yet."""
+        """Return this rank's micro-batches and their sample ids, from the first sample not consumed yet."""
         positions = RankBatches(
             order=self.order,
             start=self.state.progress.samples_consumed,
@@ -375,7 +381,7 @@ class Training:
         exchange gradients in the last micro-step only.
 
         Returns:
-            This rank's sum of losses, and the digest of the samples that it was given.
+            This rank's sum of losses (float64 scalar), and the digest of the samples that it read.
         """
         loss_sum, digest = torch.zeros((), device=self.ranks.device, dtype=torch.float64), 0
         num_micro_steps = self.plan.gradient_accumulation_steps
@@ -389,7 +395,10 @@ class Training:
         return loss_sum, digest & MASK
 
     def add_gradient(self, batch: Any, *, exchanges: bool) -> Tensor:
-        """Add one micro-batch's part of the gradient, and exchange it; return the sum of its losses."""
+        """Add one micro-batch's part of the gradient; return the sum of its losses.
+
+        The ranks exchange gradients if `exchanges` is true.
+        """
         scale = self.num_averaged / self.units_per_batch
         meter = self.report.meter
         with self.exchanging(exchanges):
@@ -402,32 +411,34 @@ class Training:
         return part.detach()
 
     def differentiate(self, loss: Tensor) -> None:
-        """Add the gradient of a micro-batch's part of the loss."""
+        """Run the backward pass of a micro-batch's part of the loss, scaled by the loss scaler."""
         self.precision.scaler.scale(loss).backward()
 
     @property
     def num_averaged(self) -> int:
-        """Over how many ranks an exchange takes the mean of the gradient."""
+        """The number of ranks over which an exchange averages the gradient."""
         return self.ranks.world_size
 
     def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:
-        """Return the context of a micro-step in which gradients are exchanged, or only added up."""
+        """Return the context of a micro-step: gradients are exchanged in it, or only accumulated locally."""
         waits = self.ranks.world_size > 1 and not exchanges
         return self.parallel.no_sync() if waits else nullcontext()
 
     def loss_of_first_samples(self) -> Tensor:
-        """Return the loss of some micro-batch, outside of the run's order."""
+        """Return the summed loss of the split's first micro-batch, independent of the run's sample order."""
         samples = self.train_set[torch.arange(self.plan.micro_batch_size)]
         batch = tuple(part.to(self.ranks.device) for part in samples)
         with self.precision.forward():
             return self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
 
     def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
-        """Put together what the ranks know of this step; note a SIGTERM that any of them got.
+        """Combine the ranks' losses, digests and flags of this step in one collective.
+
+        Set `is_stopping` if any rank received SIGTERM, and degrade the statistics if any rank's are degraded.
 
         Returns:
-            The mean loss over the global batch, the digest of its samples, and whether a checkpoint
-            follows; on every rank the same.
+            The mean loss over the global batch, the digest of its samples, and whether a checkpoint follows. All ranks
+            return the same values.
         """
         saves = self.checkpointer.is_due(self.state.progress.step + 1)
         flags = (self.stop.received, saves, self.statistics.is_degraded)
@@ -444,11 +455,12 @@ class Training:
     def update_weights(self, loss: float) -> float:
         """Clip, take one optimizer step, clear the gradients; return the norm before clipping.
 
-        A step whose loss or gradient norm is not finite changes no weights. Every rank knows the same of it. With fp16
-        the scaler skips the step of a norm that overflowed.
+        A step with a non-finite loss or gradient norm changes no weights; all ranks decide alike. With fp16 the loss
+        scaler skips a step whose gradient norm overflowed.
 
         Raises:
-            NonFiniteError: it is not finite, and `on_non_finite` says so, or too many in a row were skipped.
+            NonFiniteError: the loss or the norm is not finite, and `on_non_finite` is "fail" or more than
+                `most_skipped_steps` steps in a row were skipped.
         """
         scaler, meter = self.precision.scaler, self.report.meter
         with meter.part("optimizer"):
@@ -467,10 +479,10 @@ class Training:
         return norm
 
     def refuse_update(self, loss: float, norm: float) -> None:
-        """End the run at a step that is not finite, or count it as skipped; what it was is on disk before.
+        """Count a non-finite step as skipped, or end the run after writing the step's statistics.
 
         Raises:
-            NonFiniteError: as `update_weights` says.
+            NonFiniteError: as in `update_weights`.
         """
         progress = self.state.progress
         seen = f"the loss is {loss:.6f} but the gradient norm is {norm}"
@@ -492,7 +504,7 @@ class Training:
         return norm
 
     def divergence(self, seen: str) -> NonFiniteError:
-        """Return the error of the step that is being taken."""
+        """Return the error of the current step, with its samples and settings; `seen` describes the values."""
         progress = self.state.progress
         return NonFiniteError.in_step(
             progress.step + 1,
@@ -506,7 +518,7 @@ class Training:
         )
 
     def validate_if_due(self) -> None:
-        """Measure the validation loss, on the same samples whatever the number of ranks."""
+        """Measure the validation loss if it is due; the samples do not depend on the number of ranks."""
         progress = self.state.progress
         if not self.is_evaluated(progress.step) or progress.evaluated_step == progress.step:
             return
@@ -530,7 +542,11 @@ class Training:
         )
 
     def evaluate(self, batches: Iterator[Any], *, keeps_predictions: bool = True) -> Evaluation:
-        """Return the mean loss over what all ranks read; predictions go into the statistics."""
+        """Return the mean loss over all ranks' batches.
+
+        The confusion counts of the predictions go into the statistics if `keeps_predictions` is true and the task has
+        classes.
+        """
         classes = self.task.num_classes if keeps_predictions else 0
         confusion = self.statistics.new_confusion(classes)
         result = evaluate(
@@ -549,20 +565,20 @@ class Training:
 
     @property
     def evaluated(self) -> nn.Module:
-        """The model as an evaluation calls it."""
+        """The model that an evaluation calls."""
         return self.model
 
     def heard(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches and say that the run is alive: a long evaluation is not to be taken for a hang."""
+        """Yield the batches and report the run as alive, so that a long evaluation is not mistaken for a hang."""
         for batch in batches:
             self.metrics.write_alive(self.state.progress.step)
             yield batch
 
     def until_stop(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches, None in a round for which only other ranks have one.
+        """Yield the batches, and None in a round for which only other ranks have a batch.
 
         Raises:
-            StoppedError: any rank was told to stop; on every rank before the same round.
+            StoppedError: any rank received SIGTERM. All ranks raise it before the same round.
         """
         num_rounds = 0
         while True:
@@ -578,10 +594,10 @@ class Training:
             yield batch
 
     def measure_test_split(self) -> None:
-        """Measure the test split if the job is asked to, after its model is written; write evaluation.json from rank 0.
+        """Measure the test split if `test_samples` is set, and write evaluation.json from rank 0.
 
-        A job that is told to stop has no time for it: no evaluation.json is written then, since a part of the samples
-        is another measurement. A later start of the job measures them.
+        The model is written before. A stop ends the measurement without evaluation.json, because the loss over a part
+        of the samples is not comparable. A later start of the job measures the split again.
         """
         if self.is_stopping or not self.test_sets:
             return
@@ -632,12 +648,12 @@ class Training:
         write_report(self.paths.output_data_dir, report)
 
     def has_stopped_improving(self) -> bool:
-        """Return whether to stop early; all ranks agree, since the loss was summed over all."""
+        """Return whether to stop early. All ranks decide alike because they have the same validation losses."""
         patience = self.hp.early_stopping_patience
         return bool(patience) and self.state.progress.evaluations_without_gain >= patience
 
     def write_results(self) -> dict[str, Any]:
-        """Write the model from rank 0; return what the summary says of it there, nothing on other ranks."""
+        """Write the model from rank 0; return the facts for the summary on rank 0, an empty dict on other ranks."""
         weights, measured = self.whole_weights(), self.measure_ranks()
         if not self.ranks.is_main:
             return {}
@@ -662,7 +678,10 @@ class Training:
         return facts | measured | {"weights_sha256": weights_sha256(weights)}
 
     def measure_ranks(self) -> dict[str, Any]:
-        """Return memory by rank and the share of collectives, for the summary; called by every rank."""
+        """Return each rank's memory in bytes and the share of collectives, for the summary.
+
+        Every rank must call it.
+        """
         peak, kind = peak_memory(self.ranks.device)
         told = self.ranks.gather((peak, state_bytes(self.model, self.optimizer)))
         return {
@@ -673,5 +692,5 @@ class Training:
         }
 
     def whole_weights(self) -> Mapping[str, Tensor]:
-        """Return the model's whole state, complete on rank 0 at least; called by every rank."""
+        """Return the model's whole state, complete at least on rank 0. Every rank must call it."""
         return self.model.state_dict()

@@ -1,4 +1,4 @@
-"""Everything that a run needs to go on exactly where it was."""
+"""Training state that a run needs to resume exactly."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Progress:
     """Progress of the run; changed by the training loop only.
 
     Attributes:
-        num_starts: of the processes, this one among them; those that reached no checkpoint are not known.
-        trained_seconds: in steps, over all starts; those of redone steps once.
-        skipped_steps: whose update was left out; skipped_in_a_row: of these the last ones.
+        num_starts: starts of the processes, the current one included; a start that saved no checkpoint is not counted.
+        trained_seconds: seconds in steps over all starts; redone steps count once.
+        skipped_steps: steps without an update of the weights.
+        skipped_in_a_row: consecutive skipped steps up to now.
     """
 
     step: int = 0
@@ -42,7 +43,7 @@ class Progress:
     skipped_in_a_row: int = 0
 
     def note_validation(self, loss: float) -> None:
-        """Count one evaluation."""
+        """Record the validation loss of one evaluation."""
         is_best = self.best_validation_loss is None or loss < self.best_validation_loss
         if is_best:
             self.best_validation_loss = loss
@@ -53,7 +54,7 @@ class Progress:
 
 @dataclass(slots=True, kw_only=True)
 class TrainingState:
-    """State that changes while training, and the part that must not change over a resume (`identity`)."""
+    """State that changes while training, and `identity`, which must be the same after a resume."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -63,7 +64,7 @@ class TrainingState:
     progress: Progress = field(default_factory=Progress)
 
     def capture(self) -> dict[str, Any]:
-        """Return name -> content of the files of a checkpoint; tensors are not copied."""
+        """Return file name -> content of a checkpoint; tensors are not copied."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -71,7 +72,7 @@ class TrainingState:
         }
 
     def capture_run(self) -> dict[str, Any]:
-        """Return what is the same on every rank."""
+        """Return the part of the state that is the same on every rank."""
         return {
             "identity": dict(self.identity),
             "progress": dataclasses.asdict(self.progress),
@@ -80,13 +81,13 @@ class TrainingState:
         }
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Put back what `capture` returned; raises as `check_identity` does."""
+        """Restore the result of `capture`; raises as `check_identity` does."""
         self.restore_run(content["run"])
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
 
     def restore_run(self, run: Mapping[str, Any]) -> None:
-        """Put back what `capture_run` returned; raises as `check_identity` does, before anything is changed."""
+        """Restore the result of `capture_run`; raises as `check_identity` does, before any change."""
         self.check_identity(run["identity"])
         self.scaler.load_state_dict(run["scaler"])
         self.progress = Progress(**run["progress"])
@@ -94,7 +95,7 @@ class TrainingState:
             log.warning("the schedule changed at resume: %s -> %s", run["schedule"], self.schedule)
 
     def check_identity(self, saved: Mapping[str, Any]) -> None:
-        """Refuse what another run has saved.
+        """Reject the state of another run.
 
         Raises:
             CheckpointError: the model, the data set, the seed or the batch size differs.

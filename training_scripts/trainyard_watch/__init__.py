@@ -1,4 +1,4 @@
-"""Watches a training loop from within: metrics, statistics for the rules, checkpoints, SIGTERM, signs of life.
+"""Monitoring of any training loop: metrics, statistics for the rules, checkpoints, SIGTERM, liveness.
 
     from trainyard_watch import watch
 
@@ -7,8 +7,9 @@
         ...
         run.step(loss=loss)
 
-This package is uploaded alone with a script that imports it: it may import torch, the standard library and itself,
-nothing else. It knows the container contract (`SM_*` variables, `/opt/ml`, channels) and never who started the job.
+The package is uploaded with the script that imports it, without the rest of Trainyard: it may import torch, the
+standard library and itself only. Optional libraries (boto3, pynvml, tensorboard, mlflow, transformers) are imported on
+use. It knows the container contract (`SM_*` variables, `/opt/ml`, channels), but not the service that started the job.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["Run", "watch"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of the loop's part, which imports torch: hyperparameters are judged on hosts that have none.
+    """Return `Run` or `watch`, imported on first use: hosts without torch import this package to validate jobs.
 
     Raises:
         AttributeError: the package has no such name.

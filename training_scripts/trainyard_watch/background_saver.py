@@ -1,4 +1,4 @@
-"""Writes checkpoints on a thread while training goes on, one at a time."""
+"""Background writer of checkpoints: one at a time, on a thread, while training continues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Written:
 
 
 class BackgroundSaver:
-    """Says of each checkpoint that it is durable, or loudly that it could not be written."""
+    """Background writer that reports each checkpoint as durable or failed, in the metrics and the log."""
 
     def __init__(self, folder: CheckpointFolder, metrics: MetricsWriter) -> None:
         self._folder = folder
@@ -37,23 +37,26 @@ class BackgroundSaver:
 
     @property
     def is_writing(self) -> bool:
-        """Return whether a checkpoint is not durable yet."""
+        """Return whether a checkpoint is being written."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, step: int, **content: Any) -> None:
-        """Begin to write; `content` stays unchanged until that has finished, as the one before has."""
+        """Start writing a checkpoint, after the previous write has finished.
+
+        The caller must not change `content` (arguments of `CheckpointFolder.save`) until the write has finished.
+        """
         self._thread = threading.Thread(target=self._write, args=(step, content), name="checkpoint")
         self._thread.start()
 
     def finish(self) -> Written | None:
-        """Wait until nothing is being written; return how the last one ended, None if none was."""
+        """Wait for the write in progress; return the result of the last write, or None if there was none."""
         if self._thread:
             self._thread.join()
             self._thread = None
         return self._written
 
     def wait(self, within_s: float | None = None) -> None:
-        """Wait until nothing is being written, or the seconds are over."""
+        """Wait for the write in progress, at most `within_s` seconds if that is given."""
         if self._thread:
             self._thread.join(within_s)
 
@@ -62,7 +65,7 @@ class BackgroundSaver:
         try:
             path, num_bytes = self._folder.save(step, **content)
         except Exception as error:
-            # The thread's boundary: whatever it was, training goes on and somebody must hear of it.
+            # The thread's boundary: training continues after any error, which must be reported.
             is_expected = isinstance(error, CheckpointError)
             log.log(logging.ERROR, "NO CHECKPOINT OF STEP %d, training goes on: %s", step, error,
                     exc_info=not is_expected)  # fmt: skip

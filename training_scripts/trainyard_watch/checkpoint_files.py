@@ -1,8 +1,8 @@
-"""The files of one checkpoint: written with their checksums, and checked before they are used.
+"""Files of one checkpoint, written with checksums and verified before use.
 
-A checkpoint is a folder with `manifest.json`, which names every other file with its size and
-SHA-256, and carries the SHA-256 of its own content. That checksum and the keys `format` and
-`version` mean the same in every version, so that a newer checkpoint is told from a damaged one.
+A checkpoint is a folder with `manifest.json`, which lists every other file with its size and
+SHA-256, and has the SHA-256 of its own content. That checksum and the keys `format` and
+`version` mean the same in every version, so a newer checkpoint is distinguished from a damaged one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "trainyard-checkpoint", 1
 WRITE_AT_ONCE = 1 << 20
 VERIFIED_AT_ONCE = 16
-"""Files that are hashed at a time: one thread computes SHA-256 more slowly than a large host's disks read."""
+"""Number of files hashed in parallel: one thread computes SHA-256 more slowly than a large host's disks read."""
 MISSING = "is missing: it was not written, or not uploaded, to its end"
 
 
@@ -37,9 +37,14 @@ def write_files(
     facts: Mapping[str, Any],
     others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> int:
-    """Write everything durably into the folder, the manifest last; return the bytes.
+    """Write all files durably into the folder `draft`, the manifest last; return the bytes of all listed files.
 
-    `others` are the manifest's entries of files that are written already, perhaps elsewhere.
+    Args:
+        draft: existing folder of the checkpoint.
+        objects: name -> object, saved by torch as `<name>.pt`.
+        files: file name -> function that returns the content.
+        facts: further entries of the manifest.
+        others: manifest entries of files that are already written, possibly on other hosts.
 
     Raises:
         OSError, RuntimeError: a file cannot be written.
@@ -61,10 +66,10 @@ def write_files(
 
 
 def fault_of(path: Path) -> str | None:
-    """Return what is wrong with a checkpoint folder, None when every checksum is right.
+    """Return the fault of a checkpoint folder as a text, or None if all checksums are correct.
 
     Raises:
-        CheckpointError: it is whole, but of a version that only a newer trainer can read.
+        CheckpointError: the manifest is intact, but only a newer trainer can read its version.
     """
     if not (path / "manifest.json").exists():
         return f"manifest.json {MISSING}"
@@ -87,7 +92,7 @@ def fault_of(path: Path) -> str | None:
 
 
 class HashedFile:
-    """A new file that is hashed as it is written, and durable when it is left without an error."""
+    """New file that is hashed while it is written. Leaving its context without an error makes it durable."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -99,7 +104,7 @@ class HashedFile:
         return self
 
     def write(self, data: bytes) -> int:
-        """Add to the file."""
+        """Append data to the file."""
         self._digest.update(data)
         self.num_bytes += len(data)
         return self._file.write(data)
@@ -108,7 +113,7 @@ class HashedFile:
         """Do nothing: leaving the file makes it durable."""
 
     def entry(self) -> dict[str, Any]:
-        """Return what the manifest says of the file."""
+        """Return the file's entry for the manifest."""
         return {"bytes": self.num_bytes, "sha256": self._digest.hexdigest()}
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -121,7 +126,7 @@ class HashedFile:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the file names in a folder durable (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

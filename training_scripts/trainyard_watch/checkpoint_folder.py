@@ -1,12 +1,12 @@
-"""Checkpoints on disk that survive a kill at any moment, and are checked before they are used.
+"""Checkpoint folder on disk: checkpoints survive a kill at any time, and are verified before use.
 
-A checkpoint is a folder `step-00000080`; trainyard_watch/checkpoint_files.py describes its files. Rank 0
-writes it whole, also the random states of all ranks, so that a job needs one writer whatever its
-hosts. Its manifest, written last, makes it whole; a folder without one is never resumed from, and
-swept away at the next start. Files never change once they are written.
+A checkpoint is a folder such as `step-00000080`; trainyard_watch/checkpoint_files.py describes its files. Rank 0
+writes all of it, including the random states of all ranks. The manifest is written last and makes a checkpoint
+complete. A folder without a manifest is never restored, and is deleted at the next start. Files never change after
+they are written.
 
-They are written where they stay: the platform uploads what lies in the checkpoint folder, which is a
-mount of its own, so that a draft inside would go up twice and one outside could not be renamed.
+Files are written under their final names. The platform uploads everything in the checkpoint folder, so a draft inside
+would be uploaded twice. The folder is also a mount, so a draft outside could not be renamed into it.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A complete checkpoint on disk whose checksums were right when it was found."""
+    """Complete checkpoint on disk; its checksums were correct when it was found."""
 
     path: Path
     step: int
 
     @property
     def is_sharded(self) -> bool:
-        """Return whether it is one of train_fsdp.py."""
+        """Return whether the checkpoint is sharded, as train_fsdp.py writes it."""
         return (self.path / ".metadata").exists()
 
     def refuse_shards(self) -> None:
-        """Refuse what only train_fsdp.py can read.
+        """Reject a sharded checkpoint, which only train_fsdp.py can read.
 
         Raises:
-            CheckpointError: it is in shards.
+            CheckpointError: the checkpoint is sharded.
         """
         if self.is_sharded:
             message = (
@@ -58,7 +58,7 @@ class Checkpoint:
         """Return the object in the file `<name>.pt`, on the CPU.
 
         Raises:
-            CheckpointError: the file has no such content.
+            CheckpointError: the file cannot be read or loaded.
         """
         file = self.path / f"{name}.pt"
         try:
@@ -68,17 +68,17 @@ class Checkpoint:
             raise CheckpointError(message) from error
 
     def read(self, name: str) -> bytes:
-        """Return the content of a plain file."""
+        """Return the content of the file `name`."""
         return (self.path / name).read_bytes()
 
 
 class CheckpointFolder:
-    """The checkpoints of one run in one folder, written by this process only.
+    """Checkpoints of one run in one folder, written by this process only.
 
     Args:
-        folder: need not be there.
-        keep: how many of the newest stay.
-        retention: deletes the others; None for a folder that nothing copies anywhere.
+        folder: created at the first checkpoint if it is missing.
+        keep: number of newest checkpoints to keep.
+        retention: policy that deletes older checkpoints; None for a folder that is not synced to S3.
     """
 
     def __init__(self, folder: Path, *, keep: int, retention: Retention | None = None) -> None:
@@ -87,16 +87,16 @@ class CheckpointFolder:
 
     @property
     def is_congested(self) -> bool:
-        """Return whether enough checkpoints are on their way to S3."""
+        """Return whether so many checkpoints are still being uploaded to S3 that no other should be written."""
         return self._retention.is_congested
 
     def newest_good(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest whole checkpoint, and one sentence for each newer one that is not.
+        """Return the newest valid checkpoint (None without any), and one sentence per newer, rejected one.
 
-        Unfinished ones, which an interruption left, are swept away.
+        Incomplete checkpoints of an interrupted start are deleted.
 
         Raises:
-            CheckpointError: the newest whole one was written by a newer trainer.
+            CheckpointError: the newest intact checkpoint was written by a newer trainer.
         """
         rejected = []
         for step, path in step_folders(self._folder, "step-"):
@@ -117,20 +117,20 @@ class CheckpointFolder:
         files: Mapping[str, Callable[[], bytes]],
         facts: Mapping[str, Any],
     ) -> tuple[Path, int]:
-        """Write one checkpoint and make it durable; what it makes superfluous goes later.
+        """Write one checkpoint and make it durable; the retention policy deletes older ones later.
 
         Args:
             step: optimizer steps taken so far; names the folder.
             objects: name -> object, saved as `<name>.pt`: tensors, numbers, texts and containers.
-            files: file name -> what gives its content.
-            facts: what the manifest says beside the files.
+            files: file name -> function that returns the content.
+            facts: entries of the manifest beside the files.
 
         Returns:
-            Its folder and its bytes.
+            The checkpoint's folder and its bytes.
 
         Raises:
-            CheckpointError: the folder cannot be written (no space, no permission). What was half
-                written is removed, nothing else.
+            CheckpointError: the folder cannot be written (no space, no permission). The incomplete
+                checkpoint is removed, others are kept.
         """
         final = self._folder / f"step-{step:08d}"
         try:
@@ -148,7 +148,7 @@ class CheckpointFolder:
         return final, num_bytes
 
     def _make_way(self, step: int, final: Path) -> None:
-        """Make an empty folder; a damaged checkpoint that bore its name goes first."""
+        """Create an empty folder, after deleting an existing (damaged) checkpoint of the same name."""
         if final.exists():
             self._retention.distrust(step)
             (final / MANIFEST).unlink(missing_ok=True)
@@ -156,9 +156,9 @@ class CheckpointFolder:
         final.mkdir(parents=True)
 
     def _sweep(self) -> None:
-        """Delete what a killed start did not finish, and nobody can use.
+        """Delete folders without a manifest, which a killed start left incomplete.
 
-        After a restart without the platform, other hosts have the manifests and the rest of the shards.
+        After a restart by the launcher alone, folders without a manifest stay: their manifests may be on other hosts.
         """
         for step, path in step_folders(self._folder, "step-"):
             if self._retention.is_restored and not (path / MANIFEST).exists():

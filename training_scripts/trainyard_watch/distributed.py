@@ -1,8 +1,8 @@
-"""The ranks of one job: joining them, agreeing among them, and leaving in order.
+"""Ranks of a job: process group, collectives, and errors that all ranks raise together.
 
-The launcher (torchrun, or anything that sets the same variables) gives RANK, WORLD_SIZE,
-LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; for mpirun see `mpi_ranks`. Without them the job is one rank
-and no process group is made.
+The launcher (torchrun, or another one that sets the same variables) sets RANK, WORLD_SIZE,
+LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; for mpirun see `trainer.mpi_ranks`. Without these variables
+the job has one rank and no process group.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """This process among its peers. Collective methods must be called by every rank."""
+    """This process's rank, and collectives over all ranks. Every rank must call the collective methods."""
 
     rank: int = 0
     local_rank: int = 0
@@ -46,7 +46,7 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Return whether this is rank 0, the one that prints metrics and writes files."""
+        """Return whether this is rank 0, which prints metrics and writes files."""
         return self.rank == 0
 
     def sum(self, values: Sequence[float]) -> list[float]:
@@ -76,28 +76,29 @@ class Ranks:
         return box[0]
 
     def _on_device(self) -> AbstractContextManager[object]:
-        """Return what makes this rank's GPU the current one: collectives of objects go by that, which scripts may not.
+        """Return a context in which this rank's GPU is the current device.
 
-        Without it all ranks of a host would use the first GPU.
+        Collectives of objects use the current device, which a script may not have set. All ranks of a host would then
+        use the first GPU.
         """
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called this."""
         if self.world_size > 1:
             dist.barrier()
 
     def wait_at_most(self, timeout_s: float, groups: Sequence[ProcessGroup | None] = ()) -> None:
-        """Set how long a collective of all ranks, and of these groups, waits from now on."""
+        """Set the timeout in seconds of later collectives of the default group and of `groups`."""
         if self.world_size > 1:
             for group in (None, *groups):
                 dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)  # noqa: SLF001 no public one
 
     @contextmanager
     def all_or_none(self) -> Iterator[None]:
-        """Run the body on every rank; a TrainerError on any of them is raised on all.
+        """Run the body on every rank; if it raises a TrainerError on any rank, all ranks raise one.
 
-        It has the class of the lowest failing rank's, and every rank's findings.
+        The error has the class of the lowest failing rank's error, and the findings of all ranks.
         """
         error: TrainerError | None = None
         try:
@@ -109,7 +110,7 @@ class Ranks:
 
 
 def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]] | None]) -> None:
-    """Raise one error with the findings of all ranks, each once, naming ranks if they differ."""
+    """Raise one error with each finding of all ranks once. A finding of only some ranks has their numbers."""
     failed = {rank: failure for rank, failure in enumerate(failures) if failure}
     if not failed:
         return
@@ -130,12 +131,13 @@ def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]]
 
 @contextmanager
 def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ranks]:
-    """Join the process group that the environment describes, and leave it if the body succeeds.
+    """Join the process group of the environment's variables, and destroy it if the body succeeds.
 
-    SMDDP where the job asks for it, else NCCL on GPUs, gloo on CPUs. Ranks wait `timeout_s` for each other.
-    After an error the group is left as it is: to destroy NCCL's can wait for peers that sit in a collective. End the
-    process then by `failure.end_process`.
-    The body must not leave a model behind that holds the group, in a variable of its caller, say.
+    The backend is SMDDP if the job enables it and the image has it, else NCCL on GPUs and gloo on CPUs. Collectives
+    wait at most `timeout_s` seconds. After an error the group is not destroyed, since destroying NCCL's group can wait
+    for peers in a collective. End the process with `failure.end_process` then.
+
+    When the body ends, no reference to a model that uses the group may remain, for example in a caller's variable.
 
     Raises:
         HyperparameterError: only some of the launcher's variables are set.
@@ -167,17 +169,17 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
         device=device,
         backend=backend,
     )
-    # What the body left in cycles goes while torch still holds the group: DDP's Reducer, as the group's last owner,
-    # waits with the GIL held for gloo's threads, which wait for the GIL to drop their tensors (pytorch/pytorch#56297).
+    # Collect the body's reference cycles while torch still has the group. If DDP's Reducer were the group's last
+    # owner, it would hold the GIL while it waits for gloo's threads, which need the GIL (pytorch/pytorch#56297).
     gc.collect()
     dist.destroy_process_group()
 
 
 def _store_of_restart(environ: Mapping[str, str], *, timeout_s: float) -> dict[str, Any]:
-    """Return a store of this restart's own, and what goes with it, as arguments of `init_process_group`.
+    """Return a separate store for this restart, with rank and world size, as arguments of `init_process_group`.
 
-    On several hosts torchrun keeps its store over a restart (static rendezvous, torch 2.13), so that the first rank to
-    come back would read the addresses of processes that are gone, and fail once more.
+    On several hosts torchrun keeps its store over a restart (static rendezvous, torch 2.13). The first restarted rank
+    would read the addresses of processes that have ended, and fail again. Without a restart the result is empty.
     """
     number = num_restarts(environ)
     if not number or environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -196,7 +198,7 @@ def _store_of_restart(environ: Mapping[str, str], *, timeout_s: float) -> dict[s
 
 
 def _is_alone(environ: Mapping[str, str]) -> bool:
-    """Return whether nobody launched ranks and the job has one host.
+    """Return whether no launcher started ranks and the job has one host.
 
     AWS's toolkit sets MASTER_ADDR and MASTER_PORT in every job, also without a `distribution`.
     """
@@ -205,12 +207,12 @@ def _is_alone(environ: Mapping[str, str]) -> bool:
 
 
 def native_backend(device: torch.device) -> str:
-    """Return torch's own backend for a device; on GPUs also gloo, for tensors that stay in the host's memory."""
+    """Return torch's own backend for a device; for GPUs NCCL, with gloo for tensors in the host's memory."""
     return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
 def _backend(environ: Mapping[str, str], device: torch.device) -> str:
-    """Return SMDDP's backend where the job asks for it and the image has it, else NCCL on GPUs, gloo on CPUs."""
+    """Return SMDDP's backend if the job enables it and the image has it, else the native one of the device."""
     native = native_backend(device)
     asked = json.loads(environ.get("SM_FRAMEWORK_PARAMS") or "{}")
     if not asked.get(SMDDP_FLAG):
@@ -232,10 +234,9 @@ def _device(local_rank: int) -> torch.device:
 
 
 def choose_num_threads(ranks: Ranks, requested: int) -> int:
-    """Return the CPU threads for this rank: as requested, else its part of the processors.
+    """Return the number of CPU threads for this rank: `requested`, or if that is 0 an equal part of the processors.
 
-    Ranks of different containers on one machine are counted together: they see the same kernel boot
-    id.
+    Ranks of different containers on one machine share its processors; they are recognised by the kernel's boot id.
     """
     if requested:
         return requested

@@ -1,4 +1,4 @@
-"""Container contract's locations: folders, channels and processor counts.
+"""Container environment: folders, channels, configuration files and processor counts.
 
 Source: AWS, "How Amazon SageMaker AI runs your training image" and the sagemaker-training toolkit
 5.1.4 (`SAGEMAKER_BASE_DIR` relocates `/opt/ml`).
@@ -30,7 +30,7 @@ class ContainerPaths:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> ContainerPaths:
-        """Return the folders that `SM_*` variables name, else the standard ones."""
+        """Return the folders of the `SM_*` variables, by default those of the container contract."""
         base_dir = Path(environ.get("SAGEMAKER_BASE_DIR", DEFAULT_BASE_DIR))
         data_dir = base_dir / "input" / "data"
         found = {path.name: path for path in sorted(data_dir.glob("*")) if path.is_dir()}
@@ -48,7 +48,11 @@ class ContainerPaths:
         )
 
     def read_config(self, name: str) -> dict[str, Any] | None:
-        """Return the content of `<base>/input/config/<name>.json`; None if the job has none."""
+        """Return the object in `<base>/input/config/<name>.json`, or None if there is no file or it is not an object.
+
+        Raises:
+            OSError, ValueError: the file cannot be read, or is not JSON.
+        """
         path = self.base_dir / "input" / "config" / f"{name}.json"
         if not path.is_file():
             return None
@@ -62,7 +66,7 @@ class ContainerPaths:
 
     @property
     def stopped_file(self) -> Path:
-        """Return the file that a rank leaves when it ends because the job is stopped."""
+        """Return the file that a rank writes when it ends because of a stop."""
         return self.base_dir / "output" / "stopped"
 
     @property
@@ -72,10 +76,10 @@ class ContainerPaths:
 
 
 def available_cpus() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def num_restarts(environ: Mapping[str, str]) -> int:
-    """Return how often torchrun has started the ranks again on these hosts; 0 for other launchers."""
+    """Return how often torchrun has restarted the ranks on these hosts; 0 for other launchers."""
     return int(environ.get("TORCHELASTIC_RESTART_COUNT", "0"))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TrainerError(Exception):
-    """Carries `findings`; prints as one message with each on its own line."""
+    """Base class; `findings` has one text per problem, and the message has one line per finding."""
 
     title = "Training cannot go on"
 

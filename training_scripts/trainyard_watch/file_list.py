@@ -1,6 +1,6 @@
-"""Folders that somebody else writes, such as a library's checkpoints, as whole or torn: by a list of their files.
+"""File lists that mark folders of other writers, such as a library's checkpoints, as complete.
 
-An interruption may leave half of a folder in S3. The list is written last.
+An interruption may leave an incomplete folder in S3. The list is written last.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ FILES = "files.json"
 
 
 def write_file_list(folder: Path) -> int:
-    """List the folder's files with their sizes, in a file beside them; return their bytes.
+    """Write `files.json` with the names and sizes of the folder's files; return the sum of the sizes in bytes.
 
-    Fails with OSError: the disk does not take it.
+    Raises:
+        OSError: the list cannot be written.
     """
-    (folder / FILES).unlink(missing_ok=True)  # of a torn one of the same name: it would list itself
+    (folder / FILES).unlink(
+        missing_ok=True
+    )  # of an incomplete folder of the same name: it would list itself
     sizes = {
         str(each.relative_to(folder)): each.stat().st_size
         for each in sorted(folder.rglob("*"))
@@ -30,7 +33,7 @@ def write_file_list(folder: Path) -> int:
 
 
 def is_whole(folder: Path) -> bool:
-    """Return whether the folder has a list, and each file on it in its size."""
+    """Return whether the folder has a list, and each listed file with the listed size."""
     try:
         sizes = json.loads((folder / FILES).read_text(encoding="utf-8"))
         return all((folder / name).stat().st_size == size for name, size in sizes.items())

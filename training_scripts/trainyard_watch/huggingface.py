@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer, watched: `Trainer(..., callbacks=[WatchCallback()])`."""
+"""Callback that watches Hugging Face's Trainer: `Trainer(..., callbacks=[WatchCallback()])`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 HISTORY = "trainyard_history.jsonl"
-"""The run's events so far, in each checkpoint."""
+"""File in each checkpoint with the run's events so far."""
 
 
 def newest_checkpoint(folder: str | Path) -> str | None:
-    """Return the Trainer's newest whole checkpoint, for `trainer.train(resume_from_checkpoint=...)`; None if none is.
+    """Return the Trainer's newest complete checkpoint for `trainer.train(resume_from_checkpoint=...)`, or None.
 
-    Whole is one that a `WatchCallback` was there for, and of which all files of the first host have arrived. If hosts
-    write files of their own (FSDP, DeepSpeed), those of the others are not looked for.
+    A checkpoint is complete if a `WatchCallback` wrote its file list and all files of the first host are present. With
+    several hosts that write files (FSDP, DeepSpeed), the files of the other hosts are not checked.
     """
     found = [
         path
@@ -42,10 +42,10 @@ def newest_checkpoint(folder: str | Path) -> str | None:
 
 
 class WatchCallback(TrainerCallback):
-    """Writes what the Trainer logs as the run's steps, and stops it with a checkpoint after a SIGTERM.
+    """Callback that writes the Trainer's logs as the run's steps, and stops it with a checkpoint after a SIGTERM.
 
-    Every log of the Trainer is a step, so `logging_steps` decides how finely the rules see; the last one before the
-    stop is written in any case. `exit_code` is what the process owes its platform.
+    Each log of the Trainer is one step for the rules, so `logging_steps` sets their resolution. The last step before a
+    stop is always logged. The script must end with `exit_code`.
     """
 
     def __init__(self, *, statistics: str = "on") -> None:
@@ -63,7 +63,7 @@ class WatchCallback(TrainerCallback):
         optimizer: torch.optim.Optimizer | None = None,
         **_: Any,
     ) -> None:
-        """Begin to watch."""
+        """Start the watched run."""
         batch = args.per_device_train_batch_size * args.gradient_accumulation_steps
         earlier = _checkpoint(args, state) / HISTORY
         self._run = watch(
@@ -83,7 +83,7 @@ class WatchCallback(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """Look at the step that begins."""
+        """Begin the observation of the next step."""
         self._watched().begin_step(state.global_step + 1)
 
     def on_prediction_step(
@@ -93,7 +93,7 @@ class WatchCallback(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """Give a sign of life in an evaluation."""
+        """Report the run as alive during an evaluation."""
         if self._run:
             self._run.alive(state.global_step)
 
@@ -104,13 +104,15 @@ class WatchCallback(TrainerCallback):
         control: TrainerControl,
         **_: Any,
     ) -> None:
-        """Give a sign of life; agree on a stop."""
+        """Report the run as alive; synchronise the stop request over the ranks."""
         run = self._watched()
         run.alive(state.global_step)
         if run.should_stop():
             control.should_training_stop = control.should_save = control.should_log = True
-            control.should_evaluate = False  # it would take the time that the checkpoint needs
-        if control.should_save:  # as long as `on_save` has not come
+            control.should_evaluate = (
+                False  # an evaluation would take the time that the checkpoint needs
+            )
+        if control.should_save:  # until `on_save`
             self._saving.enter_context(run.busy())
 
     def on_log(
@@ -151,7 +153,7 @@ class WatchCallback(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """Mark the checkpoint as whole, once every rank has written its part."""
+        """Mark the checkpoint as complete after every rank has written its part."""
         run, folder = self._watched(), _checkpoint(args, state)
         self._saving.close()
         run.wait_for_all()
@@ -168,7 +170,7 @@ class WatchCallback(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """End the watching."""
+        """End the watched run and set `exit_code`."""
         run = self._watched()
         run.__exit__(None)
         self.exit_code = run.exit_code
@@ -180,5 +182,5 @@ class WatchCallback(TrainerCallback):
 
 
 def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
-    """Return the Trainer's checkpoint of the step that it is at."""
+    """Return the folder of the Trainer's checkpoint for the current step."""
     return Path(str(args.output_dir), f"checkpoint-{state.global_step}")

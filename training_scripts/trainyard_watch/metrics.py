@@ -1,7 +1,7 @@
 """Metrics: one fixed line format on stdout, and JSON lines in a file.
 
-A line is `trainyard <event> key=value ...`; a step's has no event name. A value with spaces is a JSON
-string. What each kind of line says is in README.md of this folder's parent.
+A line is `trainyard <event> key=value ...`; the lines of steps have no event name. The value of `reason` is a JSON
+string. training_scripts/README.md describes the kinds of lines.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ LINE_KEYS = {
 QUOTED_KEYS = ("reason",)
 ALIVE_AFTER_S = 30.0
 SETUP_TIMEOUT_S = 7200.0
-"""How long ranks wait for each other outside of steps: data and checkpoints are checked, read and written then."""
+"""Seconds that ranks wait for each other outside of steps, while data and checkpoints are verified, read or written."""
 
 START_TIMEOUT_S = 1200.0
-"""How long it may take to make a model, to distribute it, and to compile it in the first step."""
+"""Seconds that building the model, distributing it, and compiling it in the first step may take."""
 
 
 class MetricsWriter:
-    """Writes each event once, from rank 0; on other ranks nothing.
+    """Writer of events, from rank 0 only (`enabled`).
 
-    The history (JSON lines) is part of every checkpoint, so that it covers the whole logical run.
-    While the disk is full it stays in memory. Safe to use from several threads.
+    The history (JSON lines) is part of every checkpoint, so it covers all attempts of a run.
+    Events that cannot be written, such as to a full disk, stay in memory. Safe to use from several threads.
     """
 
     def __init__(
@@ -73,7 +73,9 @@ class MetricsWriter:
         self._lock = threading.Lock()
         self._printed_at = time.monotonic()
         self._num_bytes, self._unwritten, self._is_failing = 0, b"", False
-        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []  # are told each event
+        self.listeners: list[
+            Callable[[str, dict[str, Any]], None]
+        ] = []  # called with each event and its values
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
             self._path.write_bytes(b"")
@@ -83,7 +85,7 @@ class MetricsWriter:
         return self._folder / "metrics.jsonl"
 
     def restore(self, history: bytes) -> None:
-        """Go on after the events that an earlier attempt of this run had written."""
+        """Replace the history by that of an earlier attempt; later events are appended."""
         if self._enabled:
             with self._lock:
                 self._num_bytes, self._unwritten = 0, history
@@ -97,12 +99,12 @@ class MetricsWriter:
             return (self._path.read_bytes()[: self._num_bytes] + self._unwritten)[:num_bytes]
 
     def num_bytes(self) -> int:
-        """Return how long the history is now."""
+        """Return the current length of the history in bytes."""
         with self._lock:
             return self._num_bytes + len(self._unwritten)
 
     def write(self, event: str, **values: Any) -> None:
-        """Record one event; kinds named in LINE_KEYS are printed too."""
+        """Record one event and pass it to the listeners; events in LINE_KEYS are printed, too."""
         if not self._enabled:
             return
         record = {"event": event, "time": time.time(), **_finite(values)}
@@ -117,7 +119,7 @@ class MetricsWriter:
             hear(event, values)
 
     def _append(self) -> None:
-        """Write what is not written yet, after what is whole; a fault is told once, not raised."""
+        """Append the unwritten events after the last complete write; an error is logged once and not raised."""
         try:
             with self._path.open("r+b", buffering=0) as file:
                 file.truncate(self._num_bytes)
@@ -137,10 +139,10 @@ class MetricsWriter:
             log.error("%s cannot be written, kept in memory: %s", self._path, reason)
 
     def write_alive(self, step: int | None) -> None:
-        """Say that training goes on, if nothing was printed for a while; cheap to call often.
+        """Print an `alive` line if nothing was printed for a while (30 s by default); cheap to call often.
 
-        Before the `start` line, if no step is known, the line is `setup`. Listeners hear of it on every rank, as a
-        `beat`.
+        Without a step, before the `start` line, a `setup` line is printed. With a step, the listeners of every rank
+        receive a `beat` at each call.
         """
         if step is not None:
             for hear in self.listeners:
@@ -156,9 +158,9 @@ class MetricsWriter:
     def kept_alive(
         self, step: int | None = None, *, at_most_s: float = SETUP_TIMEOUT_S
     ) -> Iterator[None]:
-        """Write signs of life from a thread during the body, `at_most_s` seconds; for long work outside of steps.
+        """Report the run as alive from a thread while the body runs, for at most `at_most_s` seconds.
 
-        By default they end after the longest that ranks wait for each other there.
+        For long work outside of steps. The default limit is the time that ranks wait for each other there.
         """
         has_ended = threading.Event()
         last = time.monotonic() + at_most_s
@@ -198,7 +200,7 @@ def _text(key: str, value: Any) -> str:
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Return `values` with null for what JSON cannot say."""
+    """Return `values` with None for NaN and infinities, which JSON does not have."""
     return {
         key: None if isinstance(v, float) and not math.isfinite(v) else v
         for key, v in values.items()

@@ -1,4 +1,4 @@
-"""The random states of one rank: torch, python, and CUDA and numpy where they are in use."""
+"""Random states of one rank: torch, Python, and CUDA and numpy if they are in use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def random_states(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any], device: torch.device) -> None:
-    """Put back what `random_states` returned."""
+    """Restore the result of `random_states`."""
     torch.set_rng_state(states["torch"])
     random.setstate(_as_tuples(states["python"]))
     if device.type == "cuda" and "cuda" in states:
@@ -36,10 +36,10 @@ def restore_random_states(states: Mapping[str, Any], device: torch.device) -> No
 
 
 def begin_random_states(seed: int, *, rank: int, step: int) -> None:
-    """Begin this rank's own streams of randomness: at step 0, or where the number of ranks changes.
+    """Seed this rank's random streams, at step 0 or after a change of the number of ranks.
 
-    There the saved states do not fit the ranks; with the streams of step 0, a rank would draw the
-    masks of dropout again that it has had.
+    After such a change the saved states do not match the ranks. The step is part of the seed: with the streams of
+    step 0, a rank would draw the same dropout masks again.
     """
     digest = hashlib.sha256(f"trainyard random streams {seed} {rank} {step}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7], "little"))

@@ -1,12 +1,12 @@
-"""Old checkpoints, deleted only once a newer one is known to be whole in S3.
+"""Retention of checkpoints: an old one is deleted only after a newer one is known to be complete in S3.
 
-The platform copies the checkpoint folder to S3 some time later, file by file and in no promised order, and deletes
-there what is deleted here ("If a checkpoint is deleted in the SageMaker container, it will also be deleted in the S3
-folder", SageMaker developer guide, read November 2026). Nothing bounds how far it lags behind. So S3 itself is asked:
-the sizes of a checkpoint's files there must be those that it was written with.
+The platform copies the checkpoint folder to S3 file by file, in no guaranteed order and with an unlimited delay. It
+also deletes in S3 what is deleted here ("If a checkpoint is deleted in the SageMaker container, it will also be
+deleted in the S3 folder", SageMaker developer guide, read November 2026). The retention therefore queries S3, on a
+separate thread: a checkpoint has arrived if its files have the sizes there that they were written with.
 
-That happens on a thread of its own. If S3 has not answered since the start, age decides, more cautiously, and the log
-says so once: a checkpoint goes once four newer ones are whole here, and one of those has had the time to be uploaded.
+If S3 has not answered since the start, age decides, and the log has one warning. A checkpoint is then deleted if four
+newer ones are complete here, and one of these has had the time to be uploaded.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 CHECKPOINT_VARIABLE = "TRAINYARD_CHECKPOINT_S3_URI"
 ASKED_EVERY_S = 15.0
 MOST_UNDERWAY = 4
-"""So many checkpoints on their way to S3 are enough: one more would only keep the older ones from arriving."""
+"""Limit of checkpoints that are being uploaded to S3: one more would only delay the older ones."""
 KEPT_BY_AGE = 4
-"""So many whole checkpoints stay at least where S3 cannot be asked."""
+"""Minimum of complete checkpoints to keep if S3 cannot be queried."""
 ASSUMED_BYTES_PER_S, SHORTEST_ASSUMED_S = 25e6, 1800.0
-"""The uplink that is assumed there: 100 GB of a host take 67 minutes. Nothing counts as uploaded before 30 minutes."""
+"""Assumed uplink in that case: 100 GB of a host take 67 minutes. No checkpoint counts as uploaded before 30 minutes."""
 CANNOT_ASK = (
     "OLD CHECKPOINTS ARE DELETED BY AGE: S3 cannot tell whether a newer one has arrived (%s). One is deleted once "
     f"{KEPT_BY_AGE} newer ones are whole on this host and one of them had time to be uploaded at "
@@ -52,32 +52,33 @@ class Layout(Protocol):
     """Layout of a script's checkpoints in one folder."""
 
     def steps(self) -> Mapping[int, tuple[Path, ...]]:
-        """Return the files or folders of each step that lies here, whole or not."""
+        """Return the files or folders of each step in the folder, complete or not."""
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:
-        """Return the bytes of each file of a step by its name below the prefix; None while that is not known.
+        """Return the expected bytes of each file of a step by its name below the prefix, or None if not known yet.
 
         Args:
             step: of the checkpoint.
             s3: the checkpoints' prefix.
-            there: what S3 has below it: name to bytes.
+            there: name -> bytes of the objects below the prefix.
 
         Raises:
-            S3UnavailableError: S3 does not give what is needed.
+            S3UnavailableError: a request to S3 failed.
         """
 
 
 class Retention:
-    """The deleting of one folder's checkpoints.
+    """Retention policy of one checkpoint folder.
 
     Args:
         layout: of the folder.
-        keep: how many of the newest stay in any case.
-        s3: where the platform copies the folder to; None if that is not known.
-        is_synced: whether it does. Without that what is durable here is all there is.
+        keep: number of newest checkpoints that are never deleted.
+        s3: prefix that the platform copies the folder to; None if it is not known.
+        is_synced: whether the platform copies the folder. If not, checkpoints older than the newest durable ones are
+            deleted at once.
         is_restored: whether the platform filled the folder at this start.
-        asked_every_s: the pause between two looks.
-        clock: seconds that only grow.
+        asked_every_s: seconds between two queries of S3.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -96,11 +97,13 @@ class Retention:
         self._asked_every_s, self._clock = asked_every_s, clock
         self._durable: set[int] = set()
         self._in_s3: set[int] = set()
-        self._unsure: set[int] = set()  # S3 may hold an older one of the same name
+        self._unsure: set[int] = set()  # S3 may have an older checkpoint of the same name
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._assumed_at: dict[int, float] = {}  # when this host had the time to upload a step
-        self._uploads_until = -1.0  # one after the other
+        self._assumed_at: dict[
+            int, float
+        ] = {}  # step -> time at which its upload is assumed complete
+        self._uploads_until = -1.0  # assumed end of all uploads, one after the other
         self._said: set[str] = set()
         self._can_ask, self._has_answered = False, False
 
@@ -115,15 +118,15 @@ class Retention:
         environ: Mapping[str, str] = os.environ,
         below: str = "",
     ) -> Retention:
-        """Return the retention of a container's checkpoint folder; call it before the folder is made.
+        """Return the retention of a container's checkpoint folder; must be called before the folder is created.
 
         Args:
             layout: of the folder.
-            keep: how many of the newest stay in any case.
-            folder: where the checkpoints are.
-            config: the content of input/config/checkpointconfig.json; None if there is none.
+            keep: number of newest checkpoints that are never deleted.
+            folder: of the checkpoints.
+            config: content of input/config/checkpointconfig.json; None if there is none.
             environ: the container's variables.
-            below: the folder's name in the one that the platform copies; empty if it is that one.
+            below: name of the folder in the folder that the platform copies; empty if the platform copies `folder`.
         """
         uri = (config or {}).get("S3Uri") or environ.get(CHECKPOINT_VARIABLE)
         if uri and below:
@@ -140,20 +143,24 @@ class Retention:
 
     @property
     def is_congested(self) -> bool:
-        """Return whether enough checkpoints are on their way to S3."""
+        """Return whether so many checkpoints are being uploaded that no other should be written (4, if S3 answers)."""
         with self._lock:
             newest = max(self._in_s3, default=-1)
             return self._can_ask and sum(step > newest for step in self._durable) >= MOST_UNDERWAY
 
     def note_found(self, step: int) -> None:
-        """Note a checkpoint that was here at the start, and is whole."""
+        """Record a complete checkpoint that was in the folder at the start."""
         self._note(step)
         with self._lock:
             if self._s3 is None and self.is_restored:
-                self._in_s3.add(step)  # from there it came
+                self._in_s3.add(step)  # the platform restored it from S3
 
     def distrust(self, step: int) -> None:
-        """Note that files of this step were removed: S3 may have them, of the same sizes, beside those of a new one."""
+        """Record that files of this step were removed.
+
+        S3 may still have them, with the same sizes as the files of a new checkpoint of the step. Arrival in S3 is
+        therefore never assumed for this step.
+        """
         with self._lock:
             self._unsure.add(step)
             self._in_s3.discard(step)
@@ -161,7 +168,10 @@ class Retention:
             self._assumed_at.pop(step, None)
 
     def note_durable(self, step: int) -> None:
-        """Note that a checkpoint is whole on this disk; what may go is deleted now or as soon as S3 has it."""
+        """Record that a checkpoint is complete on this disk.
+
+        Older ones are deleted now if the folder is not synced, else after the checkpoint has arrived in S3.
+        """
         self._note(step)
         if not self._is_synced:
             self._delete(before=max(self._durable) + 1, keep=self._keep)
@@ -171,7 +181,7 @@ class Retention:
         self._wake.set()
 
     def look(self) -> None:
-        """Ask S3 once, and delete what it makes superfluous; if it has never answered, what is old enough."""
+        """Query S3 once, and delete checkpoints that newer ones in S3 replace; by age if S3 has never answered."""
         if self._s3 is None:
             self._say(CANNOT_ASK, "no address of the job's checkpoints")
         else:
@@ -182,7 +192,7 @@ class Retention:
             self._delete(before=self._newest_assumed(), keep=max(self._keep, KEPT_BY_AGE))
 
     def _note(self, step: int) -> None:
-        """Note that a step is whole here, and when this host may have uploaded it, after those before it."""
+        """Record that a step is complete here, and the assumed time of its upload, after those of earlier steps."""
         num_bytes = sum(
             file.stat().st_size for file in files_of(self._layout.steps().get(step, ()))
         )
@@ -193,7 +203,7 @@ class Retention:
             self._assumed_at[step] = max(self._uploads_until, now + SHORTEST_ASSUMED_S)
 
     def _newest_assumed(self) -> int:
-        """Return the newest step that had the time to be uploaded; -1 for none."""
+        """Return the newest step whose assumed upload time has passed; -1 for none."""
         now = self._clock()
         with self._lock:
             return max(
@@ -213,11 +223,11 @@ class Retention:
             self._wake.clear()
             try:
                 self.look()
-            except Exception:  # the thread's boundary: the disk fills at worst, training goes on
+            except Exception:  # the thread's boundary: at worst the disk fills, training continues
                 log.exception("old checkpoints are not deleted; it is tried again")
 
     def _ask(self, s3: S3Prefix) -> None:
-        """Learn which checkpoints S3 has whole."""
+        """Update the set of checkpoints that are complete in S3."""
         with self._lock:
             newest = max(self._in_s3, default=-1)
             wanted = {step for step in self._durable - self._unsure if step > newest}
@@ -239,7 +249,7 @@ class Retention:
         )
 
     def _delete(self, *, before: int, keep: int) -> None:
-        """Delete what is older than `before` and not among the newest; damaged ones too."""
+        """Delete checkpoints older than the step `before`, except the newest `keep` ones; damaged ones, too."""
         with self._lock:
             newest = set(sorted(self._durable)[-keep:])
         for step, paths in self._layout.steps().items():
@@ -256,7 +266,7 @@ class Retention:
 
 
 class ManifestLayout:
-    """Folders `step-00000080` whose manifest.json lists every file of all hosts, and is written last."""
+    """Layout with folders such as `step-00000080`; their manifest.json, written last, lists all hosts' files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -266,7 +276,7 @@ class ManifestLayout:
         return {step: (path,) for step, path in step_folders(self._folder, "step-")}
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:
-        """Return what the manifest lists: the one in S3, since only one host has it here."""
+        """Return the files that the manifest in S3 lists; only one host has the manifest on its disk."""
         name = f"step-{step:08d}"
         manifest = f"{name}/manifest.json"
         if manifest not in there:
@@ -275,11 +285,11 @@ class ManifestLayout:
             files = json.loads(s3.read(manifest))["files"]
             return {f"{name}/{file}": int(entry["bytes"]) for file, entry in files.items()}
         except (ValueError, KeyError, TypeError, AttributeError):
-            return None  # not all of it is there
+            return None  # the manifest is not complete in S3 yet
 
 
 class LocalLayout:
-    """Checkpoints that one host writes whole: what is here is what S3 must have."""
+    """Layout of checkpoints that one host writes alone: S3 must have the files that are on its disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -296,7 +306,7 @@ class LocalLayout:
         return found
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:  # noqa: ARG002
-        """Return the files of the step as they are here."""
+        """Return the files of the step on this disk."""
         return {
             file.relative_to(self._folder).as_posix(): file.stat().st_size
             for file in files_of(self.steps().get(step, ()))
@@ -313,13 +323,13 @@ def step_folders(folder: Path, begins: str) -> list[tuple[int, Path]]:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return the files among the paths, and below those that are folders."""
+    """Return the files among the paths and below their folders."""
     found = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
     return [file for file in found if file.is_file()]
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Remove files and folders; what cannot be removed stays."""
+    """Remove files and folders; errors are ignored."""
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""`watch`: one rank of any training loop, observed while it runs, resumed after it was interrupted."""
+"""`watch`: observation and resume of one rank of any training loop."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NO_GROUP = (
     "watch(), also beside Horovod (backend gloo)"
 )
 LINE_EVERY_S = 1.0
-"""Pause between two lines of steps; the statistics have every step."""
+"""Minimum seconds between two step lines; the statistics have every step."""
 LOADABLE = (
     bool,
     int,
@@ -64,7 +64,7 @@ LOADABLE = (
 )
 BASE_VARIABLE, JOB_VARIABLE = "SAGEMAKER_BASE_DIR", "TRAINING_JOB_NAME"
 OWN_FOLDER = "trainyard"
-"""Of checkpoints and metrics, beside the script's own."""
+"""Folder of the watch's checkpoints and metrics, beside the script's own files."""
 STATE = "state"
 """Name of the script's own object in a checkpoint."""
 
@@ -80,18 +80,18 @@ def watch(
     keep_checkpoints: int = KEPT_CHECKPOINTS,
     history: bytes = b"",
 ) -> Run:
-    """Return this rank's run, to be used in a `with` statement by every rank, after the process group was made.
+    """Return this rank's run. Every rank must use it in a `with` statement, after the process group is initialised.
 
     Args:
-        model: whose weights, gradients and activations are measured; None measures none of them. Of a model that is
-            sharded over ranks (FSDP, DeepSpeed, tensor parallelism) only the steps are written.
-        optimizer: gradients are measured when it makes its step; without it neither they nor the weights are measured.
-        step: optimizer steps that are done already, if the script keeps checkpoints of its own.
-        max_steps: optimizer steps of the whole training; None if it ends otherwise.
+        model: its weights, gradients and activations are measured; None measures none of them. For a sharded model
+            (FSDP, DeepSpeed, tensor parallelism) only the steps are written.
+        optimizer: gradients and weights are measured at its step; without it neither is measured.
+        step: optimizer steps already done, if the script writes its own checkpoints.
+        max_steps: optimizer steps of the whole training; None if it is not limited by steps.
         global_batch_size: samples of one optimizer step, over all ranks.
         statistics: `on`, `off`, or JSON of collections and their parameters (docs/rules.md).
-        keep_checkpoints: the newest that stay.
-        history: of earlier starts, as `Run.history` returned it, if the script keeps checkpoints of its own.
+        keep_checkpoints: number of newest checkpoints to keep.
+        history: events of earlier starts, as `Run.history` returned them, if the script writes its own checkpoints.
     """
     return Run(
         model,
@@ -106,11 +106,11 @@ def watch(
 
 
 class Run:
-    """One start of a training loop on one rank; see `watch`. Every rank must call its methods alike.
+    """One start of a training loop on one rank; see `watch`. Every rank must call the same methods in the same order.
 
     Attributes:
         num_steps: optimizer steps done.
-        is_stopping: whether any rank was asked to stop (SIGTERM), as all of them know since the last step.
+        is_stopping: whether any rank had received SIGTERM at the last step; the same on all ranks.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Run:
             self._paths.output_data_dir / OWN_FOLDER, enabled=self._ranks.is_main
         )
         self._metrics.restore(self._earlier)
-        # A folder of its own: what else lies there is the script's.
+        # A separate folder, since other files in the checkpoint folder are the script's.
         folder = self._paths.default_checkpoint_dir / OWN_FOLDER
         retention = Retention.of_job(
             ManifestLayout(folder),
@@ -166,16 +166,15 @@ class Run:
         return self
 
     def resume(self) -> Any:
-        """Return the state of the newest whole checkpoint, its tensors on the CPU; None if there is none.
+        """Return the state of the newest valid checkpoint, with its tensors on the CPU, or None without one.
 
-        Rank 0 has read it and sent it to the others, before anything else; `num_steps` is that of the checkpoint. It
-        is handed out once.
+        Entering the run has already read it on rank 0, broadcast it, and set `num_steps`. A second call returns None.
         """
         state, self._state = self._state, None
         return state
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
-        """Yield the loader's batches, and count the time that is waited for them."""
+        """Yield the loader's batches, and measure the time spent waiting for them."""
         iterator = iter(loader)
         while True:
             began = time.perf_counter()
@@ -195,13 +194,13 @@ class Run:
         gradient_norm: float | None = None,
         number: int | None = None,
     ) -> bool:
-        """Note an optimizer step that was just made; return whether to stop now. On every rank.
+        """Record the optimizer step that was just taken; return whether to stop now. Every rank must call it.
 
         Args:
             loss: of this rank's batch; the mean over the ranks is written.
-            lr: None = the optimizer's.
+            lr: learning rate; None = that of the optimizer's first parameter group.
             epoch: counted from 0.
-            gradient_norm: before clipping; None = as it was when the optimizer made its step.
+            gradient_norm: before clipping; None = as measured at the optimizer's step.
             number: of the step, if it is not the next one.
 
         Raises:
@@ -239,7 +238,7 @@ class Run:
         return self.is_stopping
 
     def evaluated(self, *, loss: float, accuracy: float | None = None) -> None:
-        """Note a measurement on the validation split: the mean loss, and the share of right answers, 0 to 1."""
+        """Record an evaluation of the validation split: the mean loss, and the accuracy (0 to 1)."""
         self._validation_loss = float(loss)
         self._metrics.write(
             "eval",
@@ -250,54 +249,57 @@ class Run:
         self._restart_clock()
 
     def begin_step(self, number: int) -> None:
-        """Look at the step that begins, if it is not the next one after the last that was noted."""
+        """Begin the observation of step `number`; needed only if it is not the successor of the last recorded step."""
         self._begun = number
         self._emitter.begin_step(number)
 
     def alive(self, number: int | None = None) -> None:
-        """Give a sign of life, if nothing was written for a while; cheap to call often.
+        """Report the run as alive if nothing was written for a while; cheap to call often.
 
         Args:
-            number: optimizer steps done, if they are not all noted; None = those that are.
+            number: optimizer steps done, if not all were recorded; None = the recorded ones.
         """
         self._metrics.write_alive(self.num_steps if number is None else number)
 
     def should_stop(self) -> bool:
-        """Return whether any rank was asked to stop, between two steps. On every rank."""
+        """Return whether any rank has received SIGTERM; for use between steps. Every rank must call it."""
         self._sync(0.0)
         return self.is_stopping
 
     def wait_for_all(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called this."""
         self._ranks.barrier()
 
     def saved(self, number: int, *, seconds: float, size: int) -> None:
-        """Note a checkpoint that the script wrote by itself, whole: of which step, in which time, its bytes."""
+        """Record a complete checkpoint that the script wrote itself, of step `number` and with `size` bytes."""
         self._metrics.write("checkpoint", step=number, stall_seconds=seconds)
         self._metrics.write("durable", step=number, seconds=seconds, bytes=size)
         self._restart_clock()
 
     def history(self) -> bytes:
-        """Return all events so far as JSON lines, for a checkpoint that the script writes by itself; of rank 0."""
+        """Return all events so far as JSON lines, for a checkpoint that the script writes; empty but on rank 0."""
         return self._metrics.history()
 
     @contextmanager
     def busy(self, *, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
-        """Give signs of life during work outside of steps, `at_most_s` seconds; its time is no step's."""
+        """Report the run as alive during work outside of steps, for at most `at_most_s` seconds.
+
+        The time of the body does not count for a step.
+        """
         with self._metrics.kept_alive(self.num_steps, at_most_s=at_most_s):
             yield
         self._restart_clock()
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Copy the state and write it in the background, whole or not at all, with checksums; rank 0's is written.
+        """Copy rank 0's state and write it atomically in the background, with checksums.
 
         Args:
-            state: tensors, numbers, texts, and containers of them, such as `state_dict()` gives. What is needed to go
-                on exactly is for the script to put into it: model, optimizer, schedule, scaler, position in the data,
-                random states.
+            state: tensors, numbers, texts, and containers of them, such as `state_dict()` returns. The script must put
+                everything into it that an exact resume needs: model, optimizer, schedule, scaler, position in the
+                data, random states.
 
         Raises:
-            TypeError: something in it could be saved, but not loaded again without running code of its own.
+            TypeError: an object in the state could be saved, but not loaded without running code.
         """
         check_loadable(state)
         if not self._ranks.is_main:
@@ -323,7 +325,7 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """The exit code that the process owes its platform: 0, or that of a SIGTERM that ended the training early."""
+        """The exit code for the process: 0, or 143 if SIGTERM ended the training before `max_steps`."""
         return EXIT_CODE_TERMINATED if self.is_stopping and not self._is_finished else 0
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -347,12 +349,12 @@ class Run:
         for observer in (self._emitter, self._headlines):
             try:
                 observer.close()
-            except Exception:  # what fails here hides no error of the training
+            except Exception:  # an error here must not hide one of the training
                 log.exception("%s was not closed as it should be", type(observer).__name__)
 
     def _live_on(self) -> None:
-        """Give signs of life until the process ends, for what follows the training: a merge, a model to write."""
-        if JOB_VARIABLE not in os.environ:  # nobody listens
+        """Report the run as alive until the process ends, while the script merges or writes a model, for example."""
+        if JOB_VARIABLE not in os.environ:  # not in a training job
             return
         ending = self._metrics.kept_alive(self.num_steps, at_most_s=SETUP_TIMEOUT_S)
         ending.__enter__()
@@ -363,7 +365,7 @@ class Run:
         return self._max_steps is not None and self.num_steps >= self._max_steps
 
     def _find_state(self) -> None:
-        """Read the newest checkpoint, on every rank the same."""
+        """Read the newest checkpoint on rank 0, and broadcast it."""
         content: Any = None
         path = ""
         with self._metrics.kept_alive(), self._ranks.all_or_none():
@@ -376,7 +378,7 @@ class Run:
             self._metrics.write("resume", step=self.num_steps, checkpoint=path)
 
     def _begin(self) -> None:
-        """Write that this start begins, and open the statistics."""
+        """Write the `start` event, and open the statistics."""
         self._began_at = time.monotonic()
         self._metrics.write(
             "start",
@@ -427,22 +429,22 @@ class Run:
         self._is_measured = bool(tensors.names)
 
     def _current_rate(self) -> float | None:
-        """Return the rate of the step just made; None without an optimizer.
+        """Return the learning rate of the last step, or None without an optimizer.
 
-        The optimizer makes no step if a scaler found an overflow: then it is the rate that it would have had.
+        If a scaler found an overflow, the optimizer took no step; the current learning rate is returned then.
         """
         if self._learning_rate is not None or self._optimizer is None:
             return self._learning_rate
         return float(self._optimizer.param_groups[0]["lr"])
 
     def _end_start(self) -> None:
-        """End the signs of life of the time until the first step, in which a model may be compiled."""
+        """End the liveness reports for the time before the first step, in which a model may be compiled."""
         if not self._has_started:
             self._has_started = True
             self._starting.__exit__(None, None, None)
 
     def _checksums(self, tensors: ModelTensors) -> ReplicaChecksums | None:
-        """Return what compares this rank's parameters with its replicas', which are those of DDP."""
+        """Return the comparison of this rank's parameters with its DDP replicas', or None without DDP."""
         model = self._model
         if not isinstance(model, DistributedDataParallel) or self._ranks.world_size == 1:
             return None
@@ -452,7 +454,7 @@ class Run:
 
     def _before_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
-        # A fused optimizer is handed scaled gradients by a scaler, and unscales them itself.
+        # A scaler passes scaled gradients to a fused optimizer, which unscales them itself.
         is_scaled = getattr(optimizer, "grad_scale", None) is not None
         if not self._is_measured or self._emitter.is_degraded or is_scaled:
             return
@@ -466,11 +468,11 @@ class Run:
         self._emitter.after_update()
 
     def _sync(self, loss: float) -> float:
-        """Return the mean loss of all ranks; learn whether any of them was asked to stop."""
+        """Return the mean loss of all ranks; set `is_stopping` if any rank has received SIGTERM."""
         mine = [loss, float(self._stop.received), float(self._emitter.is_degraded)]
         total, stops, degraded = self._ranks.sum(mine)
         self.is_stopping = stops > 0
-        if degraded:  # before the next exchange of checksums, which all ranks take part in or none
+        if degraded:  # before the next exchange of checksums, a collective of all ranks
             self._emitter.degrade()
         return total / self._ranks.world_size
 
@@ -498,7 +500,7 @@ class Run:
         )
 
     def _restart_clock(self) -> None:
-        """Begin the next step's time here."""
+        """Restart the time measurement of the next step."""
         self._stepped_at = time.perf_counter()
 
     def _read_newest(self) -> tuple[Any, str]:
@@ -512,7 +514,7 @@ class Run:
 
 
 def container_paths() -> ContainerPaths:
-    """Return the folders of this container; outside of one, as in a notebook, those of `./.trainyard`."""
+    """Return the folders of this container; outside of a container, such as in a notebook, those in `./.trainyard`."""
     if BASE_VARIABLE in os.environ or Path(DEFAULT_BASE_DIR).is_dir():
         return ContainerPaths.from_environment(os.environ)
     return ContainerPaths.from_environment(
@@ -521,10 +523,10 @@ def container_paths() -> ContainerPaths:
 
 
 def check_loadable(state: Any, place: str = "state") -> None:
-    """Check that a state has only what `torch.load` reads without running code: tensors, numbers, containers.
+    """Check that `torch.load` can read a state without running code: tensors, numbers, texts and containers only.
 
     Raises:
-        TypeError: it has something else; the message names the place.
+        TypeError: the state has another object; the message has its place in the state.
     """
     if isinstance(state, Mapping):
         for key, value in state.items():
@@ -541,10 +543,10 @@ def check_loadable(state: Any, place: str = "state") -> None:
 
 
 def current_ranks(model: nn.Module | None) -> Ranks:
-    """Return this process among its peers, as the script's own process group has it; alone without one.
+    """Return this process's rank in the script's process group, or a single rank without a group.
 
     Raises:
-        RuntimeError: it was launched as one of several ranks, and there is no group.
+        RuntimeError: the process was launched as one of several ranks, and there is no group.
     """
     parameter = next(model.parameters(), None) if model is not None else None
     device = torch.device("cpu") if parameter is None else parameter.device
@@ -565,12 +567,12 @@ def current_ranks(model: nn.Module | None) -> Ranks:
 
 
 def _launched(*names: str, default: int) -> int:
-    """Return what the launcher set, torchrun or mpirun."""
+    """Return the first of the launcher's variables that is set (torchrun's or mpirun's), else `default`."""
     return int(next((os.environ[each] for each in names if each in os.environ), default))
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Return whether ranks hold parts of the model's parameters: FSDP, tensor parallelism, DeepSpeed's ZeRO-3."""
+    """Return whether the model's parameters are sharded: FSDP, tensor parallelism or DeepSpeed's ZeRO-3."""
     named = any(type(each).__name__ == "FullyShardedDataParallel" for each in model.modules())
     return named or any(
         hasattr(each, "_local_tensor") or hasattr(each, "ds_id") for each in model.parameters()

@@ -1,6 +1,7 @@
-"""An S3 prefix as a training container reaches it: boto3, its standard credentials and endpoint, with timeouts.
+"""S3 prefix for training containers: boto3 with its standard credentials and endpoint, and timeouts.
 
-boto3 is imported at the first request only, on the thread that asks: an image may lack it, and it takes a second.
+boto3 is imported at the first request, on the requesting thread: an image may not have it, and the import takes a
+second.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ Answer = TypeVar("Answer")
 
 
 class S3UnavailableError(TrainerError):
-    """S3 cannot be asked: no boto3, no network, no credentials or no permission."""
+    """A request to S3 failed: no boto3, no network, no credentials, no permission or no such object."""
 
 
 class S3Prefix:
-    """The objects below one prefix, by their names relative to it. Safe to use from one thread at a time.
+    """Objects below one prefix, with names relative to it. Must be used by one thread at a time.
 
     Args:
         uri: `s3://bucket/some/folder/`.
@@ -37,10 +38,10 @@ class S3Prefix:
         self._made: Any = None
 
     def sizes(self, begins: str = "") -> dict[str, int]:
-        """Return the bytes of each object whose name begins so, by name.
+        """Return name -> size in bytes of each object whose name begins with `begins`.
 
         Raises:
-            S3UnavailableError: S3 cannot be asked.
+            S3UnavailableError: the request failed.
         """
         return self._asked(
             lambda client: {
@@ -51,10 +52,10 @@ class S3Prefix:
         )
 
     def folders(self) -> list[str]:
-        """Return the names of the folders right below, in order.
+        """Return the names of the folders directly below the prefix, in order.
 
         Raises:
-            S3UnavailableError: S3 cannot be asked.
+            S3UnavailableError: the request failed.
         """
         return self._asked(
             lambda client: [
@@ -68,7 +69,7 @@ class S3Prefix:
         """Return an object's content.
 
         Raises:
-            S3UnavailableError: S3 cannot be asked, or there is none.
+            S3UnavailableError: the request failed, or there is no such object.
         """
         key = f"{self._key}{name}"
         return self._asked(
@@ -76,10 +77,10 @@ class S3Prefix:
         )
 
     def write(self, name: str, content: bytes) -> None:
-        """Put an object, encrypted by the key of TRAINYARD_KMS_KEY_ID; without one the bucket decides.
+        """Put an object, encrypted with the key of TRAINYARD_KMS_KEY_ID, by default as the bucket defines.
 
         Raises:
-            S3UnavailableError: S3 does not take it.
+            S3UnavailableError: the request failed.
         """
         key = f"{self._key}{name}"
         encryption = encryption_of(os.environ)
@@ -120,15 +121,15 @@ class S3Prefix:
 
 
 def region_of(environ: Mapping[str, str]) -> str | None:
-    """Return the container's region; None leaves it to boto3's own configuration.
+    """Return the container's region, or None for boto3's own configuration.
 
-    SageMaker sets AWS_REGION, which boto3 does not read: it knows AWS_DEFAULT_REGION only (botocore,
-    configprovider.py). Without a region boto3 asks us-east-1, which no other partition's objects answer to.
+    SageMaker sets AWS_REGION. boto3 reads AWS_DEFAULT_REGION only (botocore, configprovider.py). Without a region
+    boto3 sends requests to us-east-1, which fail for objects of other partitions.
     """
     return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or None
 
 
 def encryption_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the members by which a put asks for SSE-KMS: a bucket's policy may demand them in the request."""
+    """Return the SSE-KMS members of a put, which a bucket policy may require; an empty dict without a key."""
     key = environ.get(KMS_KEY_VARIABLE)
     return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}

@@ -1,4 +1,4 @@
-"""A SIGTERM, remembered until the training loop looks at the end of its step."""
+"""Stop request: a SIGTERM, recorded until the training loop checks it at the end of a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXIT_CODE_TERMINATED = 128 + signal.SIGTERM
 
 
 class StoppedError(Exception):
-    """Work was given up because a rank was told to stop; raised on all ranks alike."""
+    """Work was abandoned because a rank received SIGTERM. All ranks raise it."""
 
 
 class StopRequest:
@@ -22,7 +22,7 @@ class StopRequest:
         self.received = False
 
     def install(self) -> StopRequest:
-        """Catch SIGTERM from now on; must be called on the main thread."""
+        """Install the handler of SIGTERM; must be called on the main thread."""
         signal.signal(signal.SIGTERM, self._remember)
         return self
 

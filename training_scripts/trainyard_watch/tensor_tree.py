@@ -1,4 +1,4 @@
-"""Nested containers with tensors in them: copied, and sent to all ranks."""
+"""Nested containers of tensors: copies on the CPU, and broadcast to all ranks."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorShape:
-    """Stands for a tensor while the tree around it travels."""
+    """Placeholder for a tensor in a broadcast tree."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
 
 class CpuBuffers:
-    """Private CPU copies of a tree of tensors, in memory that the next copy uses again.
+    """CPU copies of a tree of tensors, in buffers that the next copy reuses.
 
-    Fresh memory for each copy would cost more than the copying: the system hands it out page by
-    page. From a GPU the buffers are pinned, so that all tensors are under way at once.
+    New memory for each copy would cost more than the copy itself, since the system allocates it page by
+    page. Buffers for GPU tensors are pinned, so all tensors are copied asynchronously.
     """
 
     def __init__(self) -> None:
         self._buffers: list[Tensor] = []
 
     def copy(self, tree: Any) -> Any:
-        """Return the tree on the CPU; it stays as it is until the next call."""
+        """Return a copy of the tree on the CPU, valid until the next call."""
         tensors = [tensor.detach() for tensor in _tensors(tree)]
         if not _are_alike(tensors, self._buffers):
             self._buffers = [
@@ -49,9 +49,10 @@ class CpuBuffers:
 
 
 def broadcast_tree(tree: Any, ranks: Ranks) -> Any:
-    """Return rank 0's tree on every rank; tensors travel one by one, so memory stays at one copy.
+    """Return rank 0's tree on every rank, with its tensors on the CPU.
 
-    All tensors must lie on the CPU; what other ranks pass is ignored.
+    Tensors are sent one by one, so memory stays at one copy. Rank 0's tensors must be on the CPU; the trees that other
+    ranks pass are ignored.
     """
     if ranks.world_size == 1:
         return tree

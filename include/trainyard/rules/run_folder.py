@@ -1,4 +1,4 @@
-"""A run's folder, read: the log beside its report, the emitter's statistics where they are, the facts of its conf."""
+"""Reader of a run's folder: statistics or training log, and the facts of its conf."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LOG_NAME, REPORT_NAME, RULES_NAME = "training_log.jsonl.gz", "report.json", "rul
 
 
 def read_run(folder: Path) -> tuple[list[Record], Facts]:
-    """Return what was observed of a run, and what its conf says.
+    """Return the records of a run, and the facts of its conf.
 
-    The statistics of its ranks (`statistics/*.jsonl` or `.jsonl.gz`) where there are any: they hold what the log holds,
-    and more. Else the log.
+    The records come from the ranks' statistics (`statistics/*.jsonl` or `.jsonl.gz`) if there are any, since these
+    include everything in the log. Otherwise they come from the log.
 
     Raises:
-        ContractError: there is neither, or a file cannot be read.
+        ContractError: the folder has neither statistics nor a log, or a file cannot be read.
     """
     facts = facts_of(read_conf(folder))
     if records := records_in(folder / STATISTICS_FOLDER):
@@ -50,7 +50,7 @@ def read_run(folder: Path) -> tuple[list[Record], Facts]:
 
 
 def records_in(folder: Path) -> list[Record]:
-    """Return what the ranks of a training wrote in a folder (`*.jsonl` or `.jsonl.gz`); nothing where there is none.
+    """Return the records of the ranks' files in a folder (`*.jsonl` or `.jsonl.gz`); an empty list without files.
 
     Raises:
         ContractError: a file cannot be read.
@@ -59,7 +59,7 @@ def records_in(folder: Path) -> list[Record]:
 
 
 def read_conf(folder: Path) -> dict[str, Any]:
-    """Return the conf in the run's report.json; empty where there is none.
+    """Return the conf in the run's report.json, or an empty dict if there is none.
 
     Raises:
         ContractError: report.json cannot be read.

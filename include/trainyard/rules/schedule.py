@@ -1,4 +1,4 @@
-"""The learning rate: is it a rate at all, and the declared one."""
+"""Rule on the learning rate and its declared schedule."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _LRSanity(RuleState[Record]):
         )
 
     def _certain_fault(self, step: int, rate: float) -> str | None:
-        """Return what is wrong whatever the schedule is, or against the declared one."""
+        """Return the fault of a rate that is invalid in any schedule or differs from the declared one, else None."""
         if not math.isfinite(rate) or rate < 0:
             return f"the learning rate is {rate:g}"
         declared = declared_rate(self._facts, step)
@@ -76,7 +76,7 @@ class _LRSanity(RuleState[Record]):
         return None
 
     def _odd(self, step: int, rate: float) -> str | None:
-        """Return what few schedules have."""
+        """Return the fault of a rate that few schedules have (zero, or a jump), else None."""
         rates, factor = self._seen.values, self._rule.jump_factor
         if rate == 0:
             is_right = step <= 1 or self._may_end(step)
@@ -116,7 +116,7 @@ class _LRSanity(RuleState[Record]):
 
 
 def declared_rate(facts: Facts, step: int) -> tuple[float, float] | None:
-    """Return the declared rate of step `step` (the first is 1) and its peak; None where none is declared.
+    """Return the declared rate of step `step` (the first is 1) and its peak, or None if none is declared.
 
     Linear warm-up, then a cosine (Loshchilov and Hutter 2017, SGDR, equation 5). Worked: peak 1, 10 steps of warm-up,
     110 in all, ratio 0: 0.5 at step 5, 1 at step 10, 0.5 at step 61.

@@ -1,4 +1,4 @@
-"""Numbers over steps that a restart winds back, and robust measures of them."""
+"""Series of numbers over steps that a restart rolls back, and robust statistics of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Standard deviation of a normal distribution in units of its MAD (1 / Phi^-1(3/4)).
 SIGMA_PER_MAD = 1.4826
-# Standard error of a median of normal numbers in units of that of their mean: sqrt(pi / 2).
+# Standard error of the median of normal numbers in units of the standard error of their mean: sqrt(pi / 2).
 SIGMA_PER_MEDIAN = 1.2533
 LEAST_OBSERVATIONS = 8
 
@@ -31,7 +31,7 @@ def median_and_mad(values: Sequence[float]) -> tuple[float, float]:
 def noise_of(values: Sequence[float]) -> float:
     """Return the standard deviation of the values around their trend, from the differences of neighbours.
 
-    Differences of independent neighbours have sqrt(2) times the deviation; the MAD leaves single spikes out. Worked: a
+    Differences of independent neighbours have sqrt(2) times the deviation; the MAD ignores single spikes. Worked: a
     straight line has no noise.
     """
     steps = [b - a for a, b in pairwise(values)]
@@ -51,10 +51,9 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 class History:
-    """All observations of a run, with look-ups by step.
+    """All observations of a run, with access by step.
 
-    Nothing is dropped: a restart may go back any number of steps, and the windows must then be what they were. An
-    observation takes 16 bytes.
+    All observations are kept, since a restart may roll back any number of steps. An observation takes 16 bytes.
     """
 
     __slots__ = ("steps", "values")
@@ -67,12 +66,12 @@ class History:
         return len(self.steps)
 
     def add(self, step: int, value: float) -> None:
-        """Take one observation; steps only grow."""
+        """Append one observation; steps must not decrease."""
         self.steps.append(step)
         self.values.append(value)
 
     def at(self, step: int) -> float | None:
-        """Return the value of the newest observation at or before `step`; None before the first."""
+        """Return the value of the newest observation at or before `step`, or None before the first."""
         place = bisect_right(self.steps, step)
         return self.values[place - 1] if place else None
 
@@ -82,11 +81,11 @@ class History:
         return self.values[places].tolist()
 
     def last(self, num_steps: int) -> list[float]:
-        """Return the values of the last `num_steps` steps, that of the newest observation included."""
+        """Return the values of the last `num_steps` steps, including that of the newest observation."""
         return self.between(self.steps[-1] - num_steps, self.steps[-1]) if self.steps else []
 
     def forget(self, count: int) -> None:
-        """Drop the oldest observations; what is before them can no longer be gone back to."""
+        """Drop the `count` oldest observations; the series can no longer be rolled back to them."""
         del self.steps[:count], self.values[:count]
 
     def roll_back(self, step: int) -> None:
@@ -96,10 +95,10 @@ class History:
 
 
 class SeriesRow:
-    """Number of observations in a row that met a condition, with its history so that it can be wound back.
+    """Count of consecutive observations that meet a condition, with a history for roll-backs.
 
-    Only observations that meet it, and the first after them that does not, take memory; with `most`, those beyond so
-    many in a row take none either, and the count stays there. Of all that only the newest `MOST_CHANGES` are kept.
+    Only changes of the count are stored: observations that meet the condition, and the first after them that does not.
+    `most` limits the count, and observations beyond it are not stored. Only the newest `MOST_CHANGES` changes are kept.
     """
 
     __slots__ = ("_history", "_most")
@@ -111,16 +110,16 @@ class SeriesRow:
 
     @property
     def length(self) -> int:
-        """The length of the row that goes on; 0 for none."""
+        """Length of the current row; 0 for none."""
         return int(self._history.values[-1]) if len(self._history) else 0
 
     @property
     def onset(self) -> int:
-        """The step at which the row that goes on began."""
+        """First step of the current row."""
         return self._history.steps[-min(self.length, len(self._history))]
 
     def add(self, step: int, *, is_met: bool) -> int:
-        """Take one observation; return the length of the row with it."""
+        """Add one observation; return the new length of the row."""
         length = self.length
         if is_met and length != self._most:
             self._history.add(step, length + 1)
@@ -136,9 +135,9 @@ class SeriesRow:
 
 
 class Smoothed:
-    """An exponential moving average with bias correction, kept with its history so that it can be wound back.
+    """Exponential moving average with bias correction, with a history for roll-backs.
 
-    The decay is per step, however many steps lie between two observations. Source of the correction: Kingma and Ba
+    The decay is per step, for any number of steps between two observations. Source of the correction: Kingma and Ba
     2015, section 3. Worked: decay 0.5 over 4 then 8, one step apart: (0.5 * 0.5 * 4 + 0.5 * 8) / 0.75 = 6.667.
     """
 
@@ -151,7 +150,7 @@ class Smoothed:
         self._weights = array("d")
 
     def add(self, step: int, value: float) -> float:
-        """Take one observation and return the average with it."""
+        """Add one observation; return the new average."""
         last = self.history.steps[-1] if self.history.steps else step - 1
         decay = self._decay ** max(1, step - last)
         state = (self._states[-1] if self._states else 0.0) * decay + (1 - decay) * value

@@ -1,4 +1,4 @@
-"""Rules as the service's Debugger and Profiler take them, and what they say as issues of ours. Pure."""
+"""Rules for the service's Debugger and Profiler, and their results as issues of ours. Pure."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class ServiceRules:
 
 
 def service_rules(wanted: Sequence[object]) -> ServiceRules:
-    """Return those of a conf's rules that the service has; with AWS's defaults where the author set nothing.
+    """Return the rules of a conf that the service has, with AWS's defaults for parameters that are not set.
 
     Worked value: `{"rule": "Overfit", "parameters": {"patience": 2}}` is `{"RuleConfigurationName": "Overfit",
     "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"}}`.
 
     Raises:
-        SpecError: the rules are wrong.
+        SpecError: a rule is not valid.
     """
     named = [each for each in wanted if each != DEFAULT]
     configured = configured_rules(named) if named else ()
@@ -55,7 +55,7 @@ def service_rules(wanted: Sequence[object]) -> ServiceRules:
 
 
 def service_findings(debugger: str, wanted: Sequence[object]) -> Iterator[Finding]:
-    """Yield what is wrong with asking the service to judge by these rules."""
+    """Yield the faults of these rules for an evaluation by the service; none if the service does not evaluate them."""
     if debugger != Debugger.SERVICE:
         return
     rules = service_rules(wanted)
@@ -80,7 +80,7 @@ def service_findings(debugger: str, wanted: Sequence[object]) -> Iterator[Findin
 
 
 def unwatched_findings(debugger: str, *, is_watched: bool) -> Iterator[Finding]:
-    """Yield a warning where the service is asked to judge a training that nothing of ours watches."""
+    """Yield a warning if the service evaluates the rules of a training that Trainyard does not watch."""
     if debugger == Debugger.SERVICE and not is_watched:
         yield Finding(
             where="watch_rules",
@@ -106,7 +106,7 @@ def _text(value: object) -> str:
 
 
 def judged_elsewhere(evaluations: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the names of the rules that the service judges: not those whose evaluator failed.
+    """Return the names of the rules that the service evaluates, without those whose evaluator failed.
 
     Args:
         evaluations: the job's `JobSnapshot.rule_evaluations`.
@@ -118,19 +118,19 @@ SERVICE_STATUSES = tuple(each for each in RuleStatus if each is not RuleStatus.N
 
 
 def known_status(status: str) -> RuleStatus | None:
-    """Return a rule's status as the service names it; None for a name that the service did not have when we looked."""
+    """Return the rule status with the service's name, or None for an unknown name."""
     return RuleStatus(status) if status in SERVICE_STATUSES else None
 
 
 def with_service(
     verdicts: Sequence[Verdict], evaluations: Sequence[Mapping[str, Any]]
 ) -> list[Verdict]:
-    """Return the verdicts with those of the service in place of what our evaluator left to it.
+    """Return our verdicts with those of the service for the rules that it evaluates.
 
-    Where the service's evaluator failed ours stands. A status that nobody knows is one in progress.
+    If the service's evaluator failed, our verdict is kept. An unknown status counts as in progress.
 
     Args:
-        verdicts: ours, some of rules that were left out.
+        verdicts: of our evaluator, including rules that it left to the service.
         evaluations: the job's `JobSnapshot.rule_evaluations`.
     """
     by_name = {each["name"]: each for each in evaluations}
@@ -152,9 +152,9 @@ def _said_by_service(verdict: Verdict, evaluation: Mapping[str, Any] | None) -> 
 
 
 def service_issue(evaluation: Mapping[str, Any], severity: Severity) -> Issue | None:
-    """Return the issue that the service found by a rule; None where it found none.
+    """Return the issue that the service found with a rule, or None if it found none.
 
-    An evaluation in `Error` says that the service's evaluator failed, and nothing of the training.
+    The status `Error` means that the service's evaluator failed; it is not an issue of the training.
 
     Args:
         evaluation: as `JobSnapshot.rule_evaluations` has it.

@@ -1,4 +1,4 @@
-"""Rules on silence: no first step, no further step, no sign of life."""
+"""Rules on missing progress: no first step, no further step, no sign of life."""
 
 from __future__ import annotations
 

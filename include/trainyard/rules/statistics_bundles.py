@@ -1,11 +1,11 @@
-"""Statistics as the hosts of a training put them to S3: one stream of objects a host, merged of its ranks' files. Pure.
+"""Statistics in S3: one stream of objects per host, merged from its ranks' files. Pure.
 
     <prefix>/0001.algo-1/00000001.bundle      attempt 1 on host algo-1: an object never changes, names count up
     {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then so many bytes: whole lines
     {"file": "rank-00001.attempt-0001.part-0001.jsonl", "bytes": 980}     and so on
 
-What is inside are pieces of the files that `trainyard.rules.statistics_file` describes, in their order. Written by
-training_scripts/trainyard_watch/statistics/shipping.py; a script of one's own may write the same.
+An object has pieces of the files that `trainyard.rules.statistics_file` describes, in their order. The writer is
+training_scripts/trainyard_watch/statistics/shipping.py; other scripts may write the same format.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def files_in(bundle: bytes, *, where: str) -> Iterator[tuple[str, bytes]]:
         where: its address, for errors.
 
     Raises:
-        ContractError: it is no such object.
+        ContractError: the object does not have this format.
     """
     at = 0
     while at < len(bundle):
@@ -84,7 +84,7 @@ class BundledFiles:
             self._kept.setdefault(name, bytearray()).extend(content)
 
     def read(self, piece: Piece) -> bytes:
-        """Return a piece of a file, once; nothing of what was read already."""
+        """Return a piece of a file and drop it; empty if it begins before the bytes already read."""
         kept = self._kept[piece.name]
         begins = self._sizes[piece.name] - len(kept)
         if piece.start < begins:

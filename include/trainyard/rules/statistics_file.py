@@ -75,7 +75,7 @@ Kind = TypeVar("Kind", bound=Record)
 
 
 class _WrongLineError(Exception):
-    """A line that is wrong, and what would be right."""
+    """Error of a line, with the value found and the allowed values."""
 
     def __init__(self, what: str, *, got: object, allowed: str) -> None:
         super().__init__(what)
@@ -90,7 +90,7 @@ class _Tensor:
 
 
 class StatisticsReader:
-    """Reads the lines of one file as they come; the first must be the header.
+    """Incremental reader of the lines of one file; the first must be the header.
 
     Args:
         where: the file's name, for errors.
@@ -107,10 +107,10 @@ class StatisticsReader:
         self.part: int | None = None
 
     def read(self, line: str) -> Record:
-        """Return the record of one line; the header's is the start, that of a part above 1 repeats it.
+        """Return the record of one line. The header's record is a `Start`, which the headers of later parts repeat.
 
         Raises:
-            ContractError: the line is no JSON object of this format, or of another version.
+            ContractError: the line is not a JSON object of this format and version.
         """
         self._number += 1
         try:

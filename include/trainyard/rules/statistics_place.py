@@ -1,4 +1,4 @@
-"""The place of a training's statistics: with Debugger's outputs or beside its checkpoints. Pure."""
+"""S3 location of a training's statistics: with Debugger's outputs or beside its checkpoints. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ STATISTICS_FOLDER = "statistics"
 def statistics_place(
     *, job_name: str, hook_s3_uri: str | None, checkpoint_s3_uri: str | None
 ) -> str | None:
-    """Return where a job syncs its statistics to; None where it syncs none.
+    """Return the S3 prefix of a job's statistics, or None if it uploads none.
 
-    The trainer writes them where the service's hook does, if the request has one, else beside its checkpoints.
+    It is that of the service's hook if the request has one, else a prefix below the checkpoints'.
 
     Args:
         job_name: of the training job.
@@ -23,7 +23,7 @@ def statistics_place(
 
 
 def statistics_uri(checkpoint_s3_uri: str) -> str:
-    """Return where a training with such a checkpoint folder syncs its statistics to.
+    """Return the S3 prefix of the statistics of a training with this checkpoint prefix.
 
     Worked value: `s3://b/run/checkpoints` -> `s3://b/run/checkpoints/statistics/`.
     """
@@ -31,7 +31,7 @@ def statistics_uri(checkpoint_s3_uri: str) -> str:
 
 
 def hook_uri(hook_s3_uri: str, job_name: str) -> str:
-    """Return where a training whose request has a DebugHookConfig syncs its statistics to, as Debugger's outputs.
+    """Return the S3 prefix of the statistics of a training whose request has a DebugHookConfig.
 
     Worked value: `s3://b/out`, `train-1` -> `s3://b/out/train-1/debug-output/`.
     """

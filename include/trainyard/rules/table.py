@@ -1,4 +1,4 @@
-"""Verdicts as rows for people: what fired first, then what is fine, then what could not be judged."""
+"""Verdicts as a table: rules with issues first, then rules without, then rules that were not evaluated."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _HEAD = ("rule", "verdict", "severity", "step", "evidence, or why it was not eva
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
-    """One verdict as a table shows it.
+    """Row of the table for one verdict.
 
     Attributes:
-        tone: `bad`, `warn`, `good` or empty for what was not evaluated.
+        tone: `bad`, `warn`, `good`, or empty if the rule was not evaluated.
     """
 
     name: str
@@ -33,14 +33,14 @@ class VerdictRow:
 
 
 def verdict_rows(verdicts: Iterable[Mapping[str, Any]]) -> list[VerdictRow]:
-    """Return a row for each verdict, given as `Verdict.to_dict()`; the worst first, the rest in their order."""
+    """Return one row per verdict (`Verdict.to_dict()`), the worst first, otherwise in their order."""
     rows = [_row(each) for each in verdicts]
     order = {"bad": 0, "warn": 1, "good": 2, "": 3}
     return sorted(rows, key=lambda row: order[row.tone])
 
 
 def summary_sentence(verdicts: Iterable[Mapping[str, Any]]) -> str:
-    """Return how many rules found an issue, found none, and were not evaluated; or that none was."""
+    """Return a sentence with the numbers of rules with issues, without, not evaluated and failed."""
     rows = verdict_rows(verdicts)
     if not any(row.tone for row in rows):
         return f"nothing to evaluate: {len(rows)} rules, none of which had what it needs"

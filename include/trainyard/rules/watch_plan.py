@@ -1,6 +1,7 @@
-"""Plan of a watch: the rules, the reactions to their issues, the pause between looks. JSON-safe.
+"""Plan of a watch: rules, reactions to their issues, poll interval. JSON-safe.
 
-DAG files import this while they are parsed, so it knows no rule: `live_evaluation` and `reactions` read it.
+DAG files import this module while they are parsed, so it imports no rule. `live_evaluation` and `reactions` read the
+plan.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ _POLL_INTERVAL_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPlan:
-    """Plan of a watch, as a watcher gets it.
+    """Plan of a watch.
 
     Attributes:
-        rules: as `trainyard.rules.configuration` reads them; empty for all in the robust profile.
-        conf: of the run, for what rules must know of it.
-        on_error, on_warning: what follows an issue of that severity whose rule says nothing else.
-        on_stop: what follows a stop, as `trainyard.rules.rule_retry` reads it; empty for nothing.
-        poll_interval_s: between two looks; None for what the connection says.
+        rules: in the form that `trainyard.rules.configuration` reads; empty for all rules in the robust profile.
+        conf: of the run, for facts that rules need.
+        on_error: default reaction to an issue of severity error.
+        on_warning: default reaction to an issue of severity warning.
+        on_stop: reaction to a stop, in the form that `trainyard.rules.rule_retry` reads; empty for none.
+        poll_interval_s: seconds between two polls; None for the connection's default.
     """
 
     rules: tuple[Any, ...] = ()
@@ -37,16 +39,16 @@ class WatchPlan:
 
     @property
     def pause_s(self) -> float:
-        """The pause between two looks at the job."""
+        """Seconds between two polls of the job."""
         return self.poll_interval_s or _POLL_INTERVAL_S
 
     def absence_s(self, before_s: float = 0.0) -> float:
-        """Return for how long a job may not be there until somebody looks what the watched task does, in seconds.
+        """Return the seconds to wait for a missing job before the state of the watched task is checked.
 
-        First two pauses, then twice as long each time, at most twelve pauses.
+        The first wait is two pauses; each further wait is twice as long as the previous, at most twelve pauses.
 
         Args:
-            before_s: for how long it was waited before; 0 the first time.
+            before_s: seconds of the previous wait; 0 for the first.
         """
         return min(12 * self.pause_s, 2 * max(self.pause_s, before_s))
 
@@ -56,12 +58,12 @@ class WatchPlan:
 
     @classmethod
     def of(cls, given: WatchPlan | Mapping[str, Any] | None) -> WatchPlan:
-        """Return the plan that an operator was given: one, the mapping of its fields, or None for the defaults."""
+        """Return the plan of an operator's argument: a plan, a mapping of its fields, or None for the defaults."""
         return given if isinstance(given, WatchPlan) else cls.from_dict(given or {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` wrote."""
+        """Return the plan of a mapping from `to_dict`."""
         return cls(
             **{
                 **data,

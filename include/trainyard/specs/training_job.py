@@ -31,7 +31,7 @@ class InstanceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstancePreference:
-    """One choice of an ordered list of instance types; the service takes the first it has."""
+    """One entry of an ordered list of instance types; the service uses the first with available capacity."""
 
     instance_type: str
     instance_count: int | None = None
@@ -40,43 +40,42 @@ class InstancePreference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJobSpec:
-    """One training job in the words of the SDK's estimator.
+    """One training job, with the names of the SDK's estimator. All members of CreateTrainingJob can be set.
 
-    Every member of CreateTrainingJob is reachable.
-
-    Members the estimator takes as raw request dicts (`debugger_hook_config`, `rules`,
-    `profiler_config`, `experiment_config`, ...) keep the wire's keys here too;
-    `raw_request_overrides` is merged last, over everything else, and is checked against the
+    Members that the estimator accepts as raw request dicts (`debugger_hook_config`, `rules`,
+    `profiler_config`, `experiment_config`, ...) keep the request's keys.
+    `raw_request_overrides` is merged last, over everything else, and is validated against the
     service's model like the rest.
 
     Attributes:
-        role: ARN of the execution role, or its bare name where the account is known.
+        role: ARN of the execution role, or its bare name if the account is known.
         output_path: S3 prefix of model.tar.gz and output.tar.gz.
         image_uri: the training image; without it `framework`, `framework_version` and `py_version`
             choose AWS's own image for the region (`trainyard.sagemaker_api.images`).
-        source_dir: folder that is uploaded, with the entry point in it: absolute, relative to the folder that holds
-            Airflow's `dags` (None: that folder), `shipped:...` for Trainyard's own scripts, or `s3://...tar.gz`.
-        code_location: S3 prefix the code is uploaded under.
-        max_run: seconds the job may run. max_wait: seconds with waiting for spot; needs
-            use_spot_instances.
-        volume_size: GiB. keep_alive_period_in_seconds: warm pool, 0 or None for none.
+        source_dir: folder with the entry point, which is uploaded: absolute, relative to the parent of Airflow's
+            `dags` (None: that parent), `shipped:...` for Trainyard's own scripts, or `s3://...tar.gz`.
+        code_location: S3 prefix of the uploaded code.
+        max_run: maximum run time in seconds.
+        max_wait: maximum of run time and wait for spot capacity in seconds; needs use_spot_instances.
+        volume_size: in GiB.
+        keep_alive_period_in_seconds: of the warm pool; 0 or None for none.
         inputs: channel name to channel.
         max_retry_attempts: how often the service restarts the job after its own errors
             (RetryStrategy).
-        capacity_ladder: what the operator tries in turn, instead of instance_type and use_spot_instances;
-            instance_count is that of the rungs that name none.
-        max_quota_wait_s: the operator asks again for so long for a job that the account's quota has no room for, on the
-            last rung of a ladder or without one; 0 = for ever.
-        forward_sigterm: the container's process 1 hands SIGTERM on to the ranks of the entry point, so that a stop
-            or an interruption with notice reaches them; for images with the framework toolkit.
-        heartbeat_timeout_s: the operator stops a job that printed a `trainyard ` line and then none for so
-            long, and resumes it by a new attempt; 0 = never.
-        debugger: who judges the training by rules (`service_debugger.Debugger`). With "service" a rule needs no
-            RuleEvaluatorImage, and what the service cannot judge, our evaluator does.
-        budget_usd: what all attempts of the task may cost together, by the on-demand price: an attempt that could cost
-            more is not started; None = no bound.
-        max_cost_usd: what all attempts may be billed together, by the on-demand price: each is started, with what is
-            left as a bound of its `max_run`, and stopped `stop_reserve_s` before it is used up; None = no cap.
+        capacity_ladder: capacity tiers that the operator tries in order, instead of instance_type and
+            use_spot_instances. instance_count applies to tiers without their own.
+        max_quota_wait_s: seconds for which the operator retries a job that exceeds the account's quota, on the last
+            tier of a ladder or without a ladder; 0 = no limit.
+        forward_sigterm: whether the container's process 1 forwards SIGTERM to the ranks of the entry point, so that
+            a stop or an interruption with notice reaches them; for images with the framework toolkit.
+        heartbeat_timeout_s: seconds without a new `trainyard ` line, after a first one, until the operator stops the
+            job and resumes it with a new attempt; 0 = never.
+        debugger: evaluator of the rules (`service_debugger.Debugger`). With "service" a rule needs no
+            RuleEvaluatorImage, and our evaluator evaluates the rules that the service cannot.
+        budget_usd: limit of the cost of all attempts of the task together, by the on-demand price. An attempt that
+            could exceed it is not started. None = no limit.
+        max_cost_usd: cap of the billed cost of all attempts together, by the on-demand price. The rest of the cap
+            limits the `max_run` of each attempt, which is stopped `stop_reserve_s` before the cap. None = no cap.
     """
 
     role: str
@@ -154,7 +153,7 @@ class TrainingJobSpec:
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read the channels and check what this one spec can know.
+        """Read the channels and check the spec without other objects.
 
         Raises:
             SpecError: there are faults; reports all of them at once.
@@ -173,14 +172,15 @@ class TrainingJobSpec:
 
     @property
     def launch(self) -> Distribution | None:
-        """The strategy that `distribution` names; None for one plain process on each instance."""
+        """The strategy of `distribution`; None for one process per instance without a launcher."""
         return read_distribution(self.distribution)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
         """Return the spec read from plain data.
 
-        A SpecError names every unknown key (with the nearest known one), wrong type and
-        contradiction.
+        Raises:
+            SpecError: an unknown key (reported with the nearest known one), a wrong type or a contradiction; all
+                findings at once.
         """
         return read_spec(cls, mapping, where=where)

@@ -33,7 +33,7 @@ CODE_CHANNEL = "code"
 """Brings the code to a container in network isolation, which cannot fetch it."""
 RESERVED_HYPERPARAMETERS = "sagemaker_"
 TRAINING_COMPILER = "sagemaker_training_compiler_"
-"""Its two hyperparameters are the user's: whether they go with the rest is the linter's to say."""
+"""Prefix of Training Compiler's two hyperparameters, which the user may set; the linter checks their combination."""
 # Script mode adds these beside the strategy's: program, submit_directory, log_level, job_name, region, model_dir.
 NUM_SCRIPT_MODE_HYPERPARAMETERS = 6
 
@@ -138,7 +138,7 @@ def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
 
 
 def _uncapped(spec: TrainingJobSpec) -> Iterator[Finding]:
-    """Yield what costs money that a cap could not hold."""
+    """Yield the settings whose cost `max_cost_usd` cannot limit."""
     if spec.instance_type is None and not spec.capacity_ladder:
         yield Finding(
             where="max_cost_usd",
@@ -230,7 +230,7 @@ def _network(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator
 
 
 def missing_network(subnets: Sequence[str], security_group_ids: Sequence[str]) -> Finding:
-    """Return the finding for a network of which one half is missing."""
+    """Return the finding for a network with subnets only, or with security groups only."""
     missing, given = "subnets", "security_group_ids"
     if subnets:
         missing, given = given, missing

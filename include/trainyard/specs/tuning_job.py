@@ -41,7 +41,7 @@ class EarlyStopping(StrEnum):
 
 
 class WarmStartType(StrEnum):
-    """Allowed differences between a search and those it learns from."""
+    """Allowed differences between a search and its parents."""
 
     IDENTICAL = "IdenticalDataAndAlgorithm"
     TRANSFER = "TransferLearning"
@@ -49,7 +49,7 @@ class WarmStartType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionCriteria:
-    """Conditions that end a search before its limits; the first that is met does."""
+    """Conditions that end a search before its limits; the first that is met ends it."""
 
     target_objective_metric_value: float | None = None
     max_number_of_training_jobs_not_improving: int | None = None
@@ -58,7 +58,7 @@ class CompletionCriteria:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HyperbandResources:
-    """Resources of Hyperband, counted in printed values of the objective: the least and the most of a trial."""
+    """Minimum and maximum resource of a Hyperband trial, counted in printed values of the objective."""
 
     min_resource: int = 1
     max_resource: int
@@ -74,28 +74,32 @@ class WarmStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningJobSpec:
-    """One search: a training job, what of it is varied, what is measured, and what it may cost.
+    """One search: a training job, the varied hyperparameters, the objective, and the limits.
 
-    A trial is the training job with other hyperparameters, so its launcher flags travel as static ones and distributed
-    trials work. What the service's tuning jobs do not have is refused here: above all an entrypoint of the container's
-    own. `forward_sigterm` needs one, so a trial that is stopped (early stopping, Hyperband, a ceiling, a person) does
-    not hear of it: process 1 gets SIGTERM, the ranks do not, and are killed after at most 120 s. What shall survive a
-    stop must have been written before: checkpoints, and the model as of the last evaluation.
+    A trial is the training job with other hyperparameters. The launcher's flags are static hyperparameters, so
+    distributed trials work.
+
+    The spec rejects everything that the service's tuning jobs do not support, such as a container entrypoint.
+    `forward_sigterm` needs such an entrypoint. If a trial is stopped (by early stopping, Hyperband, a limit or a
+    person), process 1 therefore receives SIGTERM, but its ranks do not; they are killed after at most 120 s. The script
+    must write everything that should survive a stop before: checkpoints, and the model as of the last evaluation.
 
     Attributes:
         training: the trial. Its `checkpoint_s3_uri` is a prefix: the service appends the trial's name, so that no trial
-            resumes another's. Its `max_run` bounds one trial, and what the search may cost is worked out from it.
+            resumes another's. Its `max_run` limits one trial; the cost limit of the search is calculated from it.
         hyperparameter_ranges: name to range (`read_range`); a list is a categorical range.
         objective_metric_name: one of the training's metric_definitions.
-        max_jobs: trials in all; None for a search that ends by time or criteria, or for Grid, which knows its number.
-        max_runtime_s: of the whole search; a search that it ends hands on the best so far.
-        early_stopping_type: Auto stops trials that are worse than the median; not with Hyperband, which has its own.
+        max_jobs: total number of trials; None for a search that ends by time or criteria, or for Grid, whose number
+            follows from its ranges.
+        max_runtime_s: of the whole search; a search that reaches it returns the best trial so far.
+        early_stopping_type: Auto stops trials that are worse than the median; not valid with Hyperband, which has its
+            own method.
         random_seed: the same seed gives the same draws.
-        hyperband: its resources; without them the service takes a static hyperparameter such as `epochs`.
-        budget_usd: what all trials, of all attempts of the task, may cost by the on-demand price. The search is stopped
-            when the next trials would cross it, and the best so far is handed on; None = no bound.
-        max_cost_usd: what all trials, of all attempts, may be billed: the service ends the search, by its
-            `max_runtime_s`, `stop_reserve_s` before all trials at a time could have used it up; None = no cap.
+        hyperband: resources of a trial; without them the service uses a static hyperparameter such as `epochs`.
+        budget_usd: limit of the cost of all trials of all attempts, by the on-demand price. The search is stopped
+            before further trials would exceed it, and returns the best trial so far; None = no limit.
+        max_cost_usd: cap of the billed cost of all trials of all attempts. The service ends the search by its
+            `max_runtime_s`, `stop_reserve_s` before all parallel trials could exceed the cap; None = no cap.
     """
 
     training: TrainingJobSpec

@@ -1,4 +1,4 @@
-"""The ranges that a hyperparameter search draws from, in the SDK's words: integer, continuous, categorical."""
+"""Ranges of a hyperparameter search, with the SDK's names: integer, continuous, categorical."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_TEXT = 256
 
 
 class Scaling(StrEnum):
-    """On which scale a range is searched; `Auto` leaves that to the service."""
+    """Scale on which a range is searched; with `Auto` the service chooses it."""
 
     AUTO = "Auto"
     LINEAR = "Linear"
@@ -90,7 +90,7 @@ class CategoricalRange:
         """Check the values.
 
         Raises:
-            SpecError: none, too many, the same one twice, or one that is no plain value.
+            SpecError: there is no value, there are too many, one occurs twice, or one is not a plain value.
         """
         _check(_category_findings(self.values))
 

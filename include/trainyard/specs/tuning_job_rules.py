@@ -177,7 +177,7 @@ def _limits(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterat
 
 
 def _enough(max_jobs: int, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
-    """The service refuses a search with more trials than there are combinations."""
+    """Yield a finding if there are more trials than combinations, which the service rejects."""
     combinations = math.prod(each.num_values for each in ranges.values())
     if ranges and combinations < max_jobs:
         yield Finding(

@@ -1,4 +1,4 @@
-"""Fine-tuning of causal language models by transformers, PEFT and TRL, as a training job's script.
+"""Fine-tuning of causal language models with transformers, PEFT and TRL, in a training job.
 
-Imports torch, transformers, PEFT, TRL and `trainyard_watch`, which is uploaded beside it; nothing of the product.
+May import torch, transformers, PEFT, TRL and `trainyard_watch`, which is uploaded with it; nothing else of Trainyard.
 """

@@ -1,4 +1,4 @@
-"""Model artifact of a fine-tuning: safetensors, tokenizer and a file that says how it was made."""
+"""Model artifact of a fine-tuning: safetensors, tokenizer, and a manifest with the options."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def save_artifact(
     *,
     folder: Path,
 ) -> None:
-    """Write the model, merged or as an adapter, the tokenizer and the manifest; beside a whole model what serves it.
+    """Write the model (merged or as an adapter), the tokenizer and the manifest; a whole model also gets `code/`.
 
-    Merging changes the model: call this last.
+    Merging changes the model, so this must be the last step.
     """
     if isinstance(model, PeftModel) and options.artifact == "merged":
         model = model.merge_and_unload()

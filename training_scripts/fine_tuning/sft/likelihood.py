@@ -1,4 +1,4 @@
-"""Likelihood of answers under a model: of held-out rows, and of the two answers of a pair."""
+"""Likelihood of held-out answers under a model, and the metrics made from it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from sft.rows import Tokens
 
 MAX_EXPONENT = 700.0
-"""math.exp of more overflows."""
+"""Limit of the exponent: math.exp overflows above about 709."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Tokens of held-out rows; of pairs, those of the chosen and the rejected answers, pair by pair."""
+    """Tokens of held-out rows. For pairs, each chosen answer is followed by its rejected answer."""
 
     samples: list[Tokens]
     is_pairs: bool
@@ -34,7 +34,9 @@ class HeldOut:
     def read(
         cls, folder: Path, tokenizer: PreTrainedTokenizerBase, *, method: str, max_length: int
     ) -> HeldOut:
-        """Return the rows of a folder, cut to `max_length` as the training cut them.
+        """Return the rows of a folder, truncated to `max_length` tokens as in the training.
+
+        Rows without an answer within `max_length` are left out.
 
         Raises:
             FineTuningError: no row has an answer within `max_length`, or a row cannot be used.
@@ -51,7 +53,11 @@ class HeldOut:
 
 
 def answers_of(row: dict[str, Any], *, where: str) -> list[dict[str, Any]]:
-    """Return a pair as two rows with `prompt` and `completion`: the chosen answer first."""
+    """Return a pair as two rows with `prompt` and `completion`, the chosen answer first.
+
+    Raises:
+        FineTuningError: the row is not a pair.
+    """
     pair = pair_of(row, where=where)
     return [{"prompt": pair["prompt"], "completion": pair[name]} for name in ("chosen", "rejected")]
 
@@ -60,7 +66,7 @@ def log_likelihoods(model: nn.Module, samples: list[Tokens]) -> list[float]:
     """Return the log-likelihood of each sample's labelled tokens, in nats, in float32.
 
     Raises:
-        FineTuningError: one is NaN or infinite.
+        FineTuningError: a likelihood is NaN or infinite.
     """
     device = next(model.parameters()).device
     values = [_log_likelihood(model, each, device=device) for each in samples]
@@ -82,12 +88,12 @@ def _log_likelihood(model: nn.Module, sample: Tokens, *, device: torch.device) -
 
 
 def answer_metrics(data: HeldOut, *, base: list[float], tuned: list[float]) -> dict[str, float]:
-    """Return the loss of answers: nats per token of an answer, of base and tuned model, and how much was gained.
+    """Return loss (nats per answer token) and perplexity of tuned and base model, and the gain in loss.
 
     Args:
-        data: what was measured.
-        base: log-likelihoods of its samples under the base model.
-        tuned: likewise under the tuned model.
+        data: the evaluated rows.
+        base: log-likelihoods of its samples under the base model, in nats.
+        tuned: the same under the tuned model.
     """
     num_tokens = sum(each.num_trained for each in data.samples)
     losses = {name: -sum(each) / num_tokens for name, each in (("test", tuned), ("base", base))}
@@ -102,14 +108,14 @@ def answer_metrics(data: HeldOut, *, base: list[float], tuned: list[float]) -> d
 
 
 def pair_metrics(*, base: list[float], tuned: list[float]) -> dict[str, float]:
-    """Return shares of pairs: in which a model finds the chosen answer likelier, and in which its margin grew.
+    """Return the share of pairs whose chosen answer is likelier under each model, and of pairs whose margin grew.
 
     The margin is the log-likelihood of the chosen answer less that of the rejected one. Its growth over the base model
     is DPO's implicit reward margin (Rafailov et al. 2023, section 4), without beta.
 
     Args:
         base: log-likelihoods under the base model, of chosen and rejected answers in turn.
-        tuned: likewise under the tuned model.
+        tuned: the same under the tuned model.
     """
     margins = {name: _margins(each) for name, each in (("test", tuned), ("base", base))}
     grown = [new - old for new, old in zip(margins["test"], margins["base"], strict=True)]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ADAPTER_CONFIG = "adapter_config.json"
 ARCHIVE = "model.tar.gz"
 BASE, START = "model", "init"
-"""Channels: the base model, and what an earlier fine-tuning left."""
+"""Channels: the base model, and the model or adapter of an earlier fine-tuning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,11 @@ class Origin:
         """Return the origin of a job's model.
 
         Raises:
-            FineTuningError: neither a channel `model` nor a hub model, or a channel without a model.
+            FineTuningError: the job has neither a channel `model` nor a hub model, or a channel has no model.
         """
         start = unpacked(channels[START]) if START in channels else None
         if BASE in channels:
-            os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else PEFT asks the hub about the base
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else PEFT queries the hub about the base
             return cls(base=str(unpacked(channels[BASE])), start=start)
         if options.hub_model:
             return cls(base=options.hub_model, start=start)
@@ -60,20 +60,20 @@ class Origin:
 
     @property
     def continues_adapter(self) -> bool:
-        """True if an earlier run's adapter is trained on."""
+        """True if the run continues to train an earlier run's adapter."""
         return self.start is not None and (self.start / ADAPTER_CONFIG).is_file()
 
     @property
     def weights(self) -> str:
-        """The folder or hub id of the whole model that is loaded."""
+        """The folder or hub id of the whole model to load."""
         return self.base if self.start is None or self.continues_adapter else str(self.start)
 
 
 def unpacked(folder: Path) -> Path:
-    """Return a folder with a model's files; those of a model.tar.gz are unpacked to a temporary folder.
+    """Return a folder with a model's files; a model.tar.gz is unpacked to a temporary folder.
 
     Raises:
-        FineTuningError: no model lies there.
+        FineTuningError: the folder has no model.
     """
     archives = sorted(folder.rglob(ARCHIVE))
     if archives:
@@ -91,19 +91,20 @@ def unpacked(folder: Path) -> Path:
 
 
 def load_tokenizer(origin: Origin) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of an earlier run if it left one, else the base model's."""
+    """Return the tokenizer of the earlier run if it has one, else the base model's."""
     start = origin.start
     has_own = start is not None and (start / "tokenizer_config.json").is_file()
     return AutoTokenizer.from_pretrained(start if has_own else origin.base)
 
 
 def load_model(options: Options, origin: Origin) -> PreTrainedModel | PeftModel:
-    """Return the model that the trainer gets: whole, or with the adapter of an earlier run.
+    """Return the model for the trainer: whole, or with the adapter of an earlier run.
 
-    Full fine-tuning keeps weights in float32; below an adapter they are bf16 on GPUs that have it.
+    Full fine-tuning keeps weights in float32. With an adapter, the base weights are bf16 on GPUs with bf16, and in 4
+    bits for qlora.
 
     Raises:
-        FineTuningError: an earlier run's adapter, but no adapter shall be trained.
+        FineTuningError: the channel `init` has an adapter, but the option `adapter` is `none`.
     """
     if origin.continues_adapter and not options.has_adapter:
         raise FineTuningError(
@@ -116,7 +117,7 @@ def load_model(options: Options, origin: Origin) -> PreTrainedModel | PeftModel:
 
 
 def adapter_config(options: Options, origin: Origin) -> PeftConfig | None:
-    """Return the adapter that the trainer adds; None if there is none to add."""
+    """Return the configuration of the adapter that the trainer adds, or None if it adds none."""
     if not options.has_adapter or origin.continues_adapter:
         return None
     return LoraConfig(
@@ -129,7 +130,7 @@ def adapter_config(options: Options, origin: Origin) -> PeftConfig | None:
 
 
 def has_bf16() -> bool:
-    """Return whether this rank's GPU computes in bf16."""
+    """Return whether this rank has a GPU that supports bf16 natively."""
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
 

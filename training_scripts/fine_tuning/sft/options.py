@@ -29,19 +29,23 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Hyperparameters of one run. A value of None is derived.
+    """Hyperparameters of one run. None means that the value is derived from the others.
 
     Attributes:
         method: `sft` learns answers, `dpo` prefers one answer of two.
         adapter: `none` trains every weight; `qlora` is LoRA over a base in 4 bits.
-        rank, lora_alpha, lora_dropout, target_modules: of the adapter; lora_alpha None = twice the rank. target_modules
-            is `all-linear` or names with commas between them.
-        max_length: tokens of one sample; what is longer is cut at its end.
-        packing: put several samples into one sequence, each with attention to itself only.
-        epochs, max_steps: the length; max_steps 0 = by epochs.
-        batch_size: sequences of one rank in one pass; gradient_accumulation_steps: passes of one optimizer step.
-        beta: of DPO, the weight of the distance to the reference.
-        eval_steps: steps between two measurements on the channel `validation`; 0 = only at the end.
+        rank: of the adapter.
+        lora_alpha: of the adapter; None = twice the rank.
+        lora_dropout: of the adapter.
+        target_modules: modules with an adapter: `all-linear`, or names separated by commas.
+        max_length: tokens of one sample; longer samples are truncated at the end.
+        packing: pack several samples into one sequence, each with attention to itself only.
+        epochs: passes over the rows, if max_steps is 0.
+        max_steps: optimizer steps; 0 = by epochs.
+        batch_size: sequences per rank in one pass.
+        gradient_accumulation_steps: passes per optimizer step.
+        beta: DPO's weight of the distance to the reference model.
+        eval_steps: steps between two evaluations on the channel `validation`; 0 = none during the training.
         artifact: `merged` = a whole model; `adapter` = the adapter's weights only.
         hub_model: a model of the Hugging Face hub, if the job has no channel `model`.
     """
@@ -74,14 +78,14 @@ class Options:
         """Check the values.
 
         Raises:
-            FineTuningError: everything that is wrong, in one message.
+            FineTuningError: a value is not valid; the message has all findings.
         """
         if wrong := list(_faults(self)):
             raise FineTuningError("; ".join(wrong))
 
     @classmethod
     def read(cls, argv: Sequence[str] | None = None) -> Options:
-        """Return the options of a command line; an unknown one ends the process with code 2.
+        """Return the options of a command line; an unknown option ends the process with code 2.
 
         Raises:
             FineTuningError: values that are out of range or contradict each other.
@@ -94,24 +98,24 @@ class Options:
 
     @property
     def has_adapter(self) -> bool:
-        """True if the base model's own weights stay as they are."""
+        """True if an adapter is trained and the base model's weights are frozen."""
         return self.adapter != "none"
 
     @property
     def peak_learning_rate(self) -> float:
-        """The learning rate, or that of TRL's documentation for the method."""
+        """The learning rate, by default that of TRL's documentation for method and adapter."""
         kind = "lora" if self.has_adapter else "none"
         return self.learning_rate or LEARNING_RATES[self.method, kind]
 
     @property
     def targets(self) -> str | list[str]:
-        """Modules that get an adapter, as PEFT takes them."""
+        """The modules that get an adapter, as PEFT's `target_modules`."""
         names = [name.strip() for name in self.target_modules.split(",")]
         return names[0] if names == ["all-linear"] else names
 
 
 def _reader(type_name: str) -> Callable[[str], Any]:
-    """Return what reads a field of a type; the toolkit passes None as an empty text."""
+    """Return the parser of a field's type; the toolkit passes None as an empty text."""
     readers: Mapping[str, Callable[[str], Any]] = {
         "int": int,
         "float": float,

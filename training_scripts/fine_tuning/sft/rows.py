@@ -1,6 +1,7 @@
 """Rows of JSONL channels and their tokens: chat, prompt with completion, plain text, and pairs of answers.
 
-Only tokens that the model shall produce have labels: assistant messages, completions, and the whole of plain text.
+Only tokens that the model should learn to produce have labels: assistant messages, completions, and all of a plain
+text.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ class Tokens:
 
     @property
     def num_trained(self) -> int:
-        """Tokens with a label; a first token has nothing before it that could predict it."""
+        """Number of tokens with a label, without the first token, which nothing predicts."""
         return sum(label != IGNORED for label in self.labels[1:])
 
 
 def read_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each row of a channel's `*.jsonl` with its place, files by name.
+    """Yield (place, row) for each row of a channel's `*.jsonl` files, sorted by name.
 
     Raises:
-        FineTuningError: no such file, or a line that is no JSON object.
+        FineTuningError: there is no such file, or a line is not a JSON object.
     """
     files = sorted(folder.rglob("*.jsonl"))
     if not files:
@@ -73,21 +74,21 @@ def _object(line: str, *, where: str) -> dict[str, Any]:
 
 
 class RowTokenizer:
-    """Tokens of rows, by one tokenizer and its chat template."""
+    """Tokenizer of rows, with a model's tokenizer and its chat template."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._marked = _marked_template(tokenizer)
 
     def tokens(self, row: dict[str, Any], *, where: str) -> Tokens:
-        """Return a row's tokens, however long.
+        """Return a row's tokens without truncation.
 
         Args:
             row: with `messages`, `prompt` and `completion`, or `text`.
             where: the row, for errors.
 
         Raises:
-            FineTuningError: a row of another form, or a template by which answers cannot be found.
+            FineTuningError: the row has another form, or its answers cannot be located with the chat template.
         """
         prompt, completion = row.get("prompt"), row.get("completion")
         if "messages" in row:
@@ -117,10 +118,10 @@ class RowTokenizer:
     def _chat(
         self, messages: Sequence[Message], *, tools: Any, num_given: int, where: str
     ) -> Tokens:
-        """Return the tokens of a conversation, of which the first `num_given` messages have no labels.
+        """Return the tokens of a conversation; its first `num_given` messages have no labels.
 
         Raises:
-            FineTuningError: there is no chat template, or answers cannot be found by it.
+            FineTuningError: there is no chat template, or answers cannot be located with it.
         """
         if self._tokenizer.chat_template is None:
             raise FineTuningError(
@@ -159,10 +160,10 @@ class RowTokenizer:
     def _answer_span(
         self, messages: Sequence[Message], number: int, *, text: str, tools: Any, where: str
     ) -> tuple[int, int]:
-        """Return the characters of an assistant message: from the prompt that generation begins at to its end.
+        """Return the span of characters of an assistant message: from the end of its generation prompt to its end.
 
         Raises:
-            FineTuningError: the template renders it differently if others follow.
+            FineTuningError: the template renders the message differently if other messages follow.
         """
         before = self._rendered(messages[:number], tools=tools, is_open=True)
         up_to = self._rendered(messages[: number + 1], tools=tools)
@@ -176,7 +177,7 @@ class RowTokenizer:
     def _by_spans(
         self, text: str, spans: Sequence[tuple[int, int]], *, adds_special_tokens: bool
     ) -> Tokens:
-        """Return the tokens of a text; those that overlap a span of characters have labels."""
+        """Return the tokens of a text; tokens that overlap a span of characters have labels."""
         made = self._tokenizer(
             text, add_special_tokens=adds_special_tokens, return_offsets_mapping=True
         )
@@ -188,22 +189,22 @@ class RowTokenizer:
 
 
 def _marked_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """Return a chat template that marks answers: the tokenizer's, or TRL's for a family that it knows; else None."""
+    """Return a chat template that marks answers: the tokenizer's, or TRL's for a known model family, or None."""
     if tokenizer.chat_template is None:
         return None
     if has_generation_markers(tokenizer.chat_template):
         return str(tokenizer.chat_template)
     try:
         return get_training_chat_template(tokenizer)
-    except ValueError:  # no family that TRL knows
+    except ValueError:  # a family that TRL does not know
         return None
 
 
 def pair_of(row: dict[str, Any], *, where: str) -> dict[str, Any]:
-    """Return the prompt and the two answers of a row, texts or lists of messages, as TRL takes them.
+    """Return the prompt and the two answers of a row for TRL, all texts or all lists of messages.
 
     Raises:
-        FineTuningError: a row of another form.
+        FineTuningError: the row has another form.
     """
     values = [row.get(name) for name in _PAIR]
     if not any(all(isinstance(value, kind) for value in values) for kind in (str, list)):
@@ -219,7 +220,7 @@ def pair_of(row: dict[str, Any], *, where: str) -> dict[str, Any]:
 
 
 def _wrong_form(row: dict[str, Any], *, where: str, wanted: Sequence[str], allowed: str) -> str:
-    """Return the message for a row of another form, with the type of each wanted key, or else of each key it has."""
+    """Return the error text for a row of another form, with the types of the wanted keys or of all its keys."""
     kinds = {str: "a text", list: "a list", type(None): "null"}
     types = {key: kinds.get(type(value), type(value).__name__) for key, value in row.items()}
     got = ", ".join(f"{key}: {types.get(key, 'missing')}" for key in wanted or sorted(row))

@@ -1,4 +1,4 @@
-"""One fine-tuning on one rank: TRL's trainer, watched, resumed from its newest whole checkpoint."""
+"""Fine-tuning run of one rank: TRL's trainer with a WatchCallback, resumed from its newest complete checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEPT_CHECKPOINTS = 3
-"""The Trainer removes an old one before S3 has the new one."""
+"""Kept checkpoints: three, since the Trainer deletes an old one before S3 has the new one."""
 
 
 def train(options: Options, paths: ContainerPaths) -> int:
@@ -52,7 +52,7 @@ def train(options: Options, paths: ContainerPaths) -> int:
 
 
 def _check_finite(model: nn.Module) -> None:
-    """Refuse a model that no evaluation could measure.
+    """Reject a model with non-finite weights.
 
     Raises:
         FineTuningError: a trained weight is NaN or infinite.
@@ -72,7 +72,7 @@ def make_trainer(
     """Return the trainer of the method, with model, data and adapter.
 
     Raises:
-        FineTuningError: data or the base model cannot be used.
+        FineTuningError: the data or the base model cannot be used.
     """
     if "train" not in paths.channels:
         raise FineTuningError("the job has no channel train; give it the prefix of *.jsonl")

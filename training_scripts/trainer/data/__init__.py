@@ -1,1 +1,1 @@
-"""Samples for training: memory-mapped shards, what is cut from them, and in which order."""
+"""Samples for training: memory-mapped shards, token blocks and table rows, and the sample order."""

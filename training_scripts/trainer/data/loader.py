@@ -1,4 +1,4 @@
-"""Batches on their way to the device, for training and for evaluation."""
+"""Data loading: batches on the device, for training and for evaluation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREFETCH_BATCHES = 4
 
 
 class WithSamples(Dataset[tuple[Any, Tensor]]):
-    """A data set whose items say which samples they are made of: (micro-batch, sample numbers)."""
+    """Data set whose items are pairs (micro-batch, sample numbers)."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
         self._dataset = dataset
@@ -29,10 +29,10 @@ class WithSamples(Dataset[tuple[Any, Tensor]]):
 def training_batches(
     dataset: Dataset[Any], batches: RankBatches, *, num_workers: int, device: torch.device
 ) -> Iterator[tuple[Any, Tensor]]:
-    """Yield this rank's micro-batches, endlessly, each with the samples that it is made of.
+    """Yield this rank's micro-batches without end, each with its sample numbers.
 
-    The micro-batch lies on `device`, the sample numbers on the CPU; they come from where the samples
-    were read, if need be from a loader process. Any workers read ahead.
+    The micro-batch is on `device`, the sample numbers (int64) are on the CPU. The process that reads the samples also
+    returns their numbers. With `num_workers`, loader processes read ahead.
     """
     loader = _loader(WithSamples(dataset), batches, num_workers=num_workers, device=device)
     for batch, samples in loader:
@@ -50,7 +50,7 @@ def evaluation_batches(
 ) -> Iterator[Any]:
     """Yield this rank's part of `num_samples` samples spread evenly over the data set.
 
-    Which samples are evaluated does not depend on the number of ranks.
+    The evaluated samples do not depend on the number of ranks.
     """
     total = len(dataset)  # type: ignore[arg-type]
     chosen = torch.arange(num_samples) * total // num_samples
@@ -69,7 +69,7 @@ def _loader(
         num_workers=num_workers,
         prefetch_factor=PREFETCH_BATCHES if num_workers else None,
         pin_memory=device.type == "cuda",
-        # Its own generator: the loader draws a seed, and must not disturb the generator of dropout.
+        # A separate generator: the loader draws a seed, which must not change the random states of dropout.
         generator=torch.Generator(),
     )
 

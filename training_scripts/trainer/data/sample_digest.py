@@ -1,6 +1,6 @@
-"""A digest of the samples that were consumed, whatever their order: parts of ranks and steps add up.
+"""Digest of the consumed samples, independent of their order: the digests of ranks and steps add up.
 
-The digest of some sample ids is the sum of `mix64(id + 1)` modulo 2^64; a sample that is taken
+The digest of sample ids is the sum of `mix64(id + 1)` modulo 2^64; a sample that is consumed
 twice counts twice. `mix64` is the finalizer of splitmix64 (Steele, Lea and Flood 2014, "Fast
 splittable pseudorandom number generators", with the constants of Stafford's variant 13).
 
@@ -23,14 +23,14 @@ def digest_of(samples: Tensor) -> int:
 
 
 def mix64(values: Tensor) -> Tensor:
-    """Return the mixed values; int64 stands for uint64, products and sums wrap around."""
+    """Return the mixed values; int64 represents uint64, and products and sums wrap around."""
     values = (values ^ _shifted(values, 30)) * MULTIPLIERS[0]
     values = (values ^ _shifted(values, 27)) * MULTIPLIERS[1]
     return values ^ _shifted(values, 31)
 
 
 def to_limbs(digest: int) -> list[float]:
-    """Return the digest in two parts below 2^32, whose float64 sums are exact over 2^21 ranks."""
+    """Return the digest as two numbers below 2^32, whose float64 sums are exact for up to 2^21 ranks."""
     return [float(digest & ((1 << LIMB_BITS) - 1)), float(digest >> LIMB_BITS)]
 
 
@@ -40,5 +40,5 @@ def from_limbs(low: float, high: float) -> int:
 
 
 def _shifted(values: Tensor, bits: int) -> Tensor:
-    """Return `values` shifted to the right with zeros, as unsigned numbers are."""
+    """Return `values` shifted to the right, filled with zeros (a logical shift)."""
     return (values >> bits) & torch.iinfo(torch.int64).max >> (bits - 1)

@@ -1,12 +1,15 @@
-"""The order in which a run visits its samples: a pure function of (seed, epoch, position).
+"""Sample order of a run: a pure function of (seed, epoch, position).
 
 A keyed permutation (a Feistel network with cycle walking; Black and Rogaway 2002, "Ciphers with
-arbitrary finite domains", section 3) maps position -> sample. Against `torch.randperm` it needs no
-memory (randperm: 8 bytes a sample and rank, 8 GB for 10^9 samples), any position is reached
-directly at resume, and loader processes share nothing. Its order is well mixed, not cryptographic.
+arbitrary finite domains", section 3) maps position -> sample. Advantages over `torch.randperm`:
 
-The number of ranks does not enter. Step k with a global batch of B takes the positions from k * B
-to (k + 1) * B - 1 of the endless sequence epoch 0, epoch 1, ...; each epoch holds each sample once.
+- It needs no memory. randperm needs 8 bytes per sample and rank, 8 GB for 10^9 samples.
+- A resume computes any position directly.
+- Loader processes share no state.
+
+The order is well mixed, but not cryptographic. It does not depend on the number of ranks. Step k with a global batch
+of B takes the positions from k * B to (k + 1) * B - 1 of the endless sequence epoch 0, epoch 1, ...; each epoch has
+each sample once.
 """
 
 from __future__ import annotations
@@ -59,8 +62,8 @@ def epoch_keys(seed: int, epoch: int) -> list[int]:
 def permute(positions: Tensor, size: int, keys: list[int]) -> Tensor:
     """Return the images of `positions` (int64, all below `size`) under the permutation of `keys`.
 
-    Positions are enciphered in the smallest power of two that holds `size`; an image of `size` or
-    more is enciphered again until it is below, fewer than twice on average.
+    The domain of the cipher is the smallest power of two that is at least `size` (and 4). An image of `size` or
+    more is enciphered again until it is below `size`, on average fewer than two rounds.
     """
     bits = max(2, (size - 1).bit_length())
     images = _encipher(positions, bits, keys)
@@ -94,11 +97,11 @@ def _mix(values: Tensor, key: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankBatches:
-    """The micro-batches of one rank without end, as int64 tensors of sample numbers.
+    """Endless micro-batches of one rank, as int64 tensors of sample numbers.
 
-    Reading begins at position `start`, the samples already consumed. The ranks' pieces of a step
-    are disjoint and contiguous: in micro-step a, rank r takes the positions from
-    (a * world_size + r) * micro_batch_size on.
+    The first position is `start`, the number of samples already consumed. The ranks' parts of a step are disjoint and
+    contiguous: in micro-step a, rank r takes the `micro_batch_size` positions that begin at
+    (a * world_size + r) * micro_batch_size of the step.
     """
 
     order: SampleOrder

@@ -1,4 +1,4 @@
-"""The index of a sharded data set, checked against the files of a channel."""
+"""Index of a sharded data set, and its check against the files of a channel."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class ShardIndex:
 
     @property
     def categories(self) -> dict[str, list[str]]:
-        """Return the values of each category column, in the order of their codes; none for tokens."""
+        """Return the values of each category column, in the order of their codes; an empty dict for tokens."""
         schema = self.content.get("schema") or ()
         return {each["name"]: each["categories"] for each in schema if each.get("categories")}
 
     @property
     def unigram_loss(self) -> float | None:
-        """Return the unigram baseline in nats per token, None if the index has none."""
+        """Return the unigram baseline in nats per token, or None if the index has none."""
         value = (self.content.get("baseline") or {}).get("unigram_loss_nats")
         return None if value is None else float(value)
 
@@ -99,7 +99,7 @@ class ShardIndex:
 
 
 def shard_files(index: ShardIndex, split: str, channel: Path | None, *, verify: bool) -> list[Path]:
-    """Return the files of a split in index order, checked by size and, if asked, by SHA-256.
+    """Return the files of a split in index order, checked by size and, if `verify` is true, by SHA-256.
 
     Raises:
         DataError: the channel is missing, or any shard is missing, has another size or another
@@ -133,7 +133,7 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
             "index and the shards are not of the same data set, or the download was cut: give both "
             "channels the same prefix"
         )
-    stated = shard["sha256"]  # null where the data set was made without checksums
+    stated = shard["sha256"]  # null if the data set was made without checksums
     if verify and stated is not None and (digest := sha256_of(path)) != stated:
         return (
             f"shard {path} has SHA-256 {digest}, the index says {stated}; its content is "
@@ -144,7 +144,7 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """The values of one column in one shard; `present` is 0 if a whole number is missing."""
+    """Values of one column in one shard; `present` is 0 at a missing integer, and None if all are present."""
 
     values: Tensor
     present: Tensor | None
@@ -153,16 +153,16 @@ class Column:
         return len(self.values)
 
     def at(self, rows: Tensor | slice) -> Tensor:
-        """Return some values: as they are stored, or as float64 with NaN where missing."""
+        """Return the values of `rows` in their stored dtype, or as float64 with NaN for missing values."""
         if self.present is None:
             return self.values[rows]
         return self.values[rows].to(torch.float64).masked_fill(self.present[rows] == 0, torch.nan)
 
 
 def map_values(path: Path, shard: Mapping[str, Any], entry: Mapping[str, Any]) -> Column:
-    """Return a column, by its entry in the index's schema, of a shard over the mapped file.
+    """Return a shard's column, over the memory-mapped file; `entry` is the column's in the index's schema.
 
-    A shard without the column's buffer lacks all its values, one without its validity lacks none.
+    If the shard has no buffer of the column, all its values are missing. If it has no validity buffer, none is missing.
 
     Raises:
         DataError: the dtype is not known.
@@ -180,7 +180,7 @@ def map_values(path: Path, shard: Mapping[str, Any], entry: Mapping[str, Any]) -
 
 
 def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> Tensor:
-    """Return one buffer of a shard as a tensor over the mapped file, never to be written to.
+    """Return one buffer of a shard as a tensor over the memory-mapped file; it must not be written to.
 
     Raises:
         DataError: the shard has no such column, or its dtype is not known.
@@ -201,6 +201,6 @@ def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> T
     if not count:
         return torch.empty(0, dtype=dtype)
     with path.open("rb") as stream:
-        # Private, as torch warns about read-only buffers; pages are shared while nobody writes.
+        # A private mapping, since torch warns about read-only buffers; pages are shared until one is written to.
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     return torch.frombuffer(mapped, dtype=dtype, count=count, offset=entry["offset"])

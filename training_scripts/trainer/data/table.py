@@ -1,4 +1,4 @@
-"""Table as training uses it: its feature columns, and the target and its kind."""
+"""Table layout: feature columns, and the target and its kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHOLE_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The column to predict: one of `classes` (their values in output order), else a number."""
+    """The column to predict: one of `classes` (values in the order of the outputs), or a number if that is None."""
 
     name: str
     classes: Sequence[int | str] | None
@@ -33,13 +33,13 @@ class Target:
 
     @property
     def num_outputs(self) -> int:
-        """Return how many numbers the model gives per row."""
+        """Return the number of model outputs per row."""
         return len(self.classes) if self.classes else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLayout:
-    """Feature columns in the order that a model reads them, and the target."""
+    """Feature columns in the order of the model's inputs, and the target."""
 
     numbers: Sequence[str]
     means: Sequence[float]
@@ -50,7 +50,7 @@ class TableLayout:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> TableLayout:
-        """Return the layout that `dataclasses.asdict` had turned into `content`."""
+        """Return the layout of a mapping that `to_dict` returned."""
         return cls(**{**content, "target": Target(**content["target"])})
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,9 +63,8 @@ def read_layout(
 ) -> TableLayout:
     """Return the layout of a columns data set; `files` are the training shards.
 
-    A target with categories, of bools, or of at most 32 distinct whole numbers is predicted as a
-    class, any other as a number; `problem` "classification" or "regression" decides instead of
-    "auto".
+    With `problem` "auto", a target with categories or with at most 32 distinct values of an integer or bool dtype is
+    predicted as a class, any other as a number. `problem` "classification" or "regression" overrides this.
 
     Raises:
         DataError: there is no target or no feature, or the target cannot be classified.
@@ -94,7 +93,7 @@ def read_layout(
 
 
 def _standard(entry: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the mean and the deviation to standardise by; (0, 1) where float32 cannot hold them."""
+    """Return the mean and standard deviation of a column, or (0, 1) if they exceed the range of float32."""
     mean, std = float(entry.get("mean") or 0.0), float(entry.get("std") or 1.0)
     largest = torch.finfo(torch.float32).max
     return (mean, std) if abs(mean) <= largest and std <= largest else (0.0, 1.0)
@@ -147,7 +146,7 @@ def _target(
 def _distinct(
     index: ShardIndex, files: Sequence[Path], entry: Mapping[str, Any]
 ) -> list[int] | None:
-    """Return a column's sorted distinct values, None when too many or not whole."""
+    """Return a column's sorted distinct values, or None if there are more than 32 or one is not an integer."""
     seen: set[float] = set()
     for path, shard in zip(files, index.split("train")["shards"], strict=True):
         values = as_float64(map_values(path, shard, entry).at(slice(None))).unique().tolist()

@@ -20,11 +20,13 @@ Columns = Mapping[str, Column]
 
 
 class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
-    """An item is one micro-batch: index with an int64 tensor of row numbers.
+    """Data set of table rows. An int64 tensor of row numbers selects one micro-batch.
 
-    It gives numbers (batch, features) float32 with NaN where missing, infinite or beyond float32,
-    category codes (batch, features) int64 with -1 where missing, and the target (batch): a class number int64, or a
-    standardised float32.
+    An item has three tensors:
+
+    - numbers (batch, number columns), float32; NaN if a value is missing, infinite or beyond float32;
+    - category codes (batch, category columns), int64; -1 if a value is missing;
+    - target (batch): a class number as int64, or a standardised value as float32.
     """
 
     def __init__(self, shards: Sequence[Columns], layout: TableLayout) -> None:
@@ -44,7 +46,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         layout: TableLayout,
         verify: bool,
     ) -> TableRows:
-        """Return the rows of a split whose shards lie in the folder `channel`.
+        """Return the rows of a split whose shards are in the folder `channel`.
 
         Raises:
             DataError: shards are missing or damaged, the split is empty, or a row has no usable
@@ -71,7 +73,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         return rows
 
     def target_fault(self, path: Path, values: Tensor) -> str | None:
-        """Return what is wrong with the targets of one shard."""
+        """Return the error text if a target in one shard is not usable, else None."""
         target = self._layout.target
         numbers = as_float64(values)
         if target.is_coded:
@@ -117,7 +119,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
                 values = gathered.setdefault(name, torch.empty(len(rows), dtype=found.dtype))
                 if (
                     values.dtype != found.dtype
-                ):  # some shards lack values of this column, others do not
+                ):  # only some shards have missing values in this column
                     values = gathered[name] = values.to(torch.float64)
                 values[places] = found.to(values.dtype)
         return gathered
@@ -132,7 +134,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
 
 
 def _usable(values: Tensor) -> Tensor:
-    """Return numbers as float32, NaN where they are infinite there: one of them makes every loss NaN."""
+    """Return numbers as float32 with NaN instead of infinity, since one infinite input makes the loss NaN."""
     numbers = values.to(torch.float32)
     return numbers.masked_fill(numbers.isinf(), torch.nan)
 

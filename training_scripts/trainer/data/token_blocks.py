@@ -20,10 +20,10 @@ SAME_WIDTH_SIGNED = {torch.uint16: (torch.int16, 0xFFFF), torch.uint32: (torch.i
 
 
 class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
-    """Block i holds the tokens from i * sequence_length to (i + 1) * sequence_length, inclusive.
+    """Data set of token blocks. Block i has the tokens i * sequence_length to (i + 1) * sequence_length, inclusive.
 
-    Blocks may span shards. An item is one micro-batch: index with an int64 tensor of block numbers,
-    get (inputs, targets), each int64 (batch, sequence_length), targets one token ahead.
+    Blocks may span shards. An int64 tensor of block numbers selects one micro-batch (inputs, targets): each int64
+    (batch, sequence_length), the targets one token ahead.
     """
 
     def __init__(self, shards: Sequence[Tensor], *, sequence_length: int) -> None:
@@ -43,10 +43,12 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         sequence_length: int,
         verify: bool,
     ) -> TokenBlocks:
-        """Return the blocks of a split whose shards lie in the folder `channel`.
+        """Return the blocks of a split whose shards are in the folder `channel`.
+
+        `verify` checks the shards' SHA-256 and token ids.
 
         Raises:
-            DataError: shards are missing or damaged, hold ids outside the vocabulary, or the split
+            DataError: shards are missing or damaged, have ids outside the vocabulary, or the split
                 is shorter than one block.
         """
         if index.kind != "tokens":
@@ -72,10 +74,10 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         return blocks
 
     def check_vocabulary(self, vocab_size: int, files: Sequence[Path]) -> None:
-        """Look for token ids of vocab_size or more.
+        """Check that all token ids are below `vocab_size`.
 
         Raises:
-            DataError: one finding for each shard that holds such an id.
+            DataError: one finding for each shard with a larger id.
         """
         highest = [
             (path, max(int(_as_int64(part).max()) for part in shard.split(TOKENS_AT_ONCE)))

@@ -1,7 +1,7 @@
-"""The models that a job can train: a Llama-style decoder and a multilayer perceptron for tables.
+"""Models that a job can train: a Llama-style decoder and a multilayer perceptron for tables.
 
-A model's config is a plain dict in `model.json`; `build` turns it into a module, so that evaluation
-and serving need nothing but `model.json` and `model.pt`.
+A model's config is a plain dict in `model.json`. `build` makes a module from it, so evaluation
+and serving need `model.json` and `model.pt` only.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
 
 def build_empty(config: Mapping[str, Any]) -> nn.Module:
-    """Return the module for weights that are assigned to it: a decoder's parameters take no memory.
+    """Return a module without weights, to which weights are assigned later.
 
-    What is computed from the config alone, such as the table of positions, is there.
+    A decoder's parameters are on the meta device and take no memory. Its position tables, which depend on the config
+    only, are computed. An MLP is built as by `build`.
 
     Raises:
         ValueError: the kind of model is unknown.

@@ -18,7 +18,7 @@ INIT_STD = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPTConfig:
-    """The shape of a decoder."""
+    """Configuration of a decoder."""
 
     vocab_size: int
     num_layers: int
@@ -28,7 +28,7 @@ class GPTConfig:
     dropout: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `trainer.models.build` needs to make this model again."""
+        """Return the config for `trainer.models.build`."""
         return {"kind": "gpt", **dataclasses.asdict(self)}
 
     @property
@@ -44,7 +44,7 @@ class GPT(nn.Module):
     """Token ids (batch, time) to logits (batch, time, vocabulary)."""
 
     def __init__(self, config: GPTConfig) -> None:
-        """Make the decoder; its weights follow from the seed that `torch.manual_seed` was given last."""
+        """Build the decoder; its initial weights depend on the last seed of `torch.manual_seed` only."""
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
@@ -70,11 +70,11 @@ class GPT(nn.Module):
 
 @torch.no_grad()
 def initialise(module: nn.Module, *, num_layers: int, prefix: str = "", seed: int) -> None:
-    """Set the parameters of a decoder, or of the part of it whose names begin with `prefix`.
+    """Initialise the parameters of a decoder, or of a submodule whose name in the decoder is `prefix`.
 
-    Each depends on the seed and its own name only, so that every rank can draw those that it has. Normal weights;
-    smaller where they add to the residual stream, the deeper the more. Source: Radford et al. 2019 (GPT-2), section
-    2.3: divided by the root of the layers. Norms begin with ones.
+    A parameter depends on the seed and its name only, so each rank can draw its own parameters. Matrices are normal
+    with standard deviation 0.02. Projections into the residual stream have 0.02 / sqrt(2 x layers) (Radford et al.
+    2019, GPT-2, section 2.3). Norms are 1.
     """
     for name, parameter in module.named_parameters(prefix):
         if parameter.dim() < 2:
@@ -93,7 +93,7 @@ def _generator(seed: int, name: str) -> torch.Generator:
 
 
 class Block(nn.Module):
-    """One decoder layer: attention and feed-forward, each normalised before and added after."""
+    """Decoder layer: attention and feed-forward, each with a norm before and a residual connection."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -177,9 +177,9 @@ def rope_table(sequence_length: int, head_size: int) -> tuple[Tensor, Tensor]:
 
 
 def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return `heads` (batch, heads, time, size), turned by each position's angle.
+    """Return `heads` (batch, heads, time, size), rotated by each position's angles.
 
-    The pairs that turn together are the components i and i + size / 2.
+    Components i and i + size / 2 are rotated as a pair.
     """
     first, second = heads.chunk(2, dim=-1)
     cos, sin = cos.to(heads.dtype), sin.to(heads.dtype)

@@ -17,7 +17,7 @@ MAX_EMBEDDING_SIZE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MLPConfig:
-    """The shape of a perceptron and how its numbers are standardised."""
+    """Configuration of a perceptron, with the means and standard deviations of its number columns."""
 
     means: Sequence[float]
     stds: Sequence[float]
@@ -28,7 +28,7 @@ class MLPConfig:
     dropout: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `trainer.models.build` needs to make this model again."""
+        """Return the config for `trainer.models.build`."""
         return {"kind": "mlp", **dataclasses.asdict(self)}
 
 
@@ -67,7 +67,7 @@ class MLP(nn.Module):
 def embedding_size(num_categories: int) -> int:
     """Return the width of a category's embedding: half its cardinality, from 2 to 64.
 
-    Source: Guo and Berkhahn 2016 bound it by the cardinality; the half is a common choice. Worked:
-    10 categories, 5.
+    Source: Guo and Berkhahn 2016 bound the width by the cardinality; half of it is a common choice. Worked:
+    10 categories give a width of 5.
     """
     return max(2, min(MAX_EMBEDDING_SIZE, (num_categories + 1) // 2))

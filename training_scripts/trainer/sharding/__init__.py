@@ -1,5 +1,5 @@
-"""A model spread over ranks: shards, replicas of them, split layers, split sequences, stages, by torch's own means.
+"""Sharded training with torch alone: FSDP2, HSDP, tensor, context and pipeline parallelism.
 
-Imports the trainer's other modules; nothing of these imports this package. The arithmetic is that of one process:
-losses agree within the tolerance that the README states, whatever the degrees.
+The package imports the trainer's other modules; they do not import it. With any degrees of parallelism the losses
+equal those of one process within the tolerance in the README.
 """

@@ -1,10 +1,14 @@
-"""Checkpoints that every rank writes a part of, in a folder that may lie on several hosts.
+"""Sharded checkpoints: every rank writes its part, on its own host.
 
-A checkpoint is a folder as train_ddp.py's, `step-00000080`, with the files of torch.distributed.checkpoint in it:
-`__<rank>_0.distcp` holds a rank's shards, `.metadata` holds the place of each piece of each tensor, so that torch's own
-tools read it. On each host lie the files of its ranks; `manifest.json`, on rank 0's, names all of them with their
-checksums and is written when all are durable. The platform brings the hosts' files together in S3, and at a start to
-every host.
+As in train_ddp.py, a checkpoint is a folder such as `step-00000080`. It has the files of torch.distributed.checkpoint,
+which torch's own tools can read:
+
+- `__<rank>_0.distcp` has a rank's shards.
+- `.metadata` has the location of each piece of each tensor.
+
+Each host has the files of its ranks. `manifest.json`, on rank 0's host, lists all files with their checksums and is
+written when all of them are durable. The platform collects the hosts' files in S3, and copies all of them to every
+host at a start.
 """
 
 from __future__ import annotations
@@ -36,24 +40,24 @@ LAYOUT = "sharded"
 
 
 class ShardFolder(CheckpointFolder):
-    """The checkpoints of one run as this rank's host has them; every method is called by every rank."""
+    """Checkpoints of one run on this rank's host. Every rank must call every method."""
 
     def __init__(
         self, folder: Path, *, keep: int, ranks: Ranks, retention: Retention | None = None
     ) -> None:
         super().__init__(folder, keep=keep, retention=retention)
         self._ranks = ranks
-        # A group of its own: the writing thread must not get between the collectives of training.
+        # A separate group: collectives of the writing thread must not mix with those of training.
         patience = timedelta(seconds=SETUP_TIMEOUT_S)  # disks of hosts differ in speed
         self._group = (
             dist.new_group(backend="gloo", timeout=patience) if ranks.world_size > 1 else None
         )
 
     def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest checkpoint that every host has whole, and a sentence for each newer one.
+        """Return the newest checkpoint that is complete on every host, and one sentence per newer, rejected one.
 
         Raises:
-            CheckpointError: one of them was written by a newer trainer, or by train_ddp.py.
+            CheckpointError: a checkpoint was written by a newer trainer, or by train_ddp.py.
         """
         rejected: list[str] = []
         steps = {
@@ -87,15 +91,15 @@ class ShardFolder(CheckpointFolder):
 
         Args:
             step: optimizer steps taken so far; names the folder.
-            objects: `shards`, what torch.distributed.checkpoint writes, and `run`, which rank 0 writes.
-            files: of rank 0: file name -> what gives its content.
-            facts: what the manifest says beside the files.
+            objects: `shards`, written by torch.distributed.checkpoint, and `run`, written by rank 0.
+            files: written by rank 0: file name -> function that returns the content.
+            facts: entries of the manifest beside the files.
 
         Returns:
-            Its folder, and the bytes of all ranks.
+            The checkpoint's folder, and its number of bytes over all ranks.
 
         Raises:
-            CheckpointError: a rank's host cannot take its part; on every rank. Nothing of it is left.
+            CheckpointError: a rank cannot write its part. All ranks raise it, and every host removes the checkpoint.
         """
         final = self._folder / f"step-{step:08d}"
         try:
@@ -124,14 +128,14 @@ class ShardFolder(CheckpointFolder):
 
     @property
     def _leads(self) -> bool:
-        """Return whether this rank acts for its host."""
+        """Return whether this rank is the first of its host, which manages the host's folder."""
         return self._ranks.local_rank == 0
 
     def _together(self, act: Callable[[], Any], *, what: str) -> list[Any]:
-        """Return what each rank's `act` returned.
+        """Call `act` on every rank and return all results in rank order.
 
         Raises:
-            CheckpointError: it failed on a rank; on every rank.
+            CheckpointError: `act` failed on a rank. All ranks raise it.
         """
         result, problem = None, None
         try:
@@ -161,7 +165,7 @@ class ShardFolder(CheckpointFolder):
             self._sweep()
 
     def _write_shards(self, final: Path, shards: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Write this rank's shards; return the manifest's entries for them, on rank 0 for the index too."""
+        """Write this rank's shards; return their manifest entries, on rank 0 also that of `.metadata`."""
         dcp.save(
             dict(shards),
             storage_writer=dcp.FileSystemWriter(final, overwrite=False),
@@ -179,7 +183,7 @@ class ShardFolder(CheckpointFolder):
         }
 
     def _close(self, final: Path, *, shards: Mapping[str, Any], **content: Any) -> int:
-        """Write the rest and the manifest, once every rank's shards are durable."""
+        """Write the other files and the manifest on rank 0, after every rank's shards are durable; return the bytes."""
         return write_files(final, **content, others=shards) if self._ranks.is_main else 0
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a run's shards: written in the background, loaded by any number of ranks."""
+"""Checkpoints of a sharded run, written in the background and restored by any number of ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ABANDONED_AFTER_S = 30.0
 
 
 class ShardedCheckpointer(Checkpointer):
-    """Saves and resumes one run; each rank saves and restores its own shards. Every rank must call every method."""
+    """Checkpointer whose ranks each save and restore their own shards. Every rank must call every method."""
 
     def __init__(
         self, folder: Path, *, keep: int, pace: Pace, ranks: Ranks, metrics: MetricsWriter
@@ -44,7 +44,7 @@ class ShardedCheckpointer(Checkpointer):
         self._buffers = CpuBuffers()
 
     def save(self, state: ShardedState) -> None:  # type: ignore[override]
-        """Copy this rank's shards and write them in the background; training stands still only for the copy."""
+        """Copy this rank's shards and write them in the background; training waits for the copy only."""
         began = time.monotonic()
         step = state.progress.step
         all_random_states = self._ranks.gather(random_states(self._ranks.device))
@@ -63,14 +63,17 @@ class ShardedCheckpointer(Checkpointer):
         self._metrics.write("checkpoint", step=step, stall_seconds=self._stall_seconds)
 
     def abandon(self) -> None:
-        """Wait for what is being written although the run failed; not longer than peers may need that failed, too."""
+        """Wait at most 30 s for the write in progress after the run has failed: its peers may have failed, too."""
         self._saver.wait(ABANDONED_AFTER_S)
 
     def resume(self, state: ShardedState) -> bool:  # type: ignore[override]
-        """Bring `state` to the newest checkpoint that every host has whole; return whether there was one.
+        """Restore `state` from the newest checkpoint that is complete on every host; return whether there was one.
 
-        Each rank reads the pieces of its own shards, whatever ranks wrote them. With another number of ranks all begin
-        new random streams.
+        Each rank reads the pieces of its own shards, from the files of any rank. If the number of ranks has changed,
+        all ranks begin new random streams.
+
+        Raises:
+            CheckpointError: the checkpoint belongs to another run, or cannot be read.
         """
         found, rejected = self._shards.newest_whole()
         for text in rejected:
@@ -95,10 +98,10 @@ class ShardedCheckpointer(Checkpointer):
         return True
 
     def _read(self, found: Checkpoint, shards: dict[str, Any]) -> dict[str, Any]:
-        """Return the shards with what the checkpoint has of them.
+        """Load the checkpoint into the shards and return them.
 
         Raises:
-            CheckpointError: it has not all of them, on some rank.
+            CheckpointError: a shard is missing or cannot be read, on any rank.
         """
         alone = self._ranks.world_size == 1
         try:
@@ -117,7 +120,7 @@ class ShardedCheckpointer(Checkpointer):
         begin_random_states(seed, rank=self._ranks.rank, step=step)
 
     def _copied(self, shards: dict[str, Any]) -> dict[str, Any]:
-        """Return the shards on the CPU; they stay as they are until the next call."""
+        """Return copies of the shards on the CPU, valid until the next call."""
         flat = {
             (kind, name): each
             for kind, group in shards.items()
@@ -136,7 +139,10 @@ class ShardedCheckpointer(Checkpointer):
 
 
 def _like(tensor: Tensor, copy: Tensor) -> Tensor:
-    """Return `copy` as a shard of the same whole, if it is: `DTensor.from_local` would move it to the mesh's GPU."""
+    """Return `copy` as a DTensor like `tensor`, or unchanged if `tensor` is not a DTensor.
+
+    `DTensor.from_local` would move the copy to the mesh's GPU.
+    """
     if not isinstance(tensor, DTensor):
         return copy
     return DTensor(copy, tensor._spec, requires_grad=False)  # noqa: SLF001 as FSDP2 makes its own

@@ -1,4 +1,4 @@
-"""The decoder as it is spread over ranks: some of its layers, heads and positions, with the plain one's arithmetic."""
+"""Decoder for sharded training: a rank's layers, heads and positions, with the arithmetic of the plain decoder."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Recompute = Callable[..., Tensor]
 
 
 class SpreadDecoder(nn.Module):
-    """Consecutive layers of a decoder under their global names; the first has the embedding, the last the head.
+    """Consecutive layers of a decoder with their global names; the first part has the embedding, the last the head.
 
-    Takes tokens (batch, time) or hidden states (batch, time, width), gives hidden states or logits.
+    The input is tokens (batch, time) or hidden states (batch, time, width), the output hidden states or logits.
     """
 
     def __init__(
         self, whole: GPT, layers: range, *, share: SequenceShare | None, recompute: Recompute | None
     ) -> None:
-        """Take over the layers of `whole`, whose parameters are on the meta device; `materialise` makes them."""
+        """Use the layers of `whole`, whose parameters are on the meta device until `materialise` creates them."""
         super().__init__()
         config = self.config = whole.config
         is_first, is_last = layers.start == 0, layers.stop == config.num_layers
@@ -44,7 +44,7 @@ class SpreadDecoder(nn.Module):
         self.register_buffer("rope_sin", whole.rope_sin[positions], persistent=False)
 
     def materialise(self, name: str, *, seed: int, device: torch.device) -> None:
-        """Make the parameters of a submodule on the device, in portable order of rows."""
+        """Create and initialise the parameters of a submodule on the device, with rows in portable order."""
         part = self.get_submodule(name).to_empty(device=device)
         initialise(part, num_layers=self.config.num_layers, prefix=name, seed=seed)
         plain = dict(part.named_parameters())
@@ -56,7 +56,7 @@ class SpreadDecoder(nn.Module):
 
     @property
     def ends(self) -> list[str]:
-        """Return the names of what is neither a layer nor a table: the embedding, the last norm and the head."""
+        """Return the names of this part's modules outside of the layers: embedding, last norm and head."""
         return [
             name
             for name, module in self.named_children()
@@ -64,7 +64,7 @@ class SpreadDecoder(nn.Module):
         ]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return what comes after the last of these layers."""
+        """Return the output of the last of these layers: hidden states, or logits if this part has the head."""
         if self.embedding is not None and self.dropout is not None:
             hidden = self.dropout(_awaited(self.embedding(hidden)))
         for block in self.blocks.values():
@@ -75,10 +75,10 @@ class SpreadDecoder(nn.Module):
 
 
 class AwaitCollective(torch.autograd.Function):
-    """The tensor itself, after the collective that makes it has ended.
+    """Identity that waits for the collective of an AsyncCollectiveTensor.
 
     A split embedding ends in a reduce-scatter whose result is an AsyncCollectiveTensor. torch.compile (2.8 to 2.13)
-    takes it apart without its gradient, which left a compiled first layer's embedding without any. Related:
+    unwraps it without its gradient, so the embedding before a compiled first layer gets no gradient. Related:
     pytorch#179506.
     """
 
@@ -99,7 +99,7 @@ def _awaited(hidden: Tensor) -> Tensor:
 
 
 class SpreadBlock(Block):
-    """One layer, whose forward pass may be computed again in the backward pass."""
+    """Decoder layer whose forward pass may be recomputed in the backward pass."""
 
     recompute: Recompute | None = None
 
@@ -121,7 +121,7 @@ class SpreadAttention(Attention):
     head_size: int
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return the attended values; split layers give back the sequence as they got it."""
+        """Return the attended values, (batch, time, width); tensor parallelism splits the time as in `hidden`."""
         projected = self.query_key_value(hidden)
         batch, time = projected.shape[:2]
         split = projected.view(batch, time, -1, NUM_QKV, self.head_size)
@@ -138,7 +138,7 @@ class SpreadAttention(Attention):
 
 
 class SpreadSwiGLU(SwiGLU):
-    """silu(gate) * up, of gate and up rows that lie beside each other."""
+    """SwiGLU for weights in portable order, where each gate row is next to its up row."""
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return a tensor of the same shape."""
@@ -148,7 +148,7 @@ class SpreadSwiGLU(SwiGLU):
 
 
 def _spread(block: Block, share: SequenceShare | None, recompute: Recompute | None) -> SpreadBlock:
-    """Return the block with the forward passes of this module; nothing is copied."""
+    """Return the block itself with its classes replaced by those of this module; nothing is copied."""
     head_size = block.attention.output.in_features // block.attention.num_heads
     block.attention.__class__ = SpreadAttention
     block.attention.share, block.attention.head_size = share, head_size

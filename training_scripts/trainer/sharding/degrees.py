@@ -1,4 +1,4 @@
-"""Degrees of parallelism: the five of a run, whose product is the number of ranks."""
+"""Degrees of parallelism of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degrees:
-    """pipeline x replicate x shard x tensor = ranks; `context` of the ranks that share a shard split the sequence."""
+    """Degrees of a run: pipeline x replicate x shard x tensor = number of ranks.
+
+    `context` divides `shard`: that many of the ranks on the shard axis split a sequence.
+    """
 
     pipeline: int = 1
     replicate: int = 1
@@ -25,13 +28,14 @@ class Degrees:
 
     @classmethod
     def of(cls, hp: ShardedHyperparameters, world_size: int) -> Degrees:
-        """Return the degrees that the hyperparameters ask of this many ranks.
+        """Return the degrees of the hyperparameters for `world_size` ranks.
 
-        `hybrid_shard_degree` 0 is as many as there are, as in SMP v2. Worked: 8 ranks, hybrid_shard_degree 2 and
-        tensor_parallel_degree 2: shard 2, tensor 2, replicate 2.
+        `hybrid_shard_degree` 0 means all ranks that the other degrees leave, as in SMP v2. Worked: 8 ranks,
+        hybrid_shard_degree 2 and tensor_parallel_degree 2: shard 2, tensor 2, replicate 2.
 
         Raises:
-            HyperparameterError: they do not divide the ranks, or not what they split; all findings at once.
+            HyperparameterError: a degree does not divide the ranks, or the heads, sequence or layers that it splits;
+                all findings at once.
         """
         findings = [*_findings(hp, world_size)]
         if findings:
@@ -48,12 +52,12 @@ class Degrees:
 
     @property
     def num_readers(self) -> int:
-        """Return how many groups of ranks read samples of their own."""
+        """Return the number of groups of ranks that read different samples."""
         return self.replicate * self.shard // self.context
 
     @property
     def num_averaged(self) -> int:
-        """Return over how many ranks a gradient is averaged."""
+        """Return the number of ranks over which a gradient is averaged."""
         return self.replicate * self.shard
 
 

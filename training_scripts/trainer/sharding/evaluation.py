@@ -1,4 +1,4 @@
-"""The validation loss where several ranks have to run a model together."""
+"""Validation loss of a model that several ranks run together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def evaluate_together(
 ) -> Evaluation:
     """Return the mean loss over every reader's batches; the model is left in evaluation mode.
 
-    Ranks that share shards run the model equally often: one that has no batch left runs another, which counts nothing.
+    Ranks that share shards must run the model equally often: a rank without a batch runs a spare one, whose outputs are
+    discarded.
     """
     task, ranks = training.task, training.ranks
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0

@@ -1,4 +1,4 @@
-"""A trained model spread over the ranks of one instance, to be run and not to be trained."""
+"""Sharded inference of a trained model over the ranks of one instance."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def shard_frozen(model: nn.Module, ranks: Ranks, *, dtype: torch.dtype) -> nn.Module:
-    """Return the model in shards of `dtype`, one layer after the other; every rank has to run it equally often.
+    """Return the model in shards of `dtype`; all ranks must run it equally often.
 
-    The arithmetic is that of a training by FSDP in the same precision: parameters in `dtype`, norms in float32. Beside
-    its shards a rank holds one whole layer at a time, while it is cast and cut.
+    As in an FSDP training of the same precision, parameters are in `dtype`, norms in float32. The layers are cast and
+    sharded one by one, so a rank has at most one whole layer in memory beside its shards.
     """
     mesh = init_device_mesh(ranks.device.type, (ranks.world_size,), mesh_dim_names=("dp_shard",))
     for layer in model.blocks if isinstance(model, GPT) else ():
@@ -30,7 +30,7 @@ def shard_frozen(model: nn.Module, ranks: Ranks, *, dtype: torch.dtype) -> nn.Mo
 
 
 def _cast(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Cast the parameters that are not in shards yet; tables of positions stay as they are."""
+    """Freeze all parameters, and cast those that are not sharded yet; buffers keep their dtype."""
     for parameter in module.parameters():
         parameter.requires_grad_(requires_grad=False)
         if not isinstance(parameter, DTensor):

@@ -1,4 +1,4 @@
-"""Hyperparameters of train_fsdp.py beyond those of train_ddp.py, also in the words of SMP v2."""
+"""Hyperparameters of train_fsdp.py in addition to those of train_ddp.py, also under their names in SMP v2."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ OF_SMP = {
     "sm_activation_offloading": "activation_offloading",
     "random_seed": "seed",
 }
-"""SMP v2's name of a parameter to ours."""
+"""SMP v2's name of a parameter -> name of the hyperparameter."""
 WITHOUT_EFFECT = ("activation_loading_horizon", "fsdp_cache_flush_warnings", "allow_empty_shards")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedHyperparameters(Hyperparameters):
-    """The hyperparameters of a training whose model is spread over ranks."""
+    """Hyperparameters of sharded training."""
 
     hybrid_shard_degree: int = setting(
         0, "ranks that share one copy of the model's state; 0 = all (FSDP), 1 = each has it whole; "
@@ -60,10 +60,11 @@ class ShardedHyperparameters(Hyperparameters):
 
     @classmethod
     def translate(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values with those of SMP's `mp_parameters` under our names.
+        """Return the values, with those of SMP's `mp_parameters` as hyperparameters.
 
         Raises:
-            HyperparameterError: it is no JSON object, asks for experts, or says otherwise than the hyperparameter.
+            HyperparameterError: `mp_parameters` is not a JSON object, has an unknown key, asks for expert parallelism,
+                or contradicts a hyperparameter.
         """
         values = dict(given)
         asked = values.pop(MODEL_PARALLEL, None)
@@ -91,7 +92,7 @@ class ShardedHyperparameters(Hyperparameters):
         return values
 
     def contradictions(self) -> list[str]:
-        """Return one sentence for each pair of values that cannot go together."""
+        """Return one sentence per contradictory combination of values."""
         findings = Hyperparameters.contradictions(self)
         if self.activation_offloading and self.activation_checkpointing != "full":
             findings.append(
@@ -107,7 +108,7 @@ class ShardedHyperparameters(Hyperparameters):
         return findings
 
     def rank_findings(self, ranks: int) -> list[str]:
-        """Return one sentence for each degree that does not divide the ranks, or not what it splits."""
+        """Return one sentence per degree that does not divide the ranks, or the heads, sequence or layers."""
         try:
             Degrees.of(self, ranks)
         except HyperparameterError as error:

@@ -1,4 +1,4 @@
-"""The ranks as a mesh: pipeline x replicate x shard x context x tensor, the last ones nearest to each other."""
+"""Mesh of the ranks: pipeline x replicate x shard x context x tensor; ranks on the last axes are closest."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ SHARING = AXES[2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMesh:
-    """This rank's place on each axis, and the meshes of those that share something.
+    """Mesh of all ranks, and this rank's sub-meshes and groups.
 
     Attributes:
-        whole: with `AXES`.
-        context: the ranks that split a sequence; None if no sequence is split.
-        stage_group: the ranks that have the same layers.
+        degrees: size of each axis.
+        whole: mesh with the axes `AXES`.
+        context: mesh of the ranks that split a sequence; None if no sequence is split.
+        stage_group: process group of the ranks that have the same layers.
     """
 
     degrees: Degrees
@@ -37,7 +38,7 @@ class RankMesh:
     def of(cls, degrees: Degrees, device: torch.device) -> RankMesh:
         """Return the mesh of all ranks; every rank must call it.
 
-        Of torch's meshes only what 2.8 to 2.13 have alike is used: meshes that are made whole, and groups.
+        Only the API that torch 2.8 to 2.13 share is used: meshes over all ranks, and groups.
         """
         shape = (degrees.pipeline, degrees.replicate, degrees.shard, degrees.tensor)
         whole = init_device_mesh(device.type, shape, mesh_dim_names=AXES)
@@ -50,7 +51,7 @@ class RankMesh:
         )
 
     def place(self, axis: str) -> int:
-        """Return this rank's place on an axis: one of `AXES`, or of `dp_shard` and `cp`, its parts."""
+        """Return this rank's index on an axis: one of `AXES`, or `dp_shard` or `cp`, the parts of `dp_shard_cp`."""
         if axis in AXES:
             return self.whole[axis].get_local_rank()
         shard, context = divmod(self.whole[SHARING].get_local_rank(), self.degrees.context)
@@ -58,26 +59,29 @@ class RankMesh:
 
     @property
     def groups(self) -> list[ProcessGroup]:
-        """Return the process groups of this rank that a step's collectives use."""
+        """Return this rank's process groups that a step's collectives use."""
         own = [self.stage_group, *(self.whole[axis].get_group() for axis in AXES)]
         return [*own, self.context.get_group("cp")] if self.context else own
 
     @property
     def reader(self) -> int:
-        """Return which part of each global batch this rank reads, with those that split a model."""
+        """Return the index of the part of each global batch that this rank reads.
+
+        Ranks that split one model read the same part.
+        """
         shards = self.degrees.shard // self.degrees.context
         return self.place("dp_replicate") * shards + self.place("dp_shard")
 
     @property
     def sharding(self) -> DeviceMesh:
-        """Return the mesh that parameters are sharded over, and before it replicated over if they are."""
+        """Return the mesh for FSDP2: the shard axis, with HSDP after the replicate axis."""
         if self.degrees.replicate == 1:
             return self.whole[SHARING]
         return self.whole["dp_replicate", SHARING]
 
     @property
     def is_first_of_model(self) -> bool:
-        """Return whether this rank speaks for all that read the same samples."""
+        """Return whether this rank is the first of those that read the same samples."""
         return not any(self.place(axis) for axis in ("pp", "cp", "tp"))
 
     @property
@@ -87,12 +91,12 @@ class RankMesh:
 
     @property
     def knows_loss(self) -> bool:
-        """Return whether this rank's loss counts: its stage is the last, and of split layers it is the first."""
+        """Return whether this rank's loss counts: it is in the last stage and first on the tensor axis."""
         return self.is_last_stage and self.place("tp") == 0
 
     @property
     def is_last_stage(self) -> bool:
-        """Return whether logits come out of this rank's layers."""
+        """Return whether this rank's layers include the head, which returns the logits."""
         return self.place("pp") == self.degrees.pipeline - 1
 
 

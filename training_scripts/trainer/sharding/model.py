@@ -1,4 +1,4 @@
-"""A whole model made into this rank's part of it, and the whole put together again."""
+"""This rank's part of a model, and the assembly of the whole model from all ranks."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def spread(
     mesh: RankMesh | None,
     device: torch.device,
 ) -> tuple[nn.Module, SequenceShare | None]:
-    """Return this rank's part of the model, and its part of each sequence if that is split.
+    """Return this rank's part of the model, and its part of each sequence (None if sequences are not split).
 
-    A decoder is made layer by layer: beside its shards a rank holds one whole layer at a time, at the end the embedding
-    and the head. Its weights follow from the seed alone. `mesh` is None for a single rank.
+    A decoder is built layer by layer: beside its shards a rank has at most one whole layer in memory, at the end the
+    embedding and the head. The weights depend on the seed only. `mesh` is None for a single rank.
     """
     share = None
     if mesh and mesh.context:
@@ -101,9 +101,10 @@ def stage_layers(num_layers: int, mesh: RankMesh | None) -> range:
 
 
 def _settings(hp: ShardedHyperparameters, mesh: RankMesh, device: torch.device) -> dict[str, Any]:
-    """Return how each layer by itself, and what is left together, is sharded (FSDP2).
+    """Return the arguments of FSDP2's `fully_shard`, for each layer and for the rest of the model.
 
-    Matrix products run in the precision's dtype on gathered copies; what is kept and exchanged stays float32.
+    Matrix products run in the precision's dtype on gathered copies; stored parameters and exchanged gradients are
+    float32.
     """
     dtype = DTYPES[hp.precision] if hp.precision != "fp32" else None
     settings: dict[str, Any] = {
@@ -113,16 +114,17 @@ def _settings(hp: ShardedHyperparameters, mesh: RankMesh, device: torch.device) 
         if hp.cpu_offload
         else OffloadPolicy(),
     }
-    # A stage's layers serve many micro batches one after the other: gathered once, they stay.
+    # A stage's layers process many micro-batches in a row, so they stay gathered between them.
     return settings | ({"reshard_after_forward": False} if mesh.degrees.pipeline > 1 else {})
 
 
 def whole_weights(
     model: nn.Module, mesh: RankMesh | None, config: Mapping[str, Any], device: torch.device
 ) -> dict[str, Tensor]:
-    """Return the model's whole state on the CPU of rank 0, in plain order, elsewhere nothing; called by every rank.
+    """Return the model's whole state in plain row order, on rank 0's CPU. Every rank must call it.
 
-    Tensors are put together one by one, so beside rank 0's copy no rank holds more than one whole tensor.
+    The result of other ranks is incomplete or empty. Tensors are assembled one by one, so at any time a rank has at
+    most one whole tensor beside rank 0's copy (with stages, beside the copy of each stage's first rank).
     """
     keeps = mesh is None or mesh.speaks_for_stage
     weights: dict[str, Tensor] = {}
@@ -144,7 +146,7 @@ def whole_weights(
 def _of_all_stages(
     weights: dict[str, Tensor], mesh: RankMesh, device: torch.device
 ) -> dict[str, Tensor]:
-    """Return the weights of all stages on the first one's rank, sent one by one; nothing on the others."""
+    """Return the weights of all stages on the rank of the first stage, sent one by one; an empty dict on the others."""
     group, stage = mesh.whole["pp"].get_group(), mesh.place("pp")
     outlines: list[Any] = [None] * mesh.degrees.pipeline
     own = [(name, each.shape, each.dtype) for name, each in weights.items()]
@@ -161,7 +163,7 @@ def _of_all_stages(
 
 
 def _plain_order(name: str) -> tuple[int, int]:
-    """Return where a parameter comes in `trainer.models.gpt`'s own state."""
+    """Return the sort key of a parameter in the order of `trainer.models.gpt`'s state."""
     kind, _, rest = name.partition(".")
     return ["embedding", "blocks", "norm", "head"].index(kind), int(
         rest.split(".")[0]

@@ -1,6 +1,6 @@
-"""Stages of layers on different ranks, and micro-batches that pass through them (torch.distributed.pipelining).
+"""Pipeline parallelism: stages of layers on different ranks, with torch.distributed.pipelining.
 
-Sources: Huang et al. 2019 (GPipe); Narayanan et al. 2021, section 2.2 (1F1B: the same with fewer activations kept).
+Sources: Huang et al. 2019 (GPipe); Narayanan et al. 2021, section 2.2 (1F1B, which keeps fewer activations).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 
 
 class Pipeline:
-    """This rank's stage among those of one model."""
+    """This rank's stage of a pipeline."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Pipeline:
         num_micro_batches: int,
         loss: Callable[[Tensor, Tensor], Tensor],
     ) -> None:
-        """Prepare; `loss` is of outputs and targets of one micro-batch.
+        """Create the stage and its schedule; `loss` takes outputs and targets of one micro-batch.
 
         Raises:
             HyperparameterError: 1F1B has fewer micro-batches than stages.
@@ -55,11 +55,11 @@ class Pipeline:
         stage = PipelineStage(model, mesh.place("pp"), stages, device, group=group)
         self._schedule = SCHEDULES[kind](stage, num_micro_batches, loss_fn=loss, scale_grads=False)
         takes = inspect.signature(self._schedule.step).parameters
-        # Since torch 2.10; before it the last stage puts its logits together for nothing.
+        # Since torch 2.10; older versions concatenate the last stage's logits, which are not used.
         self._without_outputs = {"return_outputs": False} if "return_outputs" in takes else {}
 
     def add_gradients(self, batches: Sequence[tuple[Tensor, ...]]) -> Tensor:
-        """Pass micro-batches forward and backward; return the sum of their losses, 0 but on the last stage."""
+        """Run micro-batches forward and backward; return the sum of their losses, 0 on all stages but the last."""
         losses: list[Tensor] = []
         tokens = (torch.cat([batch[0] for batch in batches]),) if self._is_first else ()
         target = torch.cat([batch[1] for batch in batches]) if self._is_last else None
@@ -70,14 +70,14 @@ class Pipeline:
 def pass_forward(
     model: nn.Module, mesh: RankMesh, tokens: Tensor, *, like: tuple[int, ...], dtype: torch.dtype
 ) -> Tensor | None:
-    """Return what comes out of the last stage for a batch, None on the others.
+    """Return the logits of a batch on the last stage, None on the others.
 
     Args:
         model: this rank's stage.
-        mesh: with its place among the stages.
-        tokens: what the first stage takes; of the others only the device.
-        like: the shape of what goes from stage to stage.
-        dtype: of the same.
+        mesh: of all ranks.
+        tokens: input of the first stage; other stages use its device only.
+        like: shape of the hidden states between stages.
+        dtype: of the hidden states between stages.
     """
     group, stage = mesh.whole["pp"].get_group(), mesh.place("pp")
     entering = tokens

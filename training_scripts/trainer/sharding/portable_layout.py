@@ -1,9 +1,10 @@
-"""The rows of fused projections in an order that any number of ranks can split.
+"""Portable row order of fused projections, which any tensor parallel degree can split.
 
-`query_key_value` has all queries, then all keys, then all values; half of its rows are no half of the heads. In the
-portable order each head's query, key and value rows lie together, and each gate row beside its up row, so that equal
-parts of the rows are whole heads and whole channels, whatever the degree. So a checkpoint fits every degree. The files
-of a finished model have the plain order. Source: Megatron-LM's `mixed_qkv` layout (Shoeybi et al. 2019, section 3).
+In the plain order, `query_key_value` has all query rows, then all key rows, then all value rows, so half of its rows
+is not half of the heads. In the portable order, each head's query, key and value rows are adjacent, and each gate row
+is next to its up row. Equal parts of the rows are then whole heads and whole channels, and a checkpoint fits every
+degree. The files of a finished model have the plain order. Source: Megatron-LM's `mixed_qkv` layout (Shoeybi et al.
+2019, section 3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Activations that a layer keeps for its backward pass, and their place.
+"""Activation checkpointing and offloading of layers.
 
 Sources: Chen et al. 2016 for whole layers; torchtitan's `selective op` for half of the matrix products.
 """
@@ -36,11 +36,12 @@ KEPT = frozenset(
 
 
 def make_recompute(kind: str, *, offloads: bool, device: torch.device) -> Recompute | None:
-    """Return what runs a layer so that its backward pass computes again what it needs; None keeps everything.
+    """Return the function that runs a layer with recomputation in its backward pass, or None for `kind` "none".
 
     Args:
-        kind: none, selective (attention and every second matrix product are kept) or full (only the input is).
-        offloads: keep that input in the host's memory.
+        kind: "none"; "selective", which keeps attention and every second matrix product; or "full", which keeps the
+            layer's input only.
+        offloads: keep the saved tensors in the host's memory.
         device: of the layers.
     """
     if kind == "none":
@@ -64,13 +65,13 @@ def _selective_contexts() -> tuple[AbstractContextManager[Any], AbstractContextM
 
 
 class _Policy:
-    """Keeps attention and every second matrix product; counts forward and recomputation apart."""
+    """Policy that keeps attention and every second matrix product, counted separately in forward and recomputation."""
 
     def __init__(self) -> None:
         self._num_products = {False: 0, True: 0}
 
     def __call__(self, context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
-        """Return what becomes of an operator's output."""
+        """Return whether an operator's output is saved or recomputed."""
         if operator in PRODUCTS:
             self._num_products[context.is_recompute] += 1
             is_kept = self._num_products[context.is_recompute] % 2 == 1

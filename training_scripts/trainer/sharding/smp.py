@@ -1,4 +1,4 @@
-"""SageMaker's model parallel library, started where the job asks for it and the image has it."""
+"""SageMaker's model parallel library (SMP), started if the job has `mp_parameters` and the image has the library."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ OURS = ("context_parallel_degree",)  # split by trainer.sharding itself
 
 
 def start_library(environ: Mapping[str, str]) -> bool:
-    """Initialise `torch.sagemaker` if the job has `mp_parameters`; return whether that was done.
+    """Initialise `torch.sagemaker` if the job has `mp_parameters`; return whether it was initialised.
 
-    What it is told is what trainer.sharding does by torch's own means: without the library training is the same.
+    trainer.sharding implements the parameters with torch alone, so training is the same without the library.
     """
     parameters = json.loads(environ.get(VARIABLE) or "{}")
     if not parameters:

@@ -1,4 +1,4 @@
-"""The state of a run whose model and optimizer lie in shards: under global names, whatever the degrees."""
+"""State of a run with sharded model and optimizer, under names that do not depend on the degrees."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SHARDED = ("model", "optimizer")
 
 
 class ShardedState(TrainingState):
-    """A TrainingState whose `capture` gives this rank's shards."""
+    """A TrainingState whose `capture` returns this rank's shards."""
 
     def capture(self) -> dict[str, Any]:
-        """Return this rank's part of the files of a checkpoint; tensors are not copied."""
+        """Return this rank's part of a checkpoint; tensors are not copied."""
         return {**self.shards(), "run": self.capture_run()}
 
     def shards(self) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class ShardedState(TrainingState):
         }
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Put back what `capture` returned; raises as `check_identity` does."""
+        """Restore the result of `capture`; raises as `check_identity` does."""
         self.restore_run(content["run"])
         set_model_state_dict(self.model, content["model"], options=OPTIONS)
         set_optimizer_state_dict(self.model, self.optimizer, content["optimizer"], options=OPTIONS)

@@ -1,6 +1,6 @@
-"""Layers split over ranks by columns and rows, and between them the sequence.
+"""Tensor parallelism: ranks split layers by columns and rows, and the sequence between layers.
 
-Source: Shoeybi et al. 2019 (Megatron-LM), section 3, and for the sequence Korthikanti et al. 2022, section 4.2.2.
+Sources: Shoeybi et al. 2019 (Megatron-LM), section 3; for the sequence Korthikanti et al. 2022, section 4.2.2.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEQUENCE = Shard(1)
 
 
 def split_ends(decoder: SpreadDecoder, mesh: DeviceMesh) -> None:
-    """Split what is outside of the layers; between layers each rank has its part of the sequence."""
+    """Split the embedding, the last norm and the head; between layers each rank has its part of the sequence."""
     styles: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=SEQUENCE),
         "norm": SequenceParallel(use_local_output=True),

@@ -1,4 +1,4 @@
-"""Norms and sums of tensors that lie in shards on several ranks."""
+"""Norms and sums of sharded tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TINY = 1e-6  # as in torch's clip_grad_norm_
 
 
 class ShardedTensors(ModelTensors):
-    """The parameters of this rank's stage, of which it has shards. Every method that sums is called by every rank."""
+    """Sharded parameters of this rank's stage. Every rank must call `norms`, `total` and `added_up`."""
 
     def __init__(self, model: nn.Module, mesh: RankMesh, device: torch.device) -> None:
         super().__init__(model)
@@ -32,13 +32,16 @@ class ShardedTensors(ModelTensors):
         self._places: list[int] = []
 
     def gradients(self) -> tuple[list[int], list[Tensor]]:
-        """Return which parameters have a gradient, and these gradients."""
+        """Return the indices of the parameters that have a gradient, and these gradients."""
         self._places, gradients = super().gradients()
         return self._places, gradients
 
     @torch.no_grad()
     def norms(self, tensors: Sequence[Tensor], order: float = 2.0) -> Tensor:
-        """Return the norm of each whole tensor: of the gradients, or of something of each parameter."""
+        """Return the norm of each whole tensor, (tensors,) float32.
+
+        `tensors` has one tensor per parameter, or one per gradient of the last call of `gradients`.
+        """
         if not tensors:
             return torch.zeros(0)
         places = range(len(self.parameters))
@@ -50,7 +53,7 @@ class ShardedTensors(ModelTensors):
 
     @torch.no_grad()
     def total(self, norms: Tensor) -> Tensor:
-        """Return the norm of all gradients together, of all stages."""
+        """Return the total norm of the gradients of all stages."""
         squares = norms.double().square().sum().to(self._device)
         if self._mesh.degrees.pipeline > 1:
             dist.all_reduce(squares, group=self._mesh.whole["pp"].get_group())
@@ -58,18 +61,18 @@ class ShardedTensors(ModelTensors):
 
     @torch.no_grad()
     def clip(self, limit: float, total: Tensor) -> None:
-        """Scale the gradients down to the limit, as `clip_grad_norm_` does."""
+        """Scale the gradients down so that their norm `total` is at most `limit`, as `clip_grad_norm_` does."""
         factor = (limit / (total + TINY)).clamp(max=1.0)
         own = [self.local(each) for each in super().gradients()[1]]
         if own:
             torch._foreach_mul_(own, factor.to(own[0].device))
 
     def local(self, tensor: Tensor) -> Tensor:
-        """Return what of a tensor lies on this rank."""
+        """Return this rank's shard of a tensor, or the tensor if it is not sharded; detached."""
         return tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor.detach()
 
     def added_up(self, sums: Tensor) -> Tensor:
-        """Return sums over whole tensors, one column each, from those over this rank's shards."""
+        """Return sums over whole tensors, (..., tensors), from `sums` over this rank's shards."""
         places = range(len(self.parameters))
         if sums.shape[-1] != len(self.parameters):
             places = self._places
@@ -83,7 +86,7 @@ class ShardedTensors(ModelTensors):
 
 
 def _num_pieces(parameter: Tensor) -> int:
-    """Return into how many different shards a parameter is cut; the stage's other ranks have copies of them."""
+    """Return the number of different shards of a parameter; further ranks of the stage have copies of them."""
     if not isinstance(parameter, DTensor):
         return 1
     sizes = zip(parameter.placements, parameter.device_mesh.shape, strict=True)

@@ -1,4 +1,4 @@
-"""A training whose model, gradients and optimizer state are spread over the ranks."""
+"""Training whose model, gradients and optimizer state are sharded over the ranks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class ShardedTraining(Training):
-    """A Training by FSDP2 or HSDP, split layers, split sequences and stages, as the hyperparameters say."""
+    """A Training with FSDP2 or HSDP and the hyperparameters' tensor, context and pipeline parallel degrees."""
 
     hyperparameters_class = ShardedHyperparameters
     state_class = ShardedState
@@ -48,7 +48,13 @@ class ShardedTraining(Training):
     pipeline: Pipeline | None = None
 
     def lay_out(self) -> tuple[int, int]:
-        """Return which part of each global batch this rank reads; ranks that split a model read the same."""
+        """Create the mesh; return the index of this rank's part of each global batch, and the number of parts.
+
+        Ranks that split one model read the same part.
+
+        Raises:
+            HyperparameterError: a degree of parallelism is not valid for the number of ranks.
+        """
         with self.ranks.all_or_none():
             degrees = Degrees.of(self.hp, self.ranks.world_size)
         if degrees.pipeline > 1 and self.hp.micro_batch_size is None:
@@ -67,11 +73,11 @@ class ShardedTraining(Training):
         return model
 
     def make_precision(self) -> Precision:
-        """Return float32: shards are cast when they are gathered. A single rank has none."""
+        """Return float32, since FSDP2 casts shards when it gathers them; a single rank uses the given precision."""
         return Precision.of("fp32" if self.mesh else self.hp.precision, self.ranks.device)
 
     def count_parameters(self) -> int:
-        """Return the parameters of the whole model."""
+        """Return the number of parameters of the whole model."""
         return self.num_parameters
 
     def parallelize(self) -> None:
@@ -90,17 +96,17 @@ class ShardedTraining(Training):
             )
 
     def step_groups(self) -> list[ProcessGroup]:
-        """Return the process groups of this rank's place in the mesh."""
+        """Return this rank's process groups in the mesh."""
         return self.mesh.groups if self.mesh else []
 
     def make_tensors(self) -> ModelTensors:
-        """Return what measures and clips gradients that lie in shards."""
+        """Return the object that measures and clips sharded gradients."""
         if self.mesh is None:
             return super().make_tensors()
         return ShardedTensors(self.model, self.mesh, self.ranks.device)
 
     def make_checksums(self) -> ReplicaChecksums | None:
-        """Return what compares this rank's shards with those of its replicas; None without any."""
+        """Return the comparison of this rank's shards with its replicas', or None if it has no replica."""
         if self.mesh is None or self.mesh.degrees.replicate == 1:
             return None
         replicas = self.mesh.whole["dp_replicate"]
@@ -114,7 +120,7 @@ class ShardedTraining(Training):
         )
 
     def batches(self) -> Iterator[tuple[Any, Tensor]]:
-        """Return this rank's part of its reader's micro-batches, and their samples."""
+        """Yield this rank's positions of the micro-batches, and their sample ids."""
         for batch, samples in super().batches():
             yield self.own_part(batch), samples
 
@@ -124,11 +130,14 @@ class ShardedTraining(Training):
 
     @property
     def num_averaged(self) -> int:
-        """Over how many ranks an exchange takes the mean of the gradient."""
+        """The number of ranks over which an exchange averages the gradient."""
         return self.mesh.degrees.num_averaged if self.mesh else 1
 
     def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:
-        """Return the context of a micro-step; gradients go into shards at each, over replicas at the last."""
+        """Return the context of a micro-step.
+
+        Each micro-step reduces gradients into shards; only the last one averages them over replicas.
+        """
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_all_reduce(exchanges)
         return nullcontext()
@@ -139,7 +148,8 @@ class ShardedTraining(Training):
         """Add up the gradient of the global batch's mean loss.
 
         Returns:
-            The sum of losses and the digest of the samples as far as this rank speaks for those that share them.
+            The sum of losses (0 unless this rank's loss counts), and the digest of the samples (0 unless this rank is
+            the first of those that read them).
         """
         if self.pipeline is None:
             loss_sum, digest = super().accumulate_gradients(batches, meter)
@@ -153,14 +163,14 @@ class ShardedTraining(Training):
         )
 
     def drop_batch(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
-        """Read a batch for nothing; return the digest of its samples as far as this rank speaks for them."""
+        """Read and discard a batch; return the digest of its samples, 0 unless this rank is the first to read them."""
         digest = super().drop_batch(batches, meter)
         return digest if self.mesh is None or self.mesh.is_first_of_model else 0
 
     def pass_through_stages(
         self, pipeline: Pipeline, batches: Iterator[tuple[Any, Tensor]], meter: Meter
     ) -> tuple[Tensor, int]:
-        """Pass the step's micro-batches through the stages, forward and backward."""
+        """Run the step's micro-batches through the stages; return the sum of losses and the digest of the samples."""
         digest, own = 0, []
         self.parallel.train()
         with meter.waiting_for_data():
@@ -179,11 +189,11 @@ class ShardedTraining(Training):
         return self.task.loss_sum(outputs, (targets, targets)) * scale
 
     def evaluate(self, batches: Iterator[Any], *, keeps_predictions: bool = True) -> Evaluation:
-        """Return the mean loss over what all ranks read."""
+        """Return the mean loss over all ranks' batches."""
         if self.mesh is None:
             return super().evaluate(batches, keeps_predictions=keeps_predictions)
         return evaluate_together(self, self.mesh, batches)
 
     def whole_weights(self) -> Mapping[str, Tensor]:
-        """Return the model's whole state on rank 0, as train_ddp.py has it."""
+        """Return the model's whole state on rank 0, with the names and row order of train_ddp.py."""
         return whole_weights(self.model, self.mesh, self.task.model_config, self.ranks.device)

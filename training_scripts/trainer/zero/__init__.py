@@ -1,4 +1,4 @@
-"""Training by DeepSpeed's ZeRO: its configuration, its state, and what a step is under it.
+"""Training with DeepSpeed's ZeRO: configuration, state and steps.
 
-Imports DeepSpeed where it is first used, so that everything else can be read and tested without.
+DeepSpeed is imported on first use, so the rest of the package works without it.
 """

@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration: where it is written, and what of it the trainer says itself."""
+"""DeepSpeed's configuration: its source, and the values that the trainer sets."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OURS: Mapping[str, str] = {
     "fp16": "bf16 needs no loss scaling: set bf16, or the hyperparameter precision",
     "pipeline": "for stages train by train_fsdp.py",
 }
-"""Sections that the trainer does not leave to DeepSpeed, and what to do instead."""
+"""Sections of the configuration that the trainer does not support, and the alternative for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroHyperparameters(Hyperparameters):
-    """The hyperparameters of a training by DeepSpeed."""
+    """Hyperparameters of a training with DeepSpeed."""
 
     ds_config: str = setting(
         "", f"DeepSpeed's configuration as a JSON object; empty: the one file of channel {CHANNEL}, or ZeRO 1"
@@ -39,9 +39,9 @@ class ZeroHyperparameters(Hyperparameters):
 
     @classmethod
     def load(cls, sm_hps: str, argv: Sequence[str] = ()) -> Self:
-        """Return the values as `Hyperparameters.load` does, raising as it does; the configuration of SM_HPS counts.
+        """Return the values as `Hyperparameters.load` does, with the same errors; `ds_config` in SM_HPS has precedence.
 
-        AWS's toolkit also makes an option of it, in which an object is `stage=1,...` and no JSON any more.
+        AWS's toolkit also passes it as an option, in which an object is `stage=1,...` and not JSON.
         """
         given = list(argv)
         option = f"--{HYPERPARAMETER}"
@@ -53,14 +53,14 @@ class ZeroHyperparameters(Hyperparameters):
 
     @classmethod
     def translate(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values with the configuration as text: SM_HPS has it as the object that it is."""
+        """Return the values, with a `ds_config` object as JSON text."""
         values = dict(given)
         if isinstance(values.get(HYPERPARAMETER), dict):
             values[HYPERPARAMETER] = json.dumps(values[HYPERPARAMETER])
         return values
 
     def contradictions(self) -> list[str]:
-        """Return one sentence for each pair of values that cannot go together."""
+        """Return one sentence per contradictory combination of values, and per value not supported with DeepSpeed."""
         findings = Hyperparameters.contradictions(self)
         if self.precision == "fp16":
             findings.append(
@@ -77,10 +77,11 @@ class ZeroHyperparameters(Hyperparameters):
 
 
 def read_config(text: str, channels: Mapping[str, Path]) -> dict[str, Any]:
-    """Return the configuration as its author wrote it.
+    """Return the configuration of the hyperparameter or the channel, or the default (ZeRO stage 1).
 
     Raises:
-        HyperparameterError: it is no JSON object, is written twice, or the channel has not one file.
+        HyperparameterError: it is not a JSON object, both sources are given, or the channel does not have exactly one
+            JSON file.
     """
     folder = channels.get(CHANNEL)
     if text and folder:
@@ -97,12 +98,13 @@ def read_config(text: str, channels: Mapping[str, Path]) -> dict[str, Any]:
 def complete_config(
     written: Mapping[str, Any], plan: BatchPlan, *, clip_norm: float
 ) -> dict[str, Any]:
-    """Return the configuration that DeepSpeed gets: the author's, with the batch and the clipping of the run.
+    """Return the configuration for DeepSpeed: the author's, with the run's batch sizes and gradient clipping.
 
-    A value that the run has as well must be the same, or "auto".
+    A value that is also a hyperparameter must be equal to it, or "auto".
 
     Raises:
-        HyperparameterError: a value contradicts the run, or a section is not DeepSpeed's to say; all at once.
+        HyperparameterError: a value contradicts the run, a section is not supported, or the stage is not 1, 2 or 3;
+            all findings at once.
     """
     runs = {
         "train_batch_size": plan.global_batch_size,
@@ -149,10 +151,10 @@ def _is_enabled(section: Any) -> bool:
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:
-    """Return the object that a JSON text holds.
+    """Return the object in a JSON text.
 
     Raises:
-        HyperparameterError: it is no JSON, or no object.
+        HyperparameterError: the text is not JSON, or not an object.
     """
     try:
         found = json.loads(text)

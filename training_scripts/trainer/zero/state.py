@@ -20,12 +20,12 @@ PARTS = (
     *("base_optimizer_state", "single_partition_of_fp32_groups"),
     *("optimizer_state_dict", "fp32_flat_groups"),
 )
-"""What of the engine's state is a rank's own: the optimizer's, and its part of the parameters in float32; by stages 1
-and 2, and by stage 3 (deepspeed 0.19)."""
+"""Keys of a rank's own part of the engine's state: optimizer state and float32 parameters. The first two are for
+stages 1 and 2, the others for stage 3 (deepspeed 0.19)."""
 
 
 class ZeroState(TrainingState):
-    """A TrainingState whose optimizer lies in parts; `collect` brings them to rank 0 before a `capture`."""
+    """A TrainingState with a partitioned optimizer; `collect` gathers the parts on rank 0 before `capture`."""
 
     engine: Any = None
     _weights: Mapping[str, Tensor]
@@ -33,11 +33,11 @@ class ZeroState(TrainingState):
     _saved: Any = None
 
     def capture(self) -> dict[str, Any]:
-        """Return name -> content of the files of a checkpoint, as they were collected."""
+        """Return file name -> content of a checkpoint, from the last `collect`."""
         return {"model": self._weights, "zero": self._parts, "run": self.capture_run()}
 
     def collect(self, ranks: Ranks) -> None:
-        """Bring the whole model and all parts of the optimizer to rank 0; every rank calls it."""
+        """Gather the whole model and all parts of the optimizer on rank 0. Every rank must call it."""
         self._weights = self.whole_weights()
         self._parts = [None] * ranks.world_size if ranks.is_main else []
         if ranks.world_size == 1:
@@ -46,10 +46,10 @@ class ZeroState(TrainingState):
             dist.gather_object(self._own_part(), self._parts if ranks.is_main else None)
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Put back what `capture` returned, the optimizer when there is an engine; raises as `check_identity` does.
+        """Restore the result of `capture`; `attach` restores the optimizer's part later.
 
         Raises:
-            CheckpointError: it was saved by another number of ranks.
+            CheckpointError: it was saved with another number of ranks, or by another run.
         """
         size = dist.get_world_size() if dist.is_initialized() else 1
         if len(content["zero"]) != size:
@@ -63,7 +63,7 @@ class ZeroState(TrainingState):
         self._saved = content["zero"][dist.get_rank() if size > 1 else 0]
 
     def attach(self, engine: Any) -> None:
-        """Take over the engine, and give its optimizer what `restore` has brought for this rank."""
+        """Set the engine, and load the part of `restore` for this rank into its optimizer."""
         self.engine = engine
         if self._saved is None:
             return
@@ -73,7 +73,7 @@ class ZeroState(TrainingState):
         self._saved = None
 
     def whole_weights(self) -> Mapping[str, Tensor]:
-        """Return the model's whole state on every rank, by a collective that all ranks call."""
+        """Return the model's whole state on every rank. Every rank must call it."""
         parameters = [each for each in self.model.parameters() if hasattr(each, "ds_id")]
         if not parameters:
             return self.model.state_dict()
@@ -88,7 +88,7 @@ class ZeroState(TrainingState):
 
 
 class CollectingCheckpointer(Checkpointer):
-    """A Checkpointer of a state that has to be collected from all ranks first."""
+    """A Checkpointer that collects the state from all ranks before a save."""
 
     files = ("model", "zero", "run")
 

@@ -26,7 +26,7 @@ SHARED_MEMORY_COLLECTIVES = "deepspeed_shm_comm"
 
 
 class ZeroTraining(Training):
-    """A Training by DeepSpeed, as its configuration says."""
+    """A Training with DeepSpeed's engine."""
 
     hyperparameters_class = ZeroHyperparameters
     state_class = ZeroState
@@ -35,29 +35,30 @@ class ZeroTraining(Training):
     state: ZeroState
 
     def lay_out(self) -> tuple[int, int]:
-        """Read the configuration; every rank reads its own part of each batch."""
+        """Read DeepSpeed's configuration; return the index of this rank's part of each batch, and the world size."""
         self.hp = dataclasses.replace(self.hp, compile=False)
         with self.ranks.all_or_none():
             self.written = read_config(self.hp.ds_config, self.paths.channels)
         return super().lay_out()
 
     def make_precision(self) -> Precision:
-        """Return the arithmetic of the forward pass; where the engine has the model in bf16, nothing is cast."""
+        """Return the precision of the forward pass; fp32 (no casts) if the engine itself has the model in bf16."""
         casts = not self.written.get("bf16", {}).get("enabled", False)
         return Precision.of(self.hp.precision if casts else "fp32", self.ranks.device)
 
     def make_optimizer(self) -> Any:
-        """Return the optimizer that the engine will have its parts updated by."""
+        """Return the optimizer that DeepSpeed's engine wraps."""
         with self.ranks.all_or_none():
             self.config = complete_config(self.written, self.plan, clip_norm=self.hp.clip_norm)
         return super().make_optimizer()
 
     def parallelize(self) -> None:
-        """Set `parallel` to DeepSpeed's engine; the state is where the run goes on."""
+        """Set `parallel` to DeepSpeed's engine; called after the checkpoint is restored."""
         import deepspeed  # noqa: PLC0415 first use: seconds
 
         logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-        # Compiled at each start of a container, for ranks that are all on one host; gloo does as well.
+        # This extension is compiled at each start of a container, and only used if all ranks are on one host. gloo
+        # works as well.
         deepspeed.ops.__compatible_ops__[SHARED_MEMORY_COLLECTIVES] = False
         if not dist.is_initialized():
             backend = native_backend(self.ranks.device)
@@ -73,26 +74,26 @@ class ZeroTraining(Training):
 
     @property
     def evaluated(self) -> nn.Module:
-        """The model as an evaluation calls it: the engine, which gathers what lies in shards."""
+        """The engine, which gathers sharded parameters in an evaluation."""
         return self.engine
 
     def make_checksums(self) -> ReplicaChecksums | None:
-        """Return what compares this rank's parameters with those of its replicas; None if they lie in shards."""
+        """Return the comparison of this rank's parameters with its replicas', or None if stage 3 shards them."""
         return super().make_checksums() if stage_of(self.config) < 3 else None
 
     def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:  # noqa: ARG002 the engine knows
-        """Return no context: gradients are exchanged by the engine's own plan."""
+        """Return an empty context: the engine itself decides when gradients are exchanged."""
         return nullcontext()
 
     def differentiate(self, loss: Tensor) -> None:
-        """Have the engine add the gradient of a micro-batch's part of the loss."""
+        """Run the engine's backward pass of a micro-batch's part of the loss."""
         self.engine.backward(loss, scale_wrt_gas=False)
 
     def update_weights(self, loss: float) -> float:
-        """Clip the gradients and take one optimizer step by the engine; return the norm before clipping.
+        """Let the engine clip the gradients and take one optimizer step; return the norm before clipping.
 
         Raises:
-            NonFiniteError: the loss is not finite; or the norm is not, which the engine reports only after the step.
+            NonFiniteError: the loss or the gradient norm is not finite. The engine reports the norm after the step.
         """
         if not math.isfinite(loss):
             self.tell_step(loss, math.nan)
@@ -113,5 +114,5 @@ class ZeroTraining(Training):
         return measured
 
     def whole_weights(self) -> Mapping[str, Tensor]:
-        """Return the model's whole state, by a collective that all ranks call; rank 0 writes it."""
+        """Return the model's whole state on every rank. Every rank must call it."""
         return self.state.whole_weights()

@@ -1,5 +1,5 @@
-"""Statistics of a training for the rules that watch it: JSON lines, one file a rank, written as it trains.
+"""Statistics of a training for the rules: JSON lines, one file per rank, written during the training.
 
-emitter.py is what the training loop calls; the others are its parts. The format is that of Trainyard's
+The training loop calls emitter.py; the other modules are its parts. The format is that of Trainyard's
 include/trainyard/rules/statistics_file.py, `trainyard-statistics` version 1.
 """

@@ -1,4 +1,4 @@
-"""Statistics of what modules put out, by hooks that are there only in the forward pass that is looked at."""
+"""Statistics of module outputs, by hooks that exist only during an observed forward pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainyard_watch.statistics.choice import Collection
     from trainyard_watch.statistics.lines import Columns
 
-INACTIVITY_PERCENT = 1.0  # a unit that is active less often is dead, or saturated: AWS's default
+INACTIVITY_PERCENT = 1.0  # a unit that is active less often is dead or saturated: AWS's default
 RECTIFIERS = (nn.ReLU, nn.ReLU6)
 BOUNDS: dict[type[nn.Module], tuple[float, float]] = {  # of inputs; AWS's SaturatedActivation
     nn.Tanh: (-9.4999, 9.4999),
@@ -29,7 +29,7 @@ COLUMNS = ("l2", "mean", "minimum", "maximum", "variance", "zero_fraction", "ina
 
 
 class ActivationWatch:
-    """Looks at the leaf modules of a model that its collections name."""
+    """Observer of a model's leaf modules that belong to the given collections."""
 
     def __init__(self, model: nn.Module, collections: Sequence[Collection]) -> None:
         self._modules = {
@@ -50,16 +50,16 @@ class ActivationWatch:
         self._fault: Exception | None = None
 
     def attach(self) -> None:
-        """Look at the next forward pass; of several only the first one counts."""
+        """Add hooks for the next forward pass; only the first output of each module counts."""
         self._seen.clear()
         for name, module in self._modules.items():
             self._handles.append(module.register_forward_hook(self._hook(name)))
 
     def detach(self) -> Columns:
-        """Look no longer; return the columns of what was seen, one value for each of `listed`.
+        """Remove the hooks; return statistic -> values, one per entry of `listed`.
 
         Raises:
-            Exception: measuring an output failed during the forward pass, which went on.
+            Exception: measuring an output failed during the forward pass, which continued.
         """
         seen, fault = dict(self._seen), self._fault
         self.forget()
@@ -80,7 +80,7 @@ class ActivationWatch:
         return {name: each for name, each in columns.items() if any(v is not None for v in each)}
 
     def forget(self) -> None:
-        """Look no longer, and drop what was seen."""
+        """Remove the hooks and discard the measured values."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -109,7 +109,7 @@ class ActivationWatch:
 
 @torch.no_grad()
 def _numbers(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
-    """Return the COLUMNS of one output but the last, as one vector; what does not apply is 0."""
+    """Return the COLUMNS of one output except the last, as one vector; statistics that do not apply are 0."""
     output = output.float()
     count = output.numel()
     zero = output.new_zeros(())

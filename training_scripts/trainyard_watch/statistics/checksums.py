@@ -1,4 +1,4 @@
-"""Checksums of parameters that replicas hold alike: data parallelism never repairs a bit that flipped on one."""
+"""Checksums of replicated parameters, which reveal a bit flip on one replica; data parallelism never repairs it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class ReplicaChecksums:
-    """Sums the bits of this rank's parameters and compares them with those of its replicas.
+    """Comparison of checksums of this rank's parameters with those of its replicas.
 
     Args:
         names: of the parameters.
-        rank, size: this rank's place among the replicas, and how many there are.
-        group: the process group of the replicas; None for all ranks. label: tells groups apart.
+        rank: this rank's index among the replicas.
+        size: number of replicas.
+        group: the process group of the replicas; None for all ranks.
+        label: name of the group in the statistics.
     """
 
     def __init__(
@@ -38,9 +40,9 @@ class ReplicaChecksums:
         self._names, self._rank, self._group = list(names), rank, group
 
     def take(self, tensors: Sequence[Tensor], *, step: int) -> dict[str, str]:
-        """Return name -> checksum of this rank's local tensors; every replica must call it at the same step.
+        """Return name -> checksum (16 hex digits) of this rank's local tensors.
 
-        A difference is logged at once.
+        Every replica must call it at the same step. Replica 0 logs a difference at once.
         """
         own = torch.stack([sum_of_bits(each) for each in tensors])
         gathered = [torch.empty_like(own) for _ in range(self.size)]
@@ -69,7 +71,7 @@ class ReplicaChecksums:
 
 @torch.no_grad()
 def sum_of_bits(tensor: Tensor) -> Tensor:
-    """Return the sum, modulo 2^64, of a tensor's bytes taken as 64-bit integers; a flip of any one bit changes it."""
+    """Return the sum, modulo 2^64, of a tensor's bytes as 64-bit integers; any single bit flip changes it."""
     flat = tensor.detach().contiguous().view(-1)
     size = flat.element_size()
     per_word = max(1, 8 // size)

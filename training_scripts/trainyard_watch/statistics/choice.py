@@ -1,10 +1,11 @@
-"""Choice of tensors, numbers and steps that are written: the defaults, a DebugHookConfig, or the hyperparameter.
+"""Choice of the tensors, statistics and steps to write: the defaults, a DebugHookConfig, or the hyperparameter.
 
-AWS's names: CollectionConfigurations with `save_interval`, `start_step`, `end_step` (exclusive), `save_steps`,
-`include_regex`, each also with the prefix `train.`; HookParameters hold for every collection that says nothing of its
-own. Losses, learning rates and times of every step are always written. The norm of a gradient costs nothing, since
-clipping needs it: of gradients with nothing but a `save_interval`, norms are written at every step and the other
-numbers as it says.
+The names are AWS's: CollectionConfigurations with `save_interval`, `start_step`, `end_step` (exclusive), `save_steps`
+and `include_regex`; the first four also with the prefix `train.`. HookParameters are the defaults of all collections.
+
+Losses, learning rates and times of every step are always written. The norms of gradients cost nothing, since clipping
+needs them: if a gradient collection has no start, end or list of steps, its norms are written at every step and its
+other statistics at its interval.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ log = logging.getLogger(__name__)
 
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
 NORM, CHANGE, SPREAD = "norm", "change", "spread"  # l2; update_l2 or mean_abs; mean to p95
-CHECKSUMS, BATCHES = "checksums", "batches"  # collections of this trainer, with a cadence only
+CHECKSUMS, BATCHES = (
+    "checksums",
+    "batches",
+)  # this trainer's own collections, which have a cadence only
 ALL_NUMBERS = frozenset({NORM, CHANGE, SPREAD})
-EARLY_STEPS = frozenset({1, 5, 10})  # how a network begins
-MANY_TENSORS = 500  # above it norms are not written at every step
+EARLY_STEPS = frozenset({1, 5, 10})  # show the beginning of a training
+MANY_TENSORS = 500  # with more tensors, norms are not written at every step
 CHECKSUM_INTERVAL = 100
 INPUTS_INTERVAL = 10
-AWS_INTERVAL = 500  # smdebug's, where a configured collection says nothing
+AWS_INTERVAL = 500  # smdebug's default for a configured collection
 
 _ALWAYS_WRITTEN = frozenset({"losses", "metrics", "default"})
 _OF_LAYERS = frozenset({"inputs", "outputs", "layers", "activations"})
@@ -41,7 +45,7 @@ _WINDOW_KEYS = frozenset(_CADENCE_KEYS[1:])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """Steps: every `interval`, from `start` until before `end`, and those of `further`."""
+    """Steps: the multiples of `interval` from `start` to before `end` (0: none), and the steps in `further`."""
 
     interval: int = 1
     start: int = 0
@@ -49,7 +53,7 @@ class Cadence:
     further: frozenset[int] = frozenset()
 
     def has(self, step: int) -> bool:
-        """Return whether the step is one of them."""
+        """Return whether the cadence includes the step."""
         if step in self.further:
             return True
         is_within = step >= self.start and (self.end is None or step < self.end)
@@ -58,11 +62,14 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """Some numbers of some tensors.
+    """Selection of tensors, of their statistics, and of the steps at which these are written.
 
     Attributes:
         kind: weights, gradients or activations.
-        pattern: searched in the tensor's name; None for all. module_class: likewise in its module's class.
+        cadence: the steps.
+        numbers: the groups of statistics: NORM, CHANGE, SPREAD.
+        pattern: searched in the tensor's name; None for all.
+        module_class: searched in the class name of the tensor's module; None for all.
     """
 
     kind: str
@@ -81,9 +88,11 @@ class Collection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Choice of statistics. Off: nothing at all.
+    """Choice of statistics.
 
     Attributes:
+        is_on: whether statistics are written at all.
+        collections: of tensors.
         checksums: steps after which replicas compare their parameters.
         batches: steps whose first micro-batch is described.
     """
@@ -99,12 +108,12 @@ class Choice:
 
 
 def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) -> Choice:
-    """Return what a job writes.
+    """Return the choice of a job.
 
     Args:
         setting: the hyperparameter `statistics`: `on`, `off`, or JSON of collection -> its parameters.
-        hook: the content of debughookconfig.json; it chooses unless the hyperparameter says something of its own.
-        num_tensors: parameters of the model.
+        hook: content of debughookconfig.json; used if the setting is `on`. None if there is none.
+        num_tensors: number of the model's parameters.
     """
     if setting == "off":
         return Choice(is_on=False)
@@ -124,9 +133,12 @@ def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) ->
 
 
 def default_collections(num_tensors: int) -> tuple[Collection, ...]:
-    """Return the recommended set: norms of gradients at each step, changes of weights every 10, the rest every 50.
+    """Return the default collections.
 
-    Clipping pays for the gradients' norms. Weights change slowly, and theirs would cost 1 to 4 % of a small step.
+    - Norms of gradients: at every step (less often with more than 500 tensors). Clipping computes them anyway.
+    - Norms of weights, changes of weights and mean absolute gradients: every 10 steps. Weights change slowly, and
+      their norms would cost 1 to 4 % of a small step.
+    - All other statistics, and activations: at the steps 1, 5 and 10, and every 50 steps.
     """
     norms = Cadence(interval=-(-num_tensors // MANY_TENSORS) or 1)
     spreads = Cadence(interval=50, further=EARLY_STEPS)
@@ -146,10 +158,10 @@ def default_collections(num_tensors: int) -> tuple[Collection, ...]:
 
 
 def read_setting(setting: str) -> dict[str, dict[str, Any]]:
-    """Return the collections of a `statistics` that is JSON.
+    """Return the collections of a `statistics` setting in JSON.
 
     Raises:
-        HyperparameterError: it is no object of objects, or a value is not what its parameter wants.
+        HyperparameterError: the setting is not an object of objects, or a parameter's value is not valid.
     """
     try:
         given = {name: dict(each) for name, each in dict(json.loads(setting)).items()}

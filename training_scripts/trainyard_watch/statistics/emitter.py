@@ -1,9 +1,10 @@
 """Emitter of a rank's statistics, called by the training loop at each step.
 
-The loop decides nothing here and waits for nothing. Whatever fails in observing or writing is logged once, and from
-then on this rank writes no more than its steps; the others follow at the next step, since some numbers are exchanged.
-Weights are measured as the step found them, gradients before they are clipped, activations in the step's first forward
-pass. All numbers of a step come from the device in one transfer, that which clipping waits for anyway.
+After an error in observing or writing, which is logged once, this rank writes its steps only. The other ranks do the
+same from the next step, since some statistics need collectives.
+
+Weights are measured before the update, gradients before clipping, activations in the step's first forward pass. The
+norms of a step are read from the device in one transfer, for which clipping waits anyway.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ MARKS = frozenset({"checkpoint", "durable", "checkpoint_failed", "done"})
 def _survives(
     observe: Callable[Concatenate[Emitter, P], None],
 ) -> Callable[Concatenate[Emitter, P], None]:
-    """Return the method without its errors: they end statistics, never the training."""
+    """Return the method with its errors caught: an error reduces the statistics, but never ends the training."""
 
     @functools.wraps(observe)
     def guarded(self: Emitter, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -66,11 +67,13 @@ def _survives(
 
 
 class Emitter:
-    """The statistics of one rank in one start of the processes.
+    """Emitter of one rank's statistics in one start of the processes.
 
     Args:
-        model: whose activations are looked at; None for none.
-        checksums: None if no other rank holds the same parameters.
+        tensors: the parameters.
+        model: whose activations are observed; None for none.
+        choice: of statistics.
+        checksums: None if the parameters are not replicated.
     """
 
     def __init__(
@@ -90,7 +93,9 @@ class Emitter:
         self._members = {id(each): self._members_of(each) for each in choice.collections}
         self._step, self._heard_at, self._inputs_at = 0, time.monotonic(), 0
         self.is_degraded = False
-        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []  # are told of the host
+        self.listeners: list[
+            Callable[[str, dict[str, Any]], None]
+        ] = []  # called with the host's samples
         self._clear()
 
     def _clear(self) -> None:
@@ -99,11 +104,11 @@ class Emitter:
         self._update_norms: Tensor | None = None
 
     def write_to(self, writer: PartWriter) -> None:
-        """Write from now on; until then, or without it, norms are taken for clipping only."""
+        """Set the writer. Without one, norms are measured for clipping only."""
         self._writer = writer
 
     def degrade(self, error: Exception | None = None) -> None:
-        """Write no more than steps from now on: an observation failed, here if `error` is given, else elsewhere."""
+        """Write steps only from now on, after an error on this rank (`error`) or, if that is None, on another."""
         if self.is_degraded:
             return
         self.is_degraded = True
@@ -120,17 +125,17 @@ class Emitter:
         self._clear()
 
     def sample(self, sampler: HostSampler) -> None:
-        """End this sampler with the emitter."""
+        """Set the host sampler, which `close` ends."""
         self._sampler = sampler
 
     def ship(self, shipper: Shipper) -> None:
-        """Begin to put what this host's ranks write to S3, and end that with the emitter."""
+        """Start the upload of this host's statistics, which `close` ends."""
         self._shipper = shipper
         shipper.start()
 
     @property
     def listed(self) -> dict[str, list[tuple[str, int | None, str]]]:
-        """Description in the header of the tensors whose numbers may follow."""
+        """Tensors of each kind for the header: (name, number of elements or None, class of the module)."""
         own = self._tensors
         named = list(zip(own.names, own.num_elements, own.module_classes, strict=True))
         listed = {kind: named for kind in (WEIGHTS, GRADIENTS) if self._choice.of(kind)}
@@ -140,14 +145,14 @@ class Emitter:
 
     @_survives
     def begin_step(self, step: int) -> None:
-        """Prepare for what the step is looked at."""
+        """Prepare the observations of the step."""
         self._step = step
         self._clear()
         if self._activations and self._due(ACTIVATIONS, *ALL_NUMBERS):
             self._activations.attach()
 
     def measure(self) -> tuple[Tensor, float]:
-        """Return the norm of all gradients, as a tensor and as a number; gradients and weights are measured with it."""
+        """Return the total norm of the gradients as a tensor and as a number, and measure gradients and weights."""
         own = self._tensors
         places, gradients = own.gradients()
         norms = own.norms(gradients)
@@ -165,20 +170,20 @@ class Emitter:
 
     @_survives
     def before_update(self) -> None:
-        """Remember the weights where the update is to be measured."""
+        """Sample the weights if this step's update is to be measured."""
         if self._due(WEIGHTS, CHANGE):
             self._before = self._tensors.samples(self._tensors.parameters)
 
     @_survives
     def after_update(self) -> None:
-        """Measure what the optimizer changed."""
+        """Measure the change of the weights by the optimizer."""
         if self._before:
             norms = self._tensors.update_norms(self._before).tolist()
             self._note(WEIGHTS, {CHANGE}, {"update_l2": norms})
             self._before = []
 
     def end_step(self, **observed: Any) -> None:
-        """Write the step: whatever was observed of it, by the names of the format."""
+        """Write the step's record; `observed` has further values by their names in the format."""
         self._note_activations()
         self._write_step(**observed)
         self._write_checksums()
@@ -186,9 +191,9 @@ class Emitter:
 
     @_survives
     def hear(self, event: str, values: Mapping[str, Any]) -> None:
-        """Write what the metrics were told, from whatever thread: validations, checkpoints, the end.
+        """Write a metric event (validation, checkpoint, end); safe to call from any thread.
 
-        Of the beats of the loop those are written that come when nothing else was for a while.
+        A `beat` is written only if no other record was written for 10 s.
         """
         step = values.get("step", self._step)
         if event == "eval":
@@ -201,7 +206,7 @@ class Emitter:
 
     @_survives
     def write_host(self, sample: Mapping[str, Any]) -> None:
-        """Write a sample of the host; no sign of life of the training."""
+        """Write a sample of the host; it does not count as a sign of life of the training."""
         record = {"kind": "host", "step": self._step, "time": time.time(), **sample}
         if self._writer:
             self._writer.write(line_of(record))
@@ -209,13 +214,13 @@ class Emitter:
             hear("host", record)
 
     def new_confusion(self, num_classes: int) -> ConfusionCount | None:
-        """Return what counts a validation's predictions; None if nothing is written of so many classes."""
+        """Return a counter of a validation's predictions; None if statistics are off or for more than 50 classes."""
         is_wanted = self._choice.is_on and 1 < num_classes <= MOST_CLASSES
         return ConfusionCount(num_classes) if is_wanted else None
 
     @_survives
     def write_predictions(self, step: int, counts: Sequence[float]) -> None:
-        """Write counts of labels against predictions, given row by row of labels."""
+        """Write the confusion counts (classes x classes), a flat list row by row of labels."""
         size = math.isqrt(len(counts))
         rows = [
             [int(count) for count in counts[row : row + size]]
@@ -225,14 +230,14 @@ class Emitter:
 
     @_survives
     def see_inputs(self, batch: Sequence[Tensor]) -> None:
-        """Write what this step's first micro-batch is, now and then."""
+        """Write a description of this step's first micro-batch if the step is due."""
         if self._writer and self._choice.batches.has(self._step) and self._step != self._inputs_at:
             self._inputs_at = self._step
             if observed := describe_inputs(batch):
                 self._write("inputs", step=self._step, **observed)
 
     def close(self) -> None:
-        """Finish the file."""
+        """End the host sampler, the file and the upload."""
         if self._sampler:
             self._sampler.close()
         if self._writer:
@@ -274,7 +279,7 @@ class Emitter:
         )
 
     def _due(self, kind: str, *numbers: str) -> list[Collection]:
-        """Return the collections of a kind that want any of these numbers at this step."""
+        """Return the collections of a kind that include any of these statistics at this step."""
         return [
             each
             for each in self._choice.of(kind)
@@ -282,7 +287,7 @@ class Emitter:
         ]
 
     def _members_of(self, collection: Collection) -> frozenset[int] | None:
-        """Return the places of a collection's parameters; None for all."""
+        """Return the indices of a collection's parameters, or None for all."""
         own = self._tensors
         prefix = "gradient/" if collection.kind == GRADIENTS else ""
         found = frozenset(
@@ -299,13 +304,13 @@ class Emitter:
         columns: Columns,
         places: Sequence[int] | None = None,
     ) -> None:
-        """Keep columns of this step for the collections that want any of these numbers.
+        """Keep columns of this step for the collections that include any of these statistics.
 
         Args:
             kind: weights or gradients.
-            numbers: NORM and the like.
+            numbers: of NORM, CHANGE and SPREAD.
             columns: statistic -> values.
-            places: of the values, where not every parameter has one.
+            places: indices of the values' parameters, if not every parameter has a value.
         """
         wanted: set[int] | None = set()
         for each in self._due(kind, *numbers):
@@ -337,7 +342,7 @@ class Emitter:
 
     @_survives
     def _note_weights(self, l2: Sequence[float]) -> None:
-        """Keep the norms, also if only a change or a spread is wanted: it says little without."""
+        """Keep the norms, also for collections of changes or spreads only, which are hard to interpret without."""
         own = self._tensors
         self._note(WEIGHTS, ALL_NUMBERS, {"l2": l2})
         if self._due(WEIGHTS, SPREAD):

@@ -1,7 +1,8 @@
-"""The dozen numbers of a run that people look at, as TensorBoard scalars and MLflow metrics, from rank 0.
+"""Headline metrics of a run, as TensorBoard scalars and MLflow metrics, from rank 0.
 
-Asked for by the job's TensorBoardOutputConfig or `tensorboard_dir`, and by MLFLOW_TRACKING_URI. Everything happens in a
-thread of its own, imports too; what fails is told once and left out, and what hangs is left behind.
+The job's TensorBoardOutputConfig or `tensorboard_dir` enables TensorBoard, MLFLOW_TRACKING_URI enables MLflow. All
+work, including imports, is done on a separate thread. A sink that fails is logged once and dropped; a sink that hangs
+is abandoned at the end.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ NAMES = {
 HOST_INTERVAL_S = 10.0
 MOST_WAITING = 1000
 CLOSED_AFTER_S = 10.0
-# MLflow's own defaults, 120 s and 7, would hold the process's exit for a quarter of an hour where its server hangs.
+# With MLflow's own defaults, 120 s and 7, a hanging server would delay the process's exit by a quarter of an hour.
 MLFLOW_PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4"}
 
 
@@ -58,7 +59,7 @@ class Sink(Protocol):
 
 
 class TensorBoardSink:
-    """Event files that TensorBoard reads; needs the package tensorboard."""
+    """Sink that writes TensorBoard event files; needs the package tensorboard."""
 
     def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 seconds, and not everywhere
@@ -76,7 +77,7 @@ class TensorBoardSink:
 
 
 class MlflowSink:
-    """A run of MLflow, by the variables that MLflow itself reads; needs the package mlflow."""
+    """Sink that logs to an MLflow run, configured by MLflow's own variables; needs the package mlflow."""
 
     def __init__(self, job: str, parameters: Mapping[str, Any]) -> None:
         for variable, value in MLFLOW_PATIENCE.items():
@@ -97,10 +98,10 @@ class MlflowSink:
 
 
 class Headlines:
-    """Hears what the metrics are told and hands its numbers to sinks, in a thread.
+    """Listener of the metrics that passes their numbers to sinks, on a separate thread.
 
     Args:
-        makers: name of a sink -> what makes it, which may raise anything.
+        makers: name of a sink -> function that creates it, which may raise any error.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], Sink]]) -> None:
@@ -114,7 +115,7 @@ class Headlines:
             _tried(", ".join(self._makers), self._thread.start)
 
     def hear(self, event: str, values: Mapping[str, Any]) -> None:
-        """Take the numbers of an event; from whatever thread, never waiting."""
+        """Queue the numbers of an event without waiting; safe to call from any thread."""
         now = time.time()
         if event == "host":
             if now - self._host_at < HOST_INTERVAL_S:
@@ -132,11 +133,11 @@ class Headlines:
                 self._num_dropped += 1
 
     def close(self, within_s: float = CLOSED_AFTER_S) -> None:
-        """Write what is waiting; a sink that takes longer is left behind, and what was lost is told."""
+        """Write the queued numbers; after `within_s` seconds the thread is abandoned, and lost numbers are logged."""
         self._ended.set()
         if self._thread.is_alive():
             with contextlib.suppress(queue.Full):
-                self._waiting.put_nowait(None)  # wakes a thread that has nothing to do
+                self._waiting.put_nowait(None)  # wakes a waiting thread
             self._thread.join(within_s)
         is_left = self._thread.is_alive()
         if is_left:

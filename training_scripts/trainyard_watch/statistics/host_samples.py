@@ -1,6 +1,6 @@
-"""Samples of the host and its GPUs, from a thread every 500 ms: /proc, and NVML if pynvml can be imported.
+"""Samples of the host and its GPUs, every 500 ms on a thread: /proc, and NVML if pynvml can be imported.
 
-Source: proc(5). CPU and I/O wait are those of the machine that this container runs on.
+Source: proc(5). CPU and I/O wait are those of the whole machine, not of the container.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Counters of the kernel since its start: seconds of all cores in ticks, bytes."""
+    """Kernel counters since boot: CPU times of all cores in ticks, disk and network in bytes; `at` in seconds."""
 
     at: float
     total: int
@@ -49,7 +49,7 @@ def read_counters(proc: Path = Path("/proc")) -> Counters:
     """Return the counters now.
 
     Raises:
-        OSError, ValueError: /proc is not as proc(5) has it.
+        OSError, ValueError: /proc cannot be read, or has another format than in proc(5).
     """
     ticks = [int(word) for word in _first_line(proc / "stat").split()[1:9]]
     reads, writes = _disk_sectors(proc / "diskstats")
@@ -93,7 +93,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def rates(before: Counters, now: Counters) -> dict[str, float]:
-    """Return percentages and bytes per second between two readings; nothing if no time has passed."""
+    """Return percentages and bytes per second between two readings; an empty dict if no time has passed."""
     seconds, ticks = now.at - before.at, now.total - before.total
     if seconds <= 0 or ticks <= 0:
         return {}
@@ -111,23 +111,23 @@ def rates(before: Counters, now: Counters) -> dict[str, float]:
 
 
 class Family:
-    """The training's processes on this host and those that they forked to load data."""
+    """The training's processes on this host, and their forked data loaders."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._pids, self._workers = tuple(pids), list[int]()
         self._num_reads = 0
 
     def read(self) -> tuple[int, int]:
-        """Return their resident bytes, and how many load data."""
+        """Return the resident bytes of all processes, and the number of data loaders."""
         if self._num_reads % READS_BETWEEN_CENSUSES == 0:
             self._workers = list(self._find_workers())
         self._num_reads += 1
         return sum(map(_resident_bytes, (*self._pids, *self._workers))), len(self._workers)
 
     def _find_workers(self) -> Iterator[int]:
-        """Yield children that run the very command of their parent, as forks do."""
+        """Yield child processes with the same command line as their parent, as forks have."""
         for path in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError, ValueError, IndexError):  # it may end meanwhile
+            with contextlib.suppress(OSError, ValueError, IndexError):  # a process may have ended
                 parent = int(_first_line(path).rpartition(")")[2].split()[1])
                 if parent in self._pids and _command(path.parent) == _command(
                     Path(f"/proc/{parent}")
@@ -156,7 +156,7 @@ def memory_limit() -> int | None:
 
 
 class GpuReader:
-    """Utilisation and memory of this host's GPUs, by NVML, and what this process's allocator had to repeat."""
+    """Reader of the utilisation and memory of this host's GPUs (NVML), and of this process's allocator counters."""
 
     def __init__(self) -> None:
         self._nvml: ModuleType | None = None
@@ -170,7 +170,7 @@ class GpuReader:
             self._nvml = pynvml
 
     def read(self) -> list[dict[str, Any]]:
-        """Return one object a GPU; without NVML the memory of this process's own, without a GPU nothing."""
+        """Return one dict per GPU; without NVML one for this process's GPU, without a GPU an empty list."""
         if self._nvml is not None:
             return [self._by_nvml(self._nvml, handle) for handle in self._handles]
         return [self._by_torch()] if torch.cuda.is_initialized() else []
@@ -204,10 +204,13 @@ def _allocator() -> dict[str, int]:
 
 
 class HostSampler:
-    """A thread that hands a sample of the host to `take` every so often, until it is closed.
+    """Thread that calls `take` with a sample of the host every `interval_s` seconds, until it is closed.
 
     Args:
-        pids: the training's processes on this host. disk: a path on the disk whose space is told.
+        take: called on the thread.
+        pids: the training's processes on this host.
+        disk: a path on the disk whose usage is sampled.
+        interval_s: seconds between samples.
     """
 
     def __init__(
@@ -227,7 +230,7 @@ class HostSampler:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; one that hangs in a driver or on a disk is left behind."""
+        """End the thread, or abandon it after 10 s if it hangs in a driver or on a disk."""
         self._ended.set()
         self._thread.join(CLOSED_AFTER_S)
         if self._thread.is_alive():
@@ -240,7 +243,7 @@ class HostSampler:
                 now = read_counters()
                 self._take(self._sample(before, now))
                 before = now
-        except Exception as error:  # noqa: BLE001 a host that cannot be read is not the training's fault
+        except Exception as error:  # noqa: BLE001 an unreadable host must not end the training
             log.warning("no more samples of the host: %s: %s", type(error).__name__, error)
 
     def _sample(self, before: Counters, now: Counters) -> dict[str, Any]:

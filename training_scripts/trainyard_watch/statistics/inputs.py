@@ -1,4 +1,4 @@
-"""Statistics of the model's inputs, from one micro-batch now and then."""
+"""Statistics of the model's inputs and predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ MOST_TOKENS = 20
 
 @torch.no_grad()
 def describe_inputs(batch: Sequence[Tensor]) -> dict[str, Any]:
-    """Return the shares of the most frequent tokens, or the means of an image's channels; nothing of other inputs."""
+    """Return the shares of the 20 most frequent tokens, or the channel means of images; empty for other inputs.
+
+    Tokens are an integer tensor (batch, time), images a float tensor (batch, channels, height, width).
+    """
     first = batch[0]
     if first.dim() == 2 and not first.is_floating_point():
         counts = torch.bincount(first.flatten())
@@ -33,7 +36,7 @@ def describe_inputs(batch: Sequence[Tensor]) -> dict[str, Any]:
 
 
 class ConfusionCount:
-    """Counts of labels against predictions of a classifier, on this rank."""
+    """Confusion counts of a classifier on this rank."""
 
     def __init__(self, num_classes: int) -> None:
         self.num_classes = num_classes
@@ -47,7 +50,7 @@ class ConfusionCount:
         self._counts = counts if self._counts is None else self._counts + counts
 
     def flat(self) -> list[float]:
-        """Return the counts, row by row of labels."""
+        """Return the counts (classes x classes) as a flat list, row by row: rows are labels, columns predictions."""
         if self._counts is None:
             return [0.0] * self.num_classes**2
         return [float(count) for count in self._counts.tolist()]

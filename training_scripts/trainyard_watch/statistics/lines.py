@@ -1,4 +1,4 @@
-"""Records as lines of strict JSON: what is not finite is a text, for JSON has no word for it."""
+"""Records as lines of strict JSON; NaN and infinities are the texts "nan", "inf" and "-inf"."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Columns = dict[
-    str, "Sequence[float | None]"
-]  # statistic -> one value for each tensor of the header
-DIGITS = "%.7g"  # of a tensor's statistic: what a float32 holds
+Columns = dict[str, "Sequence[float | None]"]  # statistic -> one value per tensor of the header
+DIGITS = "%.7g"  # of a tensor's statistic: the precision of a float32
 
 
 def line_of(record: Mapping[str, Any], tensors: Mapping[str, Columns] | None = None) -> bytes:
-    """Return one line; keys whose value is None are left out, they were not observed.
+    """Return one line; keys whose value is None (not observed) are left out.
 
     Args:
-        record: kind, step and what was observed.
+        record: kind, step and the observed values.
         tensors: collection -> statistic -> values.
     """
     text = json.dumps(_plain(record), separators=(",", ":"), allow_nan=False)
@@ -29,7 +27,7 @@ def line_of(record: Mapping[str, Any], tensors: Mapping[str, Columns] | None = N
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` with texts for what is not finite."""
+    """Return `value` with texts for NaN and infinities."""
     if isinstance(value, float):
         return value if math.isfinite(value) else _word(value)
     if isinstance(value, dict):
@@ -52,7 +50,7 @@ def _collections(tensors: Mapping[str, Columns]) -> str:
 
 
 def _numbers(values: Sequence[float | None]) -> str:
-    """Return the numbers of a JSON list. Formatting all by one pattern costs a third of what json.dumps does."""
+    """Return the numbers of a JSON list, formatted by one pattern at a third of the cost of json.dumps."""
     try:
         text = ",".join([DIGITS] * len(values)) % tuple(values)
     except TypeError:  # one is None

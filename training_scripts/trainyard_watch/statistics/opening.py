@@ -1,7 +1,7 @@
-"""Opens the statistics of one start of the processes: where, which attempt, which numbers.
+"""Setup of the statistics of one start of the processes: folder, attempt, choice of statistics.
 
-Whatever fails here is logged once and costs statistics, never the training. A rank that fails still takes part in the
-exchange with the others, which would wait for it.
+An error is logged once and loses statistics, but never ends the training. A rank with an error still takes part in the
+collectives, since the other ranks would wait for it.
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ class Start:
     """One start of the processes, for the statistics' header.
 
     Attributes:
-        number: 1, 2, ... as far as the checkpoint knows. step: optimizer steps done before it.
-        max_steps, global_batch_size: None if they are not known.
+        number: 1, 2, ..., counted by the checkpoint.
+        step: optimizer steps done before this start.
+        max_steps: None if it is not known.
+        global_batch_size: in samples; None if it is not known.
     """
 
     number: int = 1
@@ -83,10 +85,10 @@ def open_statistics(
         paths: of the container.
         ranks: of the job.
         tensors: the parameters.
-        model: whose activations are looked at; None for none, as of a compiled one, which hooks would have compiled
-            again.
+        model: whose activations are observed; None for none. A compiled model must not be passed, since hooks would
+            cause a recompilation.
         start: of the processes.
-        checksums: of parameters that other ranks hold alike; None without any.
+        checksums: of replicated parameters; None without replicas.
     """
     choice = _choice(setting, paths, num_tensors=len(tensors.names))
     if not choice.is_on:
@@ -95,8 +97,10 @@ def open_statistics(
     s3, in_s3 = _shipping(ranks) if hook is None and is_readable else (None, None)
     namespace = _pid_namespace(ranks)
     told = ranks.gather((s3 is not None, in_s3, namespace, os.getpid()))
-    ships, newest_in_s3, *_ = told[ranks.rank - ranks.local_rank]  # as this host's first rank found
-    # If S3 does not answer now, it may never do: the platform uploads the files at the end, whatever is put meanwhile.
+    ships, newest_in_s3, *_ = told[
+        ranks.rank - ranks.local_rank
+    ]  # the result of this host's first rank
+    # If S3 does not answer now, it may never answer: the platform then uploads the files at the end.
     is_shipped = newest_in_s3 is not None
     place = _place(paths, hook, is_shipped=is_shipped) if is_readable else None
     here = ranks.gather(place and place[1])
@@ -134,17 +138,17 @@ def open_statistics(
         pids = [pid for _, _, other, pid in told if other == namespace]
         try:
             emitter.sample(HostSampler(emitter.write_host, pids=pids, disk=paths.base_dir))
-        except Exception as error:  # noqa: BLE001 a host that cannot be read is not the training's fault
+        except Exception as error:  # noqa: BLE001 an unreadable host must not end the training
             log.warning("no samples of the host: %s: %s", type(error).__name__, error)
     return emitter
 
 
 def _choice(setting: str, paths: ContainerPaths, *, num_tensors: int) -> Choice:
-    """Return what is written; the defaults where the job's DebugHookConfig cannot be understood."""
+    """Return the choice of statistics; the defaults if the job's DebugHookConfig is not valid."""
     try:
         hook = paths.read_config("debughookconfig")
         return choose(setting, hook, num_tensors=num_tensors)
-    except Exception as error:  # noqa: BLE001 it holds whatever somebody wrote
+    except Exception as error:  # noqa: BLE001 the file may have any content
         log.error(  # noqa: TRY400 no fault of this code
             "input/config/debughookconfig.json cannot be used (%s: %s), statistics are written by the defaults; its "
             "CollectionParameters take whole numbers for save_interval, start_step and end_step, whole numbers with "
@@ -165,9 +169,9 @@ def _hook(paths: ContainerPaths) -> tuple[dict[str, Any] | None, bool]:
 
 
 def _shipping(ranks: Ranks) -> tuple[S3Prefix | None, int | None]:
-    """Return where this host puts its statistics, and the newest attempt there.
+    """Return the S3 prefix of the statistics, and the newest attempt there, on the host's first rank.
 
-    None, None if it puts none; the place and None if S3 does not answer. The host's first rank asks, for all of them.
+    Return (None, None) on other ranks and if the host ships no statistics, and (prefix, None) if S3 does not answer.
     """
     uri = os.environ.get(STATISTICS_VARIABLE)
     if ranks.local_rank:
@@ -187,7 +191,7 @@ def _shipping(ranks: Ranks) -> tuple[S3Prefix | None, int | None]:
 def _place(
     paths: ContainerPaths, hook: dict[str, Any] | None, *, is_shipped: bool
 ) -> tuple[Path, int] | None:
-    """Return the folder of the statistics and the newest attempt in it; None if it cannot be told."""
+    """Return the folder of the statistics and the newest attempt in it, or None after an error."""
     try:
         folder = choose_folder(paths.base_dir, paths.output_data_dir, hook, is_shipped=is_shipped)
         return folder, newest_attempt(folder)
@@ -197,12 +201,12 @@ def _place(
 
 
 def _pid_namespace(ranks: Ranks) -> str:
-    """Return what is the same where process numbers mean the same."""
+    """Return the identity of this process's PID namespace; process ids are comparable within one namespace only."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except (
         OSError
-    ):  # some sandboxes have none: the samples of the host know this rank's process only
+    ):  # some sandboxes have none: the host samples then include this rank's process only
         return f"rank {ranks.rank}"
 
 
@@ -222,13 +226,13 @@ def open_headlines(
     tensorboard_dir: str | None,
     settings: Mapping[str, Any],
 ) -> Headlines:
-    """Return what writes scalars for people, on rank 0 and if the job asks for them.
+    """Return the writer of headline metrics; it has sinks on rank 0 only, and only those that the job enables.
 
     Args:
         paths: of the container.
         ranks: of the job.
-        tensorboard_dir: asked for by the script; None leaves it to the job's TensorBoardOutputConfig.
-        settings: of the run, as MLflow keeps them.
+        tensorboard_dir: folder given by the script; None uses the job's TensorBoardOutputConfig.
+        settings: of the run, logged as MLflow parameters.
     """
     makers: dict[str, Callable[[], Sink]] = {}
     board = _board(paths)

@@ -1,8 +1,8 @@
-"""The file of one rank and one start, in parts: a finished part is never touched again.
+"""Statistics file of one rank and one start, in parts: a finished part never changes.
 
-What uploads the folder while the job runs copies whole files, so a file that grows for ever would be sent again and
-again. Each part begins with the header, and is one line a record, handed to the system at once: a reader beside the
-job sees a step within milliseconds, and a killed process loses at most the line that it was writing.
+The platform uploads whole files while the job runs, so it would upload a growing file again and again. Each part
+begins with the header and has one line per record, written without buffering. A reader on the host sees a step within
+milliseconds, and a killed process loses at most the line that it was writing.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 NAME = re.compile(r"rank-(\d{5,})\.attempt-(\d{4,})\.part-(\d{4,})\.jsonl")
 PART_BYTES, FIRST_PART_S, LONGEST_PART_S = 4 * 2**20, 30.0, 300.0
-"""A part ends by its bytes, or by its age: 30 s for the first, twice as long for each later one, 300 s at most."""
+"""Limits of a part: its bytes, and its age of 30 s for the first part, doubled per later part up to 300 s."""
 TRIED_AGAIN_AFTER_S = 30.0
 
 
 def newest_attempt(folder: Path) -> int:
-    """Return the highest attempt of any rank that lies in the folder; 0 for none."""
+    """Return the highest attempt of any rank in the folder; 0 for none."""
     found = [NAME.fullmatch(path.name) for path in folder.glob("rank-*.jsonl")]
     return max((int(match[2]) for match in found if match), default=0)
 
 
 class PartWriter:
-    """Appends lines to the current part. A fault of the disk costs statistics, never the training.
+    """Writer that appends lines to the current part. A disk error loses statistics, but never ends the training.
 
-    After a fault the part is left as it is (a reader passes over its torn last line), and another is tried from time
-    to time. Safe to use from several threads.
+    After an error the part is abandoned (a reader ignores its incomplete last line), and a new part is tried after
+    30 s. Safe to use from several threads.
 
     Args:
-        folder: made when the first line is written.
-        header: of every part but for `part`; its rank and attempt name the files.
-        marks_end: whether `close` leaves `<the files>.closed`, which the host's last object waits for.
+        folder: created when the first line is written.
+        header: of every part, without `part`; its rank and attempt are in the file names.
+        marks_end: whether `close` writes the file `<name>.closed`, for which the shipper waits at the end.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class PartWriter:
         self._closed_until = -math.inf
 
     def write(self, line: bytes) -> None:
-        """Append one line, in a new part where the current one is full or old."""
+        """Append one line, in a new part if the current one has reached its limits."""
         with self._lock:
             now = self._clock()
             if now < self._closed_until:
@@ -78,7 +79,7 @@ class PartWriter:
                 self._give_up_part(error, now)
 
     def close(self) -> None:
-        """Finish the current part; a later line begins another."""
+        """Finish the current part; a later line begins a new one."""
         with self._lock:
             try:
                 self._leave_part()
@@ -113,7 +114,7 @@ class PartWriter:
             file.close()
 
     def _give_up_part(self, error: OSError, now: float) -> None:
-        with contextlib.suppress(OSError):  # another of the same disk
+        with contextlib.suppress(OSError):  # a further error of the same disk
             self._leave_part()
         self._closed_until = now + TRIED_AGAIN_AFTER_S
         if not self._has_failed:

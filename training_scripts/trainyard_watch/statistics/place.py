@@ -20,9 +20,11 @@ def choose_folder(
 ) -> Path:
     """Return the folder of a job's statistics.
 
-    That of the job's DebugHookConfig, which the platform uploads. Else, if this host puts them to S3 itself, one that
-    the platform does not upload; else one in the output, which it uploads at the end. Never one below the checkpoints:
-    those are restored to every host.
+    - With a DebugHookConfig: its LocalPath, which the platform uploads.
+    - Else, if this host ships the statistics to S3 itself (`is_shipped`): a folder that the platform does not upload.
+    - Else: a folder in the output, which the platform uploads at the end of the job.
+
+    The folder is never below the checkpoints, since the platform restores these to every host.
     """
     if hook is not None:
         return in_container(base_dir, hook.get("LocalPath") or DEFAULT_TENSORS_DIR)
@@ -30,7 +32,7 @@ def choose_folder(
 
 
 def in_container(base_dir: Path, path: str) -> Path:
-    """Return a path of the container contract, moved where the container's base folder is."""
+    """Return a path of the container contract with `/opt/ml` replaced by the container's base folder."""
     standard = Path(path)
     if standard.is_relative_to(DEFAULT_BASE_DIR):
         return base_dir / standard.relative_to(DEFAULT_BASE_DIR)

@@ -1,15 +1,15 @@
-"""The statistics of one host's ranks, put to S3 while the job runs: merged into one stream of objects.
+"""Upload of statistics to S3 while the job runs: one stream of objects per host, merged from its ranks' files.
 
-The ranks write their lines to files on the host's own disk. A thread of the host's first rank reads what is new and
-puts it as one object for all ranks: every second at first, every minute once the job is an hour old, and at once if a
-line holds a number that is not finite. An object never changes, and the names count up, so that a reader lists those
-after the last one that it has seen:
+The ranks write their lines to files on the host's own disk. A thread of the host's first rank reads new lines and
+puts them as one object for all ranks: every second at first, every minute after an hour. A line with NaN or infinity,
+or with the end of the training, is put earlier, after half a second at first. An object never changes, and the names
+count up, so a reader lists the objects after the last one that it has read:
 
     <prefix>/0001.algo-1/00000001.bundle      attempt 1 on host algo-1
     {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then so many bytes: whole lines
     {"file": "rank-00001.attempt-0001.part-0001.jsonl", "bytes": 980}     and so on
 
-Nothing of this lies below the checkpoints: the platform restores those to every host.
+The prefix is not below the checkpoints, since the platform restores these to every host.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ log = logging.getLogger(__name__)
 STATISTICS_VARIABLE = "TRAINYARD_STATISTICS_S3_URI"
 FASTEST_S, SLOWEST_S = 1.0, 60.0
 AGE_SHARE = 1 / 60
-"""The pause between two objects is this share of the job's age."""
+"""Pause between two objects, as a share of the job's age."""
 LOOK_S = 0.25
 BUNDLE_BYTES = 4 * 2**20
 READ_BYTES = 2**20  # of one file at once
 PARTS_KEPT = 4
-"""Shipped parts of each rank that stay on the disk, for whoever reads beside the job."""
+"""Number of each rank's shipped parts that stay on the disk, for readers on the host."""
 LAST_WAIT_S = 5.0
-"""So long the last object waits for the host's other ranks to close their files."""
+"""Seconds that the last object waits for the host's other ranks to close their files."""
 FIRST_REST_S, LONGEST_REST_S = 5.0, 300.0
-"""The pause after a fault of S3 doubles from the first to the longest; meanwhile the lines stay on the disk."""
+"""Pause in seconds after a failed request, doubled from the first to the longest; the lines stay on the disk."""
 STREAM = re.compile(r"(\d{4,})\.(.+)")
 PART = re.compile(r"(rank-\d{5,}\.attempt-\d{4,})\.part-(\d{4,})\.jsonl")
 NOT_FINITE = re.compile(rb'"(?:nan|-?inf)"')
@@ -60,7 +60,7 @@ TAKEN = (
 
 
 def pause_s(age_s: float) -> float:
-    """Return the seconds between two objects at an age of the job.
+    """Return the seconds between two objects when the job is `age_s` seconds old.
 
     Worked values: 1 s at 30 s, 10 s at 10 minutes, 60 s from an hour on.
     """
@@ -68,10 +68,10 @@ def pause_s(age_s: float) -> float:
 
 
 def newest_attempt_in(s3: S3Prefix) -> int:
-    """Return the highest attempt that any host has put; 0 for none.
+    """Return the highest attempt of any host in S3; 0 for none.
 
     Raises:
-        S3UnavailableError: S3 cannot be asked.
+        S3UnavailableError: the request failed.
     """
     found = (STREAM.fullmatch(name) for name in s3.folders())
     return max((int(match[1]) for match in found if match), default=0)
@@ -79,17 +79,18 @@ def newest_attempt_in(s3: S3Prefix) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Shipper:
-    """Puts what is new in a folder to S3, on a thread of its own; its faults cost statistics, never the training.
+    """Uploader of new statistics lines to S3, on a separate thread. An error never ends the training.
 
     Args:
         folder: of the ranks' files.
-        s3: the prefix of all attempts.
+        s3: prefix of all attempts.
         attempt: of this start.
         host: such as algo-1.
-        num_ranks: of this host; each leaves `<its files>.closed` when it writes no more.
-        knows_attempt: whether S3 answered for the number of the attempt. If not, nothing is put until it answers, and
-            nothing at all if this host has put an attempt of that number before.
-        keeps_files: leave what was put on the disk.
+        num_ranks: number of ranks on this host; each writes `<name>.closed` at its end.
+        knows_attempt: whether S3 answered when the attempt was numbered. If not, nothing is put until S3 answers, and
+            nothing at all if this host has already put an attempt with that number.
+        keeps_files: keep uploaded files on the disk.
+        clock: monotonic seconds.
     """
 
     folder: Path
@@ -116,20 +117,20 @@ class Shipper:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._began_at = self._sent_at = self.clock()
         self._thread = threading.Thread(target=self._run, name="statistics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Put the rest, and wait for that; bounded by the timeouts of S3."""
+        """Put the remaining lines and wait for it; S3's timeouts limit the wait."""
         self._ends.set()
         if self._thread:
             self._thread.join()
             self._thread = None
 
     def look(self, *, is_last: bool = False) -> None:
-        """Take what is new, and put it if it is due; after a fault of S3 not before the pause is over."""
+        """Read new lines, and put them if an object is due; after a failed request, only when the pause is over."""
         now = self.clock()
         if (now < self._rests_until and not is_last) or not self._may_ship():
             return
@@ -146,11 +147,11 @@ class Shipper:
             while self._num_closed() < self.num_ranks and self.clock() < waits_until:
                 time.sleep(LOOK_S / 5)
             self.look(is_last=True)
-        except Exception:  # the thread's boundary: the training goes on without
+        except Exception:  # the thread's boundary: the training continues
             log.exception("statistics are not put to S3 any more")
 
     def _may_ship(self) -> bool:
-        """Return whether the attempt's number is free in S3, which is asked until it answers."""
+        """Return whether the attempt's number is free in S3; the request is repeated until S3 answers."""
         if not self.knows_attempt:
             try:
                 is_taken = self._stream in self.s3.folders()
@@ -167,7 +168,7 @@ class Shipper:
         return len(list(self.folder.glob(f"rank-*.attempt-{self.attempt:04d}.closed")))
 
     def _take(self) -> None:
-        """Keep the whole lines that were written since, rank by rank, part by part."""
+        """Read the complete lines written since the last call, rank by rank, part by part."""
         parts: dict[str, list[Path]] = {}
         for path in sorted(self.folder.glob(f"rank-*.attempt-{self.attempt:04d}.part-*.jsonl")):
             match = PART.fullmatch(path.name)
@@ -198,7 +199,10 @@ class Shipper:
         self._is_urgent |= bool(NOT_FINITE.search(lines) or ENDS.search(lines))
 
     def _is_due(self, now: float) -> bool:
-        """Return whether the pause is over, or not waited for; what is urgent waits longer each time."""
+        """Return whether an object is due: the pause is over, or 4 MiB are pending.
+
+        Urgent lines have a shorter pause, which doubles with each urgent object.
+        """
         if not self._pending:
             return False
         pause = pause_s(now - self._began_at)
@@ -207,7 +211,7 @@ class Shipper:
         return now - self._sent_at >= pause or sum(map(len, self._pending)) >= BUNDLE_BYTES
 
     def _ship(self, now: float, *, is_last: bool) -> None:
-        """Put one object; what S3 did not take is put again as it was, since it may have arrived."""
+        """Put one object, at the end all pending ones. A failed put is repeated unchanged, as it may have succeeded."""
         while self._unsent or self._pending:
             if not self._unsent:
                 self._unsent = b"".join(self._pending)

@@ -1,8 +1,9 @@
-"""The parameters of a model and their gradients as a few numbers each, and clipping by the norms that are there anyway.
+"""Statistics of a model's parameters and gradients, and gradient clipping with the measured norms.
 
-Norms are those of all elements. Everything else is of the whole tensor up to 16,384 elements, and of as many in runs
-of 16 at even distances if there are more: that costs a hundredth, and no copy of the parameters. Sharded parameters
-have the same interface: a subclass overrides what adds up over ranks (`norms`, `total`, `local`, `added_up`).
+Norms are over all elements. Other statistics are over the whole tensor if it has at most 16,384 elements, else over
+about as many sampled elements, in runs of 16 at even distances: that costs a hundredth, and needs no copy of the
+parameters. For sharded parameters a subclass overrides the methods that sum over ranks (`norms`, `total`, `local`,
+`added_up`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SAMPLED_ELEMENTS, RUN_LENGTH = 16_384, 16
 
 
 class ModelTensors:
-    """The parameters that learn, in the order of the model; whole on this rank."""
+    """Trainable parameters of a model, in its order, unsharded on this rank."""
 
     def __init__(self, model: nn.Module) -> None:
         modules = dict(model.named_modules())
@@ -35,13 +36,13 @@ class ModelTensors:
         ]
 
     def gradients(self) -> tuple[list[int], list[Tensor]]:
-        """Return which parameters have a gradient, and these gradients."""
+        """Return the indices of the parameters that have a gradient, and these gradients."""
         places = [place for place, each in enumerate(self.parameters) if each.grad is not None]
         return places, [grad for each in self.parameters if (grad := each.grad) is not None]
 
     @torch.no_grad()
     def norms(self, tensors: Sequence[Tensor], order: float = 2.0) -> Tensor:
-        """Return the norm of each whole tensor in float32: a NaN or an infinity in it reaches its norm."""
+        """Return the norm of each whole tensor, (tensors,) float32; it is NaN or infinite if an element is."""
         if not tensors:
             return torch.zeros(0)
         found = torch._foreach_norm(list(tensors), order, dtype=torch.float32)  # noqa: SLF001 the only fused one
@@ -49,35 +50,35 @@ class ModelTensors:
 
     @torch.no_grad()
     def total(self, norms: Tensor) -> Tensor:
-        """Return the norm of all gradients together from those of each, as `clip_grad_norm_` has it."""
+        """Return the total norm of all gradients from their norms, as `clip_grad_norm_` computes it."""
         return torch.linalg.vector_norm(norms) if len(norms) else torch.zeros(())
 
     def clip(self, limit: float, total: Tensor) -> None:
-        """Scale the gradients down to the limit, bit for bit as `clip_grad_norm_` does."""
+        """Scale the gradients down so that their norm `total` is at most `limit`, exactly as `clip_grad_norm_` does."""
         nn.utils.clip_grads_with_norm_(self.parameters, limit, total)
 
     def local(self, tensor: Tensor) -> Tensor:
-        """Return what of a tensor lies on this rank: all of it."""
+        """Return this rank's part of a tensor: all of it, detached."""
         return tensor.detach()
 
     def added_up(self, sums: Tensor) -> Tensor:
-        """Return sums over whole tensors from those over what lies on this rank."""
+        """Return sums over whole tensors from `sums` over this rank's parts; unchanged here."""
         return sums
 
     def samples(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return copies of the sampled elements of each tensor, as far as they lie on this rank."""
+        """Return float32 copies of the sampled elements of this rank's part of each tensor."""
         return [_sampled(self.local(each)).float() for each in tensors]
 
     @torch.no_grad()
     def update_norms(self, before: Sequence[Tensor]) -> Tensor:
-        """Return the norm of each parameter's change since `before`, its samples then, which are used up."""
+        """Return the norm of each parameter's change since its samples `before`, which are overwritten."""
         torch._foreach_sub_(list(before), self.samples(self.parameters))  # the sign does not matter
         squares = [each.square().sum() for each in before]
         return self._whole_sums(squares, before, self.parameters).sqrt()
 
     @torch.no_grad()
     def mean_abs(self, tensors: Sequence[Tensor], places: Sequence[int]) -> list[float]:
-        """Return the mean absolute value of each tensor; `places` are those of its parameters."""
+        """Return the mean absolute value of each tensor; `places` are the indices of their parameters."""
         samples = self.samples(tensors)
         sums = self._whole_sums([each.abs().sum() for each in samples], samples, tensors).tolist()
         counts = [max(1, self.num_elements[place]) for place in places]
@@ -87,12 +88,14 @@ class ModelTensors:
     def spreads(
         self, tensors: Sequence[Tensor], places: Sequence[int], l2: Sequence[float]
     ) -> Columns:
-        """Return mean, variance, share of zeros and percentiles of each tensor; the latter of what lies on this rank.
+        """Return mean, variance, share of zeros, and 5th and 95th percentile of each tensor.
+
+        The percentiles are over this rank's part.
 
         Args:
-            tensors: what is measured.
-            places: of each among the parameters.
-            l2: the norm of each.
+            tensors: weights or gradients.
+            places: index of each tensor's parameter.
+            l2: norm of each tensor.
         """
         samples = self.samples(tensors)
         counts = [max(1, self.num_elements[place]) for place in places]
@@ -113,7 +116,7 @@ class ModelTensors:
     def _whole_sums(
         self, sums: Sequence[Tensor], samples: Sequence[Tensor], tensors: Sequence[Tensor]
     ) -> Tensor:
-        """Return sums over whole tensors from those over samples of what lies here."""
+        """Return sums over whole tensors, extrapolated from the sums over samples of this rank's parts."""
         factors = [
             self.local(tensor).numel() / max(1, sample.numel())
             for tensor, sample in zip(tensors, samples, strict=True)
@@ -125,7 +128,7 @@ class ModelTensors:
 
 
 def _sampled(tensor: Tensor) -> Tensor:
-    """Return a copy of the elements, or of runs of them whose distance is odd so that no column is missed."""
+    """Return a copy of all elements, or of runs of 16 at an odd distance, so that no column is missed."""
     flat = tensor.reshape(-1)
     if flat.numel() <= SAMPLED_ELEMENTS:
         return flat.clone()
@@ -142,6 +145,6 @@ def _percentiles(sample: Tensor) -> Tensor:
 
 
 def _variance(l2: float, mean: float, count: int) -> float:
-    """Return the variance; NaN where a number is not finite, 0 if rounding leaves it below."""
+    """Return the variance; NaN if a number is not finite, 0 if rounding makes it negative."""
     value = l2 * l2 / max(1, count) - mean * mean
     return value if math.isnan(value) else max(0.0, value)
