@@ -18,6 +18,7 @@ from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferralError, TaskDeferred
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
+from sagemaker_engine.testing import faults
 from tests.limits import EVENT_LIMIT_S
 from tests.plugins.conftest import TaskSurroundings
 from trainyard.errors import ContractError, RuleViolatedError, SpecError
@@ -26,7 +27,7 @@ from trainyard.rules.rule_retry import RuleRetry, read_retry
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.sagemaker_api.request_parts import place_variables
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
-from trainyard_airflow.jobs.rule_retry import EarlierStop, change_request
+from trainyard_airflow.jobs.rule_retry import COPIES_AT_ONCE, EarlierStop, change_request
 from trainyard_airflow.operators.check_rules import CheckRulesOperator
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
 from trainyard_airflow.triggers.rule_findings import document_uri
@@ -351,6 +352,33 @@ def test_the_rules_of_a_retry_know_what_the_jobs_before_wrote(
     found = s3.list_objects_v2(Bucket=bucket, Prefix=own)["Contents"]
     assert [each["Key"].removeprefix(own) for each in found] == names[:2]
     assert s3.get_object(Bucket=bucket, Key=f"{own}{names[0]}")["Body"].read() == b"there"
+
+
+def test_a_retry_goes_on_without_statistics_that_cannot_be_copied(
+    aws_connection: RunningEngine, task: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    s3, bucket = aws_connection.client("s3"), aws_connection.bucket
+    at = f"s3://{bucket}/{task.run_id}/checkpoints/"
+    for number in range(1, 6 * COPIES_AT_ONCE):
+        name = f"checkpoints-statistics/0001.algo-1/{number:08d}.bundle"
+        s3.put_object(Bucket=bucket, Key=f"{task.run_id}/{name}", Body=b"x")
+    request = {
+        "HyperParameters": {"learning_rate": "0.5"},
+        "CheckpointConfig": {"S3Uri": at},
+        "Environment": place_variables(at),
+    }
+    own = f"{task.run_id}/checkpoints-rule-retry-1-statistics/"
+    refusal = {"what": "s3_error", "operation": "CopyObject", "key_prefix": own, "status": 403}
+
+    with faults(aws_connection.endpoint_url, {**refusal, "count": 1}), caplog.at_level("WARNING"):
+        stops = [EarlierStop(step=9, checkpoints=at)]
+        facts = change_request(s3, request, RuleRetry(factor=0.5), stops=stops)
+
+    assert facts["learning_rate"] == 0.25
+    assert request["Environment"]["TRAINYARD_STATISTICS_S3_URI"] == f"s3://{bucket}/{own}"
+    assert caplog.text.count("lack statistics of earlier jobs") == 1
+    copied = s3.list_objects_v2(Bucket=bucket, Prefix=own).get("Contents", [])
+    assert len(copied) < 5 * COPIES_AT_ONCE, "what was queued is not copied"
 
 
 @pytest.mark.parametrize("sent", [{}, {"learning_rate": '"fast"'}])
