@@ -18,15 +18,16 @@ from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferralError, TaskDeferred
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
+from sagemaker_engine.testing import faults
 from tests.limits import EVENT_LIMIT_S
 from tests.plugins.conftest import TaskSurroundings
-from trainyard.errors import RuleViolatedError, SpecError
+from trainyard.errors import ContractError, RuleViolatedError, SpecError
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.rule_retry import RuleRetry, read_retry
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.sagemaker_api.request_parts import place_variables
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
-from trainyard_airflow.jobs.rule_retry import EarlierStop, change_request
+from trainyard_airflow.jobs.rule_retry import COPIES_AT_ONCE, EarlierStop, change_request
 from trainyard_airflow.operators.check_rules import CheckRulesOperator
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
 from trainyard_airflow.triggers.rule_findings import document_uri
@@ -353,6 +354,33 @@ def test_the_rules_of_a_retry_know_what_the_jobs_before_wrote(
     assert s3.get_object(Bucket=bucket, Key=f"{own}{names[0]}")["Body"].read() == b"there"
 
 
+def test_a_retry_goes_on_without_statistics_that_cannot_be_copied(
+    aws_connection: RunningEngine, task: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    s3, bucket = aws_connection.client("s3"), aws_connection.bucket
+    at = f"s3://{bucket}/{task.run_id}/checkpoints/"
+    for number in range(1, 6 * COPIES_AT_ONCE):
+        name = f"checkpoints-statistics/0001.algo-1/{number:08d}.bundle"
+        s3.put_object(Bucket=bucket, Key=f"{task.run_id}/{name}", Body=b"x")
+    request = {
+        "HyperParameters": {"learning_rate": "0.5"},
+        "CheckpointConfig": {"S3Uri": at},
+        "Environment": place_variables(at),
+    }
+    own = f"{task.run_id}/checkpoints-rule-retry-1-statistics/"
+    refusal = {"what": "s3_error", "operation": "CopyObject", "key_prefix": own, "status": 403}
+
+    with faults(aws_connection.endpoint_url, {**refusal, "count": 1}), caplog.at_level("WARNING"):
+        stops = [EarlierStop(step=9, checkpoints=at)]
+        facts = change_request(s3, request, RuleRetry(factor=0.5), stops=stops)
+
+    assert facts["learning_rate"] == 0.25
+    assert request["Environment"]["TRAINYARD_STATISTICS_S3_URI"] == f"s3://{bucket}/{own}"
+    assert caplog.text.count("lack statistics of earlier jobs") == 1
+    copied = s3.list_objects_v2(Bucket=bucket, Prefix=own).get("Contents", [])
+    assert len(copied) < 5 * COPIES_AT_ONCE, "what was queued is not copied"
+
+
 @pytest.mark.parametrize("sent", [{}, {"learning_rate": '"fast"'}])
 def test_retry_without_a_learning_rate_is_refused_before_the_first_job(
     aws_connection: RunningEngine, script: Any, task: Any, sent: dict[str, str]
@@ -434,26 +462,71 @@ def test_next_attempt_of_a_failed_job_is_watched(trained: Any, task: Any) -> Non
     assert time.monotonic() - began < 60
 
 
-def test_a_job_that_ended_while_the_trigger_had_failed_is_watched_before_the_next(
-    trained: Any, task: Any
-) -> None:
+@pytest.fixture
+def two_jobs(trained: Any, task: Any) -> tuple[Any, str, str]:
+    """Return the watched task's jobs, and the names of an ended one without a watch and of a running one."""
     train = trained(last=8, bad=5, guard=1)
     jobs = train.task_jobs(task.context)
     first, second = jobs.name_of(1), jobs.name_of(2)
     until_ended(jobs.service, first)
+    train.spec["hyperparameters"] = {"bad": 10**6, "last": 600}
     jobs.service.create(train.job_run(task.context).render(second, place={})[0])
+    return jobs, first, second
+
+
+def job_deferred_for(act: Any, *arguments: Any, **more: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name of the job that a task defers for, and what it is resumed with."""
+    with pytest.raises(TaskDeferred) as deferred:
+        act(*arguments, **more)
+    return deferred.value.trigger.watch.job_name, deferred.value.kwargs
+
+
+def test_a_running_job_is_watched_before_one_that_ended_while_the_trigger_had_failed(
+    two_jobs: Any, task: Any
+) -> None:
+    jobs, first, second = two_jobs
     check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
 
-    with pytest.raises(TaskDeferred) as deferred:
-        check.execute(task.context)
-    assert deferred.value.trigger.watch.job_name == first
-    event = watched(first)
-    assert event["watched"]["issues"][0]["step"] == 5
-    with pytest.raises(TaskDeferred) as deferred:
-        check.execute_complete(task.context, event)
-
-    assert deferred.value.trigger.watch.job_name == second
+    name, _ = job_deferred_for(check.execute, task.context)
+    assert name == second
     jobs.service.stop(second)
+    last = watched(second)
+    name, kwargs = job_deferred_for(check.execute_complete, task.context, last)
+    assert name == first
+    event = watched(first)
+    task.state = "failed"
+
+    result = check.execute_complete(task.context, event, **kwargs)
+
+    assert event["watched"]["issues"][0]["step"] == 5
+    assert result == last["watched"]
+
+
+def test_an_ended_job_whose_statistics_cannot_be_read_is_given_up(
+    two_jobs: Any, task: Any, aws_connection: RunningEngine
+) -> None:
+    jobs, first, second = two_jobs
+    jobs.service.stop(second)
+    until_ended(jobs.service, second)
+    at = place_variables(jobs.service.describe(first).checkpoint_s3_uri)[
+        "TRAINYARD_STATISTICS_S3_URI"
+    ]
+    key = at.partition(aws_connection.bucket)[2].lstrip("/") + "0001.algo-1/00000001.bundle"
+    aws_connection.client("s3").put_object(Bucket=aws_connection.bucket, Key=key, Body=b"odd\n" * 9)
+    check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
+    name, _ = job_deferred_for(check.execute, task.context)
+    assert name == first
+    event = watched(first)
+    assert event["error"]["error"] == "ContractError"
+
+    name, _ = job_deferred_for(check.execute_complete, task.context, event)
+
+    assert name != first
+    assert job_deferred_for(check.execute, task.context)[0] != first, "in the next try, too"
+    last = {**event, "job_name": second}
+    task.state = "failed"
+    with pytest.raises(ContractError):
+        check.execute_complete(task.context, last)
 
 
 def test_a_failed_trigger_is_tried_again_while_the_watched_task_goes_on(

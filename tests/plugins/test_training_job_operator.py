@@ -278,25 +278,54 @@ def test_a_drained_worker_stops_no_job(aws_connection, task, script, sagemaker, 
         sagemaker.stop_training_job(TrainingJobName=task.xcoms["job_name"])
 
 
-def test_a_kill_stops_the_job_if_airflow_does_not_answer(
+def refuses(**_: Any) -> dict[str, Any]:
+    raise ConnectionError("the API server is away")
+
+
+class Silent:
+    """Airflow that gets the question and does not answer before the test's end."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.ends = threading.Event(), threading.Event()
+
+    def __call__(self, **_: Any) -> dict[str, Any]:
+        self.is_asked.set()
+        self.ends.wait()
+        return {}
+
+
+def status_after_kill(made: TrainingJobOperator, task: Any, sagemaker: Any) -> str:
+    made.on_kill()
+    name = task.xcoms["job_name"]
+    return str(sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobStatus"])
+
+
+def test_a_kill_without_an_answer_of_airflow_stops_no_job(
+    aws_connection, task, script, sagemaker, monkeypatch
+):
+    """A failed heartbeat during an outage of the API server ends in a SIGTERM, too."""
+    made, silent = operator(script(WAITS), deferrable=True), Silent()
+    deferred(made, task)
+
+    monkeypatch.setattr(task, "get_task_states", refuses)
+    assert status_after_kill(made, task, sagemaker) == "InProgress"
+    monkeypatch.setattr(task, "get_task_states", silent)
+    assert status_after_kill(made, task, sagemaker) == "InProgress"
+    silent.ends.set()
+
+    assert silent.is_asked.is_set()
+    sagemaker.stop_training_job(TrainingJobName=task.xcoms["job_name"])
+
+
+def test_a_kill_of_a_deleted_task_stops_the_job(
     aws_connection, task, script, sagemaker, monkeypatch
 ):
     made = operator(script(WAITS), deferrable=True)
     deferred(made, task)
-    never, answered = threading.Event(), threading.Event()
 
-    def silent(**_: Any) -> dict[str, Any]:
-        answered.set()
-        never.wait()
-        return {}
+    monkeypatch.setattr(task, "get_task_states", lambda **_: {})
 
-    monkeypatch.setattr(task, "get_task_states", silent)
-    made.on_kill()
-    never.set()
-
-    assert answered.is_set()
-    status = sagemaker.describe_training_job(TrainingJobName=task.xcoms["job_name"])
-    assert status["TrainingJobStatus"] in {"Stopping", "Stopped"}
+    assert status_after_kill(made, task, sagemaker) in {"Stopping", "Stopped"}
 
 
 def test_kill_before_create_starts_no_job(aws_connection, task, script, sagemaker):

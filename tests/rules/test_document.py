@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from trainyard.rules.configuration import configured_rules
-from trainyard.rules.document import merged, rules_document
+from trainyard.rules.document import merged, rules_document, with_log
 from trainyard.rules.evaluation import evaluate
 from trainyard.rules.records import Facts, StepRecord
 
@@ -37,3 +37,28 @@ def test_a_rule_that_one_of_the_jobs_could_judge_is_evaluated() -> None:
     found = merged([watched("a", 1.0, rules=("NonFinite",)), watched("b", rules=("NonFinite",))])
     assert found["verdicts"][0]["not_evaluated"] is None
     assert found["worst"] is None
+
+
+def test_a_rule_that_failed_on_the_statistics_stays_an_error_beside_the_log() -> None:
+    statistics, log = watched("a", 1.0), watched("a", 1.0, math.nan)
+    text = "InternalServerError: the rule failed at step 1"
+    failure = {"status": "Error", "error": text, "status_details": text}
+    statistics["verdicts"][0] |= failure
+
+    clean, found = with_log(statistics, watched("a", 1.0, 2.0)), with_log(statistics, log)
+
+    for each in (clean, found):
+        assert {key: each["verdicts"][0][key] for key in failure} == failure
+    assert [each["step"] for each in found["verdicts"][0]["issues"]] == [2]
+
+
+def test_issues_beyond_the_list_are_not_counted_twice() -> None:
+    spikes = [(math.nan, 1.0)] * 25
+    losses = [loss for pair in spikes for loss in pair]
+    statistics, same = watched("a", *losses), watched("a", *losses)
+    later = watched("a", *[1.0] * 10, *losses[10:])  # without the first 5 issues
+
+    assert statistics["verdicts"][0]["num_issues"] == 25
+    assert with_log(statistics, same)["verdicts"][0]["num_issues"] == 25
+    assert with_log(statistics, later)["verdicts"][0]["num_issues"] == 25
+    assert with_log(watched("a", 1.0, math.nan), same)["verdicts"][0]["num_issues"] == 25

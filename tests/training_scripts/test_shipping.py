@@ -239,6 +239,42 @@ def test_the_pause_after_faults_is_bounded_and_nothing_is_kept_in_memory(
     assert sum(map(len, shipper._pending)) < len(line(1)) * 2 * LONGEST_REST_S + READ_BYTES
 
 
+def test_the_end_puts_all_that_was_written_after_a_fault_of_s3(
+    tmp_path: Path, writer_of: Any
+) -> None:
+    ticks, s3 = Ticks(), Recorder()
+    shipper = shipping(tmp_path, s3, clock=ticks)
+    writer, s3.fails = writer_of(0), True
+    writer.write(line(1))
+    ticks.now = 1.0
+    shipper.look()
+    num_failed, s3.fails = len(s3.put), False
+    for step in range(2, 3 * READ_BYTES // 1000):
+        writer.write(line(step, text="x" * 1000))
+    writer.write(b'{"mark":"done"}\n')
+    shipper.look()
+    assert len(s3.put) == num_failed, "S3 rests"
+
+    shipper.look(is_last=True)
+
+    (path,) = tmp_path.glob("*.jsonl")
+    put = b"".join(content for _, content in s3.put[num_failed:])
+    assert path.stat().st_size > 3 * READ_BYTES
+    assert pieces(put) == {path.name: path.read_bytes()}
+
+
+def test_the_end_does_not_repeat_a_write_that_failed(tmp_path: Path, writer_of: Any) -> None:
+    s3 = Recorder()
+    shipper = shipping(tmp_path, s3, clock=Ticks())
+    writer, s3.fails = writer_of(0), True
+    for step in range(3 * READ_BYTES // 1000):
+        writer.write(line(step, text="x" * 1000))
+
+    shipper.look(is_last=True)
+
+    assert len(s3.put) == 1
+
+
 def test_an_attempt_that_began_without_s3_is_put_when_s3_answers(
     tmp_path: Path, s3: S3Prefix, engine: RunningEngine, writer_of: Any
 ) -> None:

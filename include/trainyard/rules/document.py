@@ -16,7 +16,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Severity
-from trainyard.rules.evaluation import MOST_ISSUES, worst_of
+from trainyard.rules.evaluation import MOST_ISSUES, RuleStatus, worst_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +63,9 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdicts on the statistics of some jobs, with what the log of all of them has beside.
 
+    A rule that failed on the statistics keeps its status and error. `num_issues` is a lower bound: issues of the log
+    may be among those that the statistics' verdict counts and does not list.
+
     Args:
         watched: as `merged` returns it.
         logged: the verdicts on the log, of the same rules.
@@ -75,11 +78,27 @@ def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str,
         new = [issue for issue in each["issues"] if _place(issue) not in places]
         of_log = {**each, "issues": new, "num_issues": len(new)}
         one = _one([("", known), ("", of_log)], names_jobs=False) if known is not each else each
-        num_judged = max(known["num_judged"], each["num_judged"])
+        counts = {
+            "num_judged": max(known["num_judged"], each["num_judged"]),
+            "num_issues": _num_issues(known, each, num_new=len(new)),
+        }
         issues = sorted(one["issues"], key=lambda issue: int(issue["step"]))
-        verdicts.append({**one, "num_judged": num_judged, "issues": issues})
+        verdicts.append({**one, **_failure(known), **counts, "issues": issues})
     worst = worst_of(Severity(each["worst"]) for each in (watched, logged) if each["worst"])
     return {**watched, "worst": worst, "verdicts": [*verdicts, *by_name.values()]}
+
+
+def _num_issues(known: Mapping[str, Any], logged: Mapping[str, Any], *, num_new: int) -> int:
+    """Return how many issues two verdicts have at least; `num_new` of the second are not in the first one's list."""
+    num_unlisted = known["num_issues"] - len(known["issues"])
+    return int(max(logged["num_issues"], known["num_issues"] + max(0, num_new - num_unlisted)))
+
+
+def _failure(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a verdict that report the failure of its rule; empty if it did not fail."""
+    if verdict["status"] != RuleStatus.ERROR:
+        return {}
+    return {key: verdict[key] for key in ("status", "error", "status_details")}
 
 
 def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:

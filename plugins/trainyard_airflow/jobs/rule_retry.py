@@ -182,26 +182,45 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
 def _bring_statistics(s3: Any, source: str, target: str) -> None:
     """Copy the statistics beside the checkpoints at `source` to those at `target`, for the rules of the next job.
 
-    Existing objects are kept. Traces are not copied, because no rule reads them.
+    Existing objects are kept. Traces are not copied, because no rule reads them. If S3 fails, the next job starts
+    without them.
     """
+    from botocore.exceptions import BotoCoreError, ClientError
+
     from trainyard_airflow.hooks.objects import S3Address
-    from trainyard_airflow.hooks.refusals import refusals_typed
 
     at, to = (
         S3Address.parse(place_variables(uri)[STATISTICS_VARIABLE]) for uri in (source, target)
     )
-    with refusals_typed(target), ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
+    try:
         there = {key.removeprefix(to.key) for key in _keys(s3, to)}
         names = [key.removeprefix(at.key) for key in _keys(s3, at)]
-        copies = [
-            pool.submit(
-                s3.copy, {"Bucket": at.bucket, "Key": at.key + name}, to.bucket, to.key + name
-            )
-            for name in names
-            if name not in there and STREAM.match(name)
-        ]
-        for copy in copies:
-            copy.result()
+        new = [name for name in names if name not in there and STREAM.match(name)]
+        _copy(s3, new, at, to)
+    except (BotoCoreError, ClientError) as error:
+        log.warning(
+            "Rules of the next job lack statistics of earlier jobs beside %s: %s", source, error
+        )
+
+
+def _copy(s3: Any, names: Sequence[str], at: S3Address, to: S3Address) -> None:
+    """Copy objects, several at once; the first failure ends it.
+
+    Raises:
+        ClientError: S3 refused.
+        BotoCoreError: S3 did not answer.
+    """
+
+    def copy(name: str) -> None:
+        source = {"Bucket": at.bucket, "Key": at.key + name}
+        s3.copy_object(CopySource=source, Bucket=to.bucket, Key=to.key + name)
+
+    pool = ThreadPoolExecutor(COPIES_AT_ONCE)
+    try:
+        for each in [pool.submit(copy, name) for name in names]:
+            each.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _keys(s3: Any, at: S3Address) -> list[str]:

@@ -14,6 +14,7 @@ _JOB = "job"
 _REPORTED = "reported_attempt"
 _VERDICT = "verdict_attempt"
 _TRIGGER_FAILURES = "trigger_failures"
+_GIVEN_UP = "given_up_jobs"
 _TOGETHER_S = 3600.0
 """Seconds between two trigger failures after which the count starts again."""
 
@@ -69,6 +70,15 @@ class TaskMemory:
     def note_verdict(self, attempt: int) -> None:
         """Store that the end of this attempt by a rule is about to be the task's result."""
         self._set(_VERDICT, attempt, never_expires=True)
+
+    @property
+    def given_up_jobs(self) -> frozenset[str]:
+        """Names of the ended jobs that could not be watched; empty without a readable store."""
+        return frozenset(self._get(_GIVEN_UP) or ())
+
+    def note_given_up(self, name: str) -> None:
+        """Store that an ended job could not be watched."""
+        self._set(_GIVEN_UP, sorted({*self.given_up_jobs, name}), never_expires=True)
 
     def count_trigger_failure(self, now: float) -> int:
         """Return the number of consecutive trigger failures including this one; 1 if the store is not readable."""

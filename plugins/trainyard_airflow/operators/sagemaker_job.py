@@ -209,15 +209,18 @@ class SageMakerJobOperator(BaseOperator):
     def on_kill(self) -> None:
         """Stop the job that this process waits for, after a mark, a clear, a deletion or a timeout of the task.
 
-        The SIGTERM of a drained worker stops nothing, because the task is still running for Airflow. The process
-        continues to wait. If the worker is killed, the task's next try finds the job.
+        The SIGTERM of a drained worker stops nothing, because the task is still running for Airflow. Neither does one
+        during an outage of Airflow's API server. The process continues to wait. If it is killed, the task's next try
+        finds the job; if there is none, the run's report or `clean_up_orphans` stops it.
 
         Airflow calls this method in the middle of `execute`, which continues afterwards. If the job is only about to be
         created, `execute` reads `is_killed` and does not create it.
         """
         is_late = isinstance(sys.exception(), AirflowTaskTimeout)
-        if self._host is not None and not is_late and self._host.is_running():
-            self.log.warning("SIGTERM, but Airflow has the task as running: its job goes on")
+        if self._host is not None and not is_late and not self._host.is_over():
+            self.log.warning(
+                "SIGTERM, but Airflow does not report the task as ended: its job continues"
+            )
             return
         self._is_killed = True
         if self._run is None:
@@ -457,18 +460,17 @@ class _AirflowTask:
         """
         if not self._operator.deferrable:
             return False
-        states = self._states()
-        return states is not None and "running" not in states
+        return _is_over(self._states())
 
-    def is_running(self) -> bool:
-        """Return whether Airflow has the task as running; False if it does not answer within 2 s.
+    def is_over(self) -> bool:
+        """Return whether Airflow has the task in another state or no more; False if it does not answer within 2 s.
 
         The query runs in a thread, because a signal may have interrupted another query of this process.
         """
         answers: SimpleQueue[frozenset[str] | None] = SimpleQueue()
         threading.Thread(target=lambda: answers.put(self._states()), daemon=True).start()
         try:
-            return "running" in (answers.get(timeout=_ANSWER_LIMIT_S) or ())
+            return _is_over(answers.get(timeout=_ANSWER_LIMIT_S))
         except Empty:
             return False
 
@@ -486,6 +488,11 @@ class _AirflowTask:
             self._operator.log.warning("Airflow does not report the task's state (%s)", error)
             return None
         return frozenset(states.get(ti.run_id, {}).values())
+
+
+def _is_over(states: frozenset[str] | None) -> bool:
+    """Return whether a known state of a task is not `running`; a deleted task has none."""
+    return states is not None and "running" not in states
 
 
 def _snapshot_of(event: Mapping[str, Any], run: JobRun) -> JobSnapshot:

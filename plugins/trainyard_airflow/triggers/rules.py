@@ -106,7 +106,11 @@ class RulesTrigger(StoredTrigger):
                     notifier=watch.notifier,
                 )
             except TrainingRunError as error:
-                return {"error": error.to_dict(), "absent_s": absent_s}
+                return {
+                    "error": error.to_dict(),
+                    "job_name": watch.job_name,
+                    "absent_s": absent_s,
+                }
             if "absent" not in told or watch.task is None or not await watch.task.rests():
                 return {**told, "absent_s": absent_s}
             absent_s = watch.plan.absence_s(absent_s)

@@ -134,9 +134,12 @@ class Shipper:
         now = self.clock()
         if (now < self._rests_until and not is_last) or not self._may_ship():
             return
-        self._take()
+        is_behind = self._take()
         if self._unsent or self._is_due(now) or (is_last and self._pending):
             self._ship(now, is_last=is_last)
+        while is_last and is_behind and not self._unsent:
+            is_behind = self._take()
+            self._ship(now, is_last=True)
         self._ship_traces()
 
     def _run(self) -> None:
@@ -167,8 +170,9 @@ class Shipper:
     def _num_closed(self) -> int:
         return len(list(self.folder.glob(f"rank-*.attempt-{self.attempt:04d}.closed")))
 
-    def _take(self) -> None:
-        """Read the complete lines written since the last call, rank by rank, part by part."""
+    def _take(self) -> bool:
+        """Read the complete lines written since the last call, part by part; return whether the files have more."""
+        is_behind = False
         parts: dict[str, list[Path]] = {}
         for path in sorted(self.folder.glob(f"rank-*.attempt-{self.attempt:04d}.part-*.jsonl")):
             match = PART.fullmatch(path.name)
@@ -176,27 +180,31 @@ class Shipper:
                 parts.setdefault(match[1], []).append(path)
         for paths in parts.values():
             for path in paths:
-                self._take_file(path)
+                is_behind |= self._take_file(path)
             for path in paths[: -PARTS_KEPT - 1]:
                 if not self.keeps_files and self._offsets.get(path.name) == path.stat().st_size:
                     path.unlink(missing_ok=True)
+        return is_behind
 
-    def _take_file(self, path: Path) -> None:
+    def _take_file(self, path: Path) -> bool:
+        """Keep the file's next lines; return whether the file may hold more."""
         offset = self._offsets.get(path.name, 0)
         if path.stat().st_size <= offset:
-            return
+            return False
         with path.open("rb") as file:
             file.seek(offset)
             lines = file.read(READ_BYTES)
             while b"\n" not in lines and (more := file.read(READ_BYTES)):
                 lines += more
+        is_behind = len(lines) >= READ_BYTES
         lines = lines[: lines.rfind(b"\n") + 1]
         if not lines:
-            return
+            return False
         self._offsets[path.name] = offset + len(lines)
         head = json.dumps({"file": path.name, "bytes": len(lines)}).encode()
         self._pending.append(head + b"\n" + lines)
         self._is_urgent |= bool(NOT_FINITE.search(lines) or ENDS.search(lines))
+        return is_behind
 
     def _is_due(self, now: float) -> bool:
         """Return whether an object is due: the pause is over, or 4 MiB are pending.
