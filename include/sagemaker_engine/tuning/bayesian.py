@@ -31,9 +31,10 @@ FIRST_REACH, NARROWING, NUM_ROUNDS = 0.1, 2.5, 5
 CHANGED_SHARE = 0.5
 """Share of a point's values that a candidate near it changes."""
 MAX_SEEN, MAX_FITTED = 150, 64
-"""How many trials are looked at, and of those, to fit the kernel: the time grows with their cube."""
+"""The most trials that are used, and the most for the fit of the kernel. The time grows with the cube of both."""
 MIN_GAP, NO_PROMISE = 0.01, 1e6
-"""How far from a running trial the next one is, as a share of some range, unless there is no room."""
+"""Smallest distance from a running trial in at least one dimension, as a share of its range, and the penalty for
+candidates below it. Without other candidates, a nearer one is used."""
 WORST = 20.0
 """Largest loss above the median, in distances of the lower quartile from the median. Larger losses are clipped."""
 BELOW_ONE = 1 - 1e-12
