@@ -1,4 +1,4 @@
-"""All services of one engine behind one WSGI application."""
+"""WSGI application with all services of one engine."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ if TYPE_CHECKING:
 
 
 class Searcher(Protocol):
-    """A thread that carries searches on, of hyperparameters or of AutoML."""
+    """Thread that advances searches, of hyperparameters or of AutoML."""
 
     def start(self) -> None:
-        """Take up the searches that an earlier engine left, and those to come."""
+        """Start the thread, which also resumes unfinished searches of an earlier engine."""
 
     def stop_searches(self) -> None:
-        """Let every search stop; nothing is launched after."""
+        """Stop every search. No more jobs are launched."""
 
     def stop(self) -> None:
-        """End the thread, after searches whose jobs have all ended were ended too."""
+        """End the thread after a last round, which ends searches whose jobs have all ended."""
 
 
 def make_application(
@@ -78,7 +78,7 @@ def make_application(
     launch: Callable[[ResourceKind, str], None],
     hosts: HostNames,
 ) -> tuple[WSGIApplication, tuple[Searcher, ...]]:
-    """Return the application that answers every request to the engine's port, and the threads of its searches."""
+    """Return the application for all requests to the engine's port, and the threads of its searches."""
     context = ApiContext(
         settings=settings,
         store=store,

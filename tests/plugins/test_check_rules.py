@@ -452,7 +452,8 @@ def test_next_attempt_of_a_failed_job_is_watched(trained: Any, task: Any) -> Non
     check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
     task.state = "up_for_retry"
     told: dict[str, Any] = {"absent_s": 20.0}
-    told |= {"watched": {"stopped_by": None, "job_status": "Failed", "issues": []}}
+    found = {"stopped_by": None, "job_status": "Failed", "issues": []}
+    told |= {"watched": {**found, "watched_job": first_of(train, task)}}
 
     began = time.monotonic()
     with pytest.raises(TaskDeferred) as deferred:

@@ -1,4 +1,4 @@
-"""Tuning jobs and AutoML jobs in the API: ports of their searches, Stop, and the selection of their lists."""
+"""Common API of tuning jobs and AutoML jobs: ports of their searches, Stop operations and List operations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ORDERS: dict[str, Callable[[SearchRow], Any]] = {
 def make_ports(
     context: ApiContext, tables: SearchTables[Row, Job], kind: SearchKind
 ) -> SearchPorts[Row, Job]:
-    """Return the ports of one kind of search: its jobs are created and stopped as any client's jobs."""
+    """Return the ports of one kind of search. Its jobs are created and stopped by the API's own handlers."""
     handlers = {
         ResourceKind.TRAINING: TrainingJobs(context).create,
         ResourceKind.PROCESSING: ProcessingJobs(context).create,
@@ -54,7 +54,7 @@ def make_ports(
     def stop(job_kind: ResourceKind, name: str) -> None:
         try:
             stop_job(context, job_kind, name, noun=f"{job_kind.value} job")
-        except (UnknownJobError, ValidationError) as error:  # It ended meanwhile.
+        except (UnknownJobError, ValidationError) as error:  # The job has ended.
             log.info("%s job %s was not stopped: %s", job_kind.value, name, error)
 
     def tags_of(arn: str) -> dict[str, str]:
@@ -77,7 +77,7 @@ def found(tables: SearchTables[Row, Job], name: str, *, noun: str, region: str) 
     """Return the search of a name.
 
     Raises:
-        ResourceNotFoundError: There is none.
+        ResourceNotFoundError: There is no search of this name.
     """
     try:
         return tables.get(name)
@@ -96,10 +96,10 @@ def unknown(name: str, *, noun: str, region: str) -> str:
 def stop_search(
     tables: SearchTables[Row, Job], row: Row, kind: SearchKind, *, noun: str, at: float
 ) -> None:
-    """Let a search end, as `request_stop` does.
+    """Request the stop of a search: it launches no more jobs, and its running jobs are stopped.
 
     Raises:
-        ValidationError: It has ended, or is stopping already.
+        ValidationError: The search has ended or is already stopping.
     """
     try:
         request_stop(tables, row, kind, at=at)
@@ -110,17 +110,17 @@ def stop_search(
 
 
 def select(rows: Sequence[Row], request: Mapping[str, Any], *, order: str) -> list[Row]:
-    """Return the searches that a List request asks for, in its order; `order` is the default direction."""
+    """Return the searches that match a List request, in its order; `order` is the default direction."""
     passing = [row for row in rows if _passes(row, request)]
     is_descending = request.get("SortOrder", order) == "Descending"
     return sorted(passing, key=_ORDERS[request.get("SortBy", "Name")], reverse=is_descending)
 
 
 def page_of(items: Sequence[T], request: dict[str, Any]) -> tuple[Sequence[T], str | None]:
-    """Return the page that the request asks for, and the next page's token.
+    """Return the requested page of items, and the token of the next page; None after the last page.
 
     Raises:
-        ValidationError: The token was not made here or belongs to another query.
+        ValidationError: The token is invalid or belongs to another query.
     """
     start = read_token(request) or 0
     end = start + request.get("MaxResults", DEFAULT_PAGE)

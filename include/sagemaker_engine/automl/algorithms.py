@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.automl.plan import AutoMLPlan
 
 NUM_START = 3
-"""So many points of an algorithm are spread over its space before the search learns."""
+"""Number of points of an algorithm that are spread over its space before TPE is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ _DEFAULTS: dict[str, Point] = {
 
 
 def space_of(algorithm: str, problem: Problem) -> Space:
-    """Return what is searched of an algorithm."""
+    """Return the search space of an algorithm."""
     is_classifier = problem is not Problem.REGRESSION
     if algorithm == "linear-learner":
         strength = _log("C", 1e-3, 1e2) if is_classifier else _log("alpha", 1e-3, 1e3)
@@ -99,7 +99,7 @@ def space_of(algorithm: str, problem: Problem) -> Space:
 
 
 def default_point(algorithm: str, problem: Problem) -> Point:
-    """Return the point that every search begins with: the library's defaults, or near them."""
+    """Return an algorithm's first point: the library's defaults, or values near them."""
     space = space_of(algorithm, problem)
     values = {**_DEFAULTS[algorithm], "class_weight": "none"}
     return {name: value for name, value in values.items() if name in space.names}
@@ -108,7 +108,8 @@ def default_point(algorithm: str, problem: Problem) -> Point:
 def propose(plan: AutoMLPlan, history: Sequence[Tried], *, seed: int) -> tuple[str, Point]:
     """Return algorithm and point of the candidate after `history`.
 
-    First each algorithm with its defaults; then by turns the next algorithm and the best one so far, by TPE.
+    The first candidates are each algorithm with its default point. After them, the next algorithm and the best one so
+    far alternate, with points by TPE.
     """
     number = len(history)
     if number < len(plan.algorithms):
@@ -131,7 +132,7 @@ def propose(plan: AutoMLPlan, history: Sequence[Tried], *, seed: int) -> tuple[s
 
 
 def _best(plan: AutoMLPlan, history: Sequence[Tried]) -> str | None:
-    """Return the algorithm of the best candidate, None while there is none."""
+    """Return the algorithm of the best candidate; None without one."""
     best: tuple[float, str] | None = None
     for each in history:
         value = each.seen.objective

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_BYTES_FOR_ENSEMBLING = 100 << 20
-"""AUTO takes ENSEMBLING for data up to so large a size, as documented."""
+"""Largest data for which the mode AUTO selects ENSEMBLING, as documented."""
 DEFAULT_MAX_CANDIDATES = 10
-"""Of ENSEMBLING, as documented; HYPERPARAMETER_TUNING has 250."""
+"""Default number of candidates of ENSEMBLING, as documented."""
 DEFAULT_MAX_TRIALS = 250
+"""Default number of candidates of HYPERPARAMETER_TUNING, as documented."""
 MIN_CANDIDATES_FOR_ENSEMBLE = 3
 
 
@@ -41,7 +42,7 @@ METRICS = {
     ),
     Problem.REGRESSION: ("MSE", "RMSE", "MAE", "R2"),
 }
-"""The metrics of each problem, its default objective first."""
+"""Metrics of each problem, the default objective first."""
 MINIMIZED = frozenset({"MSE", "RMSE", "MAE"})
 
 TUNING_ALGORITHMS = ("xgboost", "linear-learner", "mlp")
@@ -49,12 +50,12 @@ ENSEMBLING_ALGORITHMS = (
     *("lightgbm", "linear-learner", "extra-trees", "randomforest", "mlp", "xgboost"),
 )
 STAND_INS = {"catboost": "lightgbm", "nn-torch": "mlp", "fastai": "mlp"}
-"""Algorithms of the service whose libraries are not here, and what is taken for them."""
+"""Substitutes for the service's algorithms whose libraries the engine does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """Result of the data analysis."""
+    """Result of the data analysis: type of the problem, and size of the data in bytes."""
 
     problem: Problem
     num_bytes: int
@@ -62,7 +63,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLPlan:
-    """All that a search is to do, once the data was looked at."""
+    """Plan of a search after the analysis of its data."""
 
     problem: Problem
     mode: Mode
@@ -73,17 +74,17 @@ class AutoMLPlan:
 
     @property
     def maximize(self) -> bool:
-        """Return whether a higher objective is better."""
+        """True if a higher objective is better."""
         return self.objective not in MINIMIZED
 
     @property
     def num_base(self) -> int:
-        """Return the number of candidates that are fitted to the data."""
+        """Number of candidates without the ensemble."""
         return self.max_candidates - self.has_ensemble
 
     @property
     def has_ensemble(self) -> bool:
-        """Return whether the last candidate is made of those before."""
+        """True if the last candidate is an ensemble of the others."""
         return self.mode is Mode.ENSEMBLING and self.max_candidates >= MIN_CANDIDATES_FOR_ENSEMBLE
 
 
@@ -114,7 +115,7 @@ def tabular(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_algorithms(config: Mapping[str, Any]) -> list[str]:
-    """Return the names in AlgorithmsConfig, none if it is not given."""
+    """Return the names of AlgorithmsConfig; an empty list without it."""
     given = config.get("CandidateGenerationConfig", {}).get("AlgorithmsConfig", [])
     return [name for each in given for name in each["AutoMLAlgorithms"]]
 

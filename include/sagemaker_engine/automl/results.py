@@ -22,7 +22,7 @@ MAX_REASON_CHARS = 1024
 
 
 def result_of(job: JobRow) -> dict[str, Any]:
-    """Return what a step's job says now; once it has ended, that is kept."""
+    """Return the current result of a step's job; unknown members are omitted."""
     state = job.state
     found = {
         "Status": job.status,
@@ -42,7 +42,7 @@ def result_of(job: JobRow) -> dict[str, Any]:
 
 
 def failed_result(step: AutoMLStep, *, arn: str, reason: str, at: float) -> dict[str, Any]:
-    """Return the result of a step whose job could not be created, or is gone."""
+    """Return the result of a step whose job could not be created, or was deleted."""
     return {
         "Status": "Failed",
         "Arn": arn,
@@ -54,21 +54,21 @@ def failed_result(step: AutoMLStep, *, arn: str, reason: str, at: float) -> dict
 
 
 def analysis_of(step: AutoMLStep) -> Analysis:
-    """Return what a completed analysis found."""
+    """Return the result of a completed analysis."""
     assert step.result is not None  # noqa: S101  # it has completed
     summary = json.loads(step.result["ExitMessage"])
     return Analysis(problem=Problem(summary["problem_type"]), num_bytes=summary["num_bytes"])
 
 
 def analysis_failure(step: AutoMLStep) -> str:
-    """Return the FailureReason of a job whose analysis failed: data of the user's, or a fault of ours."""
+    """Return the FailureReason of a job whose analysis failed: a ClientError if the user's data caused it."""
     reason = str((step.result or {}).get("FailureReason", "The analysis was stopped."))
     words, separator, status = reason.removeprefix("AlgorithmError: ").rpartition(", exit code: ")
     return f"ClientError: {words}" if separator and status == "2" else reason
 
 
 def objective_of(step: AutoMLStep, plan: AutoMLPlan) -> float | None:
-    """Return a candidate's objective, None while there is none."""
+    """Return a candidate's objective; None without one."""
     if not step.has_completed or step.result is None:
         return None
     value = step.result["Metrics"].get(f"{VALIDATION}:{plan.objective}")
@@ -88,14 +88,14 @@ def best_of(steps: Iterable[AutoMLStep], plan: AutoMLPlan) -> AutoMLStep | None:
 
 
 def tried(steps: Sequence[AutoMLStep], plan: AutoMLPlan) -> list[Tried]:
-    """Return ended candidates as the search sees them."""
+    """Return ended candidates as the search algorithm's observations."""
     return [
         Tried(algorithm=step.recipe["algorithm"], seen=_observation(step, plan)) for step in steps
     ]
 
 
 def pending(algorithm: str, point: Point) -> Tried:
-    """Return a candidate that was decided on just now."""
+    """Return the pending observation of a candidate that was just decided on."""
     return Tried(algorithm=algorithm, seen=Observation(point=point, phase=TrialPhase.PENDING))
 
 

@@ -1,4 +1,4 @@
-"""One round of one AutoML job: look at its steps, end what is to end, launch what is to run next."""
+"""One round of one AutoML job: poll its steps, stop them if the search ends, and launch the next ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_CANDIDATE = "ClientError: No candidate succeeded; the first failed with: {rea
 
 
 class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
-    """One AutoML job under way."""
+    """One running AutoML job."""
 
     kind = SearchKind(
         noun="AutoML job",
@@ -68,13 +68,13 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
         return active or launched
 
     def _plan(self, steps: Sequence[AutoMLStep]) -> AutoMLPlan | None:
-        """Return the plan, None before the analysis has completed."""
+        """Return the plan; None before the analysis has completed."""
         if not steps or not steps[0].has_completed:
             return None
         return read_plan(self.row.request, results.analysis_of(steps[0]))
 
     def _launch_next(self, steps: Sequence[AutoMLStep]) -> list[AutoMLStep]:
-        """Return the next steps, decided now that none is running; each is stored before anything of it is done."""
+        """Decide on the next steps, launch them, and return them. Each is stored before its launch."""
         decided = [
             AutoMLStep(
                 number=number,
@@ -116,7 +116,7 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
         return found
 
     def _update_phase(self, steps: Sequence[AutoMLStep]) -> None:
-        """Bring the secondary status up to date."""
+        """Update the secondary status."""
         phase = self._phase(steps)
         if self.row.state[SECONDARY_KEY] != phase:
             log.info("AutoML job %s: %s", self.row.name, phase)

@@ -1,4 +1,4 @@
-"""The job of a step: its name, its request, and where it leaves what."""
+"""Job of a step: its name, its request and its output folders."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from sagemaker_engine.automl.tables import AutoMLRow, AutoMLStep
 
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-sklearn-automl:2.5-1-cpu-py3"
-"""The image of the service's own feature pipelines; the engine's stand-in for it holds `sagemaker_automl_container`."""
+"""Image of the service's feature pipelines. The engine's substitute for it contains `sagemaker_automl_container`."""
 INSTANCE_TYPE = "ml.m5.4xlarge"
-"""What the service trains candidates on, as documented."""
+"""Instance type on which the service trains candidates, as documented."""
 PROGRAMS = "sagemaker_automl_container"
 INSIDE = "/opt/ml/processing"
 MAX_STEP_RUNTIME_S = 86_400
 BATCH = 2
-"""So many candidates run at a time; the next batch is decided when all of one have ended, so a seed decides all."""
+"""Number of candidates that run at a time. The next batch is decided after all of them have ended, so that the seed
+determines all candidates."""
 VALIDATION, TRAIN = "validation", "train"
 MORE_METRICS = ("LogLoss", "InferenceLatency")
-"""Metrics that are no objectives, beside those of the problem."""
+"""Additional metrics, which cannot be objectives."""
 _CODES = {
     "linear-learner": "ll",
     "randomforest": "rf",
@@ -39,14 +40,14 @@ _CODES = {
 
 
 def job_name(row: AutoMLRow, number: int, code: str) -> str:
-    """Return a step's job name, `<AutoML job>-<what>-<NNN>-<8 hex>`, the same at every call."""
+    """Return the name of a step's job, `<AutoML job>-<code>-<NNN>-<8 hex>`. It is the same at every call."""
     text = f"{row.arn} {row.created_at!r} {number}"
     suffix = hashlib.sha256(text.encode()).hexdigest()[:8]
     return f"{row.name}-{code}-{number:03d}-{suffix}"
 
 
 def code_of(kind: StepKind, recipe: Mapping[str, Any]) -> str:
-    """Return what stands for the step in its job's name."""
+    """Return the code of the step in its job's name."""
     match kind:
         case StepKind.ANALYSIS:
             return "pr"
@@ -59,7 +60,7 @@ def code_of(kind: StepKind, recipe: Mapping[str, Any]) -> str:
 
 
 def request_of(row: AutoMLRow, step: AutoMLStep, plan: AutoMLPlan | None) -> dict[str, Any]:
-    """Return the Create request of a step's job, without its tags; `plan` is there after the analysis."""
+    """Return the Create request of a step's job, without its tags; `plan` is None for the analysis only."""
     if step.kind is StepKind.ANALYSIS:
         return _analysis(row, step)
     assert plan is not None  # noqa: S101  # no other step is decided before the analysis has ended
@@ -82,34 +83,34 @@ def request_of(row: AutoMLRow, step: AutoMLStep, plan: AutoMLPlan | None) -> dic
 
 
 def output_uri(row: AutoMLRow) -> str:
-    """Return the folder in S3 of all that an AutoML job leaves."""
+    """Return the S3 folder of all outputs of an AutoML job."""
     return f"{row.request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{row.name}"
 
 
 def candidates_uri(row: AutoMLRow) -> str:
-    """Return the folder that holds one folder for each candidate."""
+    """Return the S3 folder that has one folder per candidate."""
     return f"{output_uri(row)}/candidates"
 
 
 def explainability_uri(row: AutoMLRow, candidate: str) -> str:
-    """Return where the explanation of a candidate lies."""
+    """Return the S3 folder of a candidate's explanation."""
     return f"{output_uri(row)}/documentation/explainability/{candidate}"
 
 
 def insights_uri(row: AutoMLRow, candidate: str) -> str:
-    """Return where the model insights of a candidate lie."""
+    """Return the S3 folder of a candidate's model insights."""
     return f"{output_uri(row)}/documentation/model_insights/{candidate}"
 
 
 def metric_names(problem: Problem) -> tuple[str, ...]:
-    """Return the metrics that a candidate prints."""
+    """Return the names of the metrics that a candidate logs."""
     return (*METRICS[problem], *MORE_METRICS)
 
 
 def num_threads() -> int:
-    """Return how many threads a step may use, such that a batch of them fits the machine.
+    """Return the number of threads per step, so that a batch of steps fits the machine.
 
-    More would not only share the cores: boosting's threads wait for each other by spinning.
+    More threads would slow each other down, because the threads of boosting libraries spin while they wait.
     """
     return max(1, (os.cpu_count() or 1) // BATCH)
 
@@ -249,7 +250,7 @@ def _training(
 
 
 def _format(channel: Mapping[str, Any]) -> str:
-    """Return what the files of a channel are: parquet, csv or csv.gz."""
+    """Return the format of a channel's files: parquet, csv or csv.gz."""
     if "parquet" in channel.get("ContentType", ""):
         return "parquet"
     return "csv.gz" if channel.get("CompressionType") == "Gzip" else "csv"

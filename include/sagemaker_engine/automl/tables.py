@@ -1,4 +1,4 @@
-"""AutoML jobs and their steps as rows."""
+"""Database tables of AutoML jobs and their steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StepKind(StrEnum):
 
     @property
     def is_candidate(self) -> bool:
-        """Return whether it leaves a model."""
+        """True if a step of this kind produces a model."""
         return self.job_kind is ResourceKind.TRAINING
 
 
@@ -58,13 +58,13 @@ class AutoMLStep:
 
     @property
     def has_completed(self) -> bool:
-        """Return whether its job completed."""
+        """True if the step's job has completed."""
         return self.result is not None and self.result["Status"] == "Completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLRow(SearchRow):
-    """One AutoML job as stored."""
+    """Stored row of one AutoML job."""
 
     status_key: ClassVar[str] = STATUS_KEY
 

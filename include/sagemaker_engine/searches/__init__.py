@@ -1,5 +1,5 @@
-"""Searches: what tuning jobs and AutoML jobs have in common.
+"""Searches: the common part of tuning jobs and AutoML jobs.
 
-A search is a stored row, and the rows of the jobs that it decides on, one after the other. A thread takes every search
-that runs round by round; all that a round must know is in the tables, so a search goes on after a restart.
+A search is a stored row, with a row per job that it has decided on. A thread advances every running search in rounds.
+The tables have the whole state of a search, so it resumes after a restart of the engine.
 """

@@ -1,4 +1,4 @@
-"""One search under way: a round looks at its jobs, ends what is to end, launches what is to run next."""
+"""One running search: a round polls its jobs, stops them if the search ends, and launches the next ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENDING = "Ending"
-"""The member of a search's state that keeps how it is going to end, once that is settled."""
+"""Member of a search's state with its outcome, from the decision to end the search until it has ended."""
 TRY_AGAIN = frozenset({"ResourceLimitExceeded", "ThrottlingException"})
 
 Request = dict[str, Any]
@@ -34,11 +34,11 @@ class SearchKind:
     """Words and states of one kind of search.
 
     Attributes:
-        noun: what one is called in the log.
-        link: the member of a job's stored request that holds its search's ARN.
-        stopping: members of the state of a search that is to stop.
-        failed: members of the state of one that was given up.
-        end_key: the member that holds the time of its end.
+        noun: name of the kind in the log.
+        link: member of a job's stored request with the ARN of its search.
+        stopping: members of the state of a stopping search.
+        failed: members of the state of a failed search.
+        end_key: member of the state with the time of the end.
     """
 
     noun: str
@@ -50,9 +50,12 @@ class SearchKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPorts(Generic[Row, Job]):
-    """Ports of a search: its rows, the jobs' store, and the ways to create and stop a job.
+    """Ports of a search: its tables, the store of jobs, and functions that create and stop a job.
 
-    `create_job` takes the kind, the Create request, the region and the search's ARN; `tags_of` an ARN.
+    Attributes:
+        tags_of: returns the tags of an ARN.
+        create_job: creates a job by its kind, its Create request, the region and the search's ARN.
+        stop_job: stops a job by its kind and name.
     """
 
     tables: SearchTables[Row, Job]
@@ -84,7 +87,7 @@ def request_stop(tables: SearchTables[Row, Job], row: Row, kind: SearchKind, *, 
 
 
 class Search(ABC, Generic[Row, Job]):
-    """One search under way. All that it must know after a restart is in the tables."""
+    """One running search. Its whole state is in the tables, so that it can resume after a restart."""
 
     kind: ClassVar[SearchKind]
 
@@ -93,7 +96,7 @@ class Search(ABC, Generic[Row, Job]):
         self.row = row
 
     def advance(self, row: Row) -> bool:
-        """Do one round with the search as it is stored now; return whether it has ended."""
+        """Advance the search by one round from its stored row; return whether it has ended."""
         self.row = row
         looked_at = [self._look_at(job) for job in self.ports.tables.jobs(row.arn)]
         jobs = [job for job in looked_at if job is not None]
@@ -112,11 +115,11 @@ class Search(ABC, Generic[Row, Job]):
 
     @abstractmethod
     def _result_of(self, job: Job, ended: JobRow) -> Result:
-        """Return what became of a job that has ended."""
+        """Return the result of a job that has ended."""
 
     @abstractmethod
     def _failed_result(self, job: Job, *, arn: str, reason: str) -> Result:
-        """Return the result of a job that could not be created, or is gone."""
+        """Return the result of a job that could not be created, or was deleted."""
 
     @abstractmethod
     def _with_result(self, job: Job, result: Result) -> Job:
@@ -124,24 +127,24 @@ class Search(ABC, Generic[Row, Job]):
 
     @abstractmethod
     def _stop_columns(self, reason: str) -> dict[str, Any]:
-        """Return the columns that note a job's stop by the search."""
+        """Return the columns that record a job's stop by the search."""
 
     @abstractmethod
     def _reason_to_end(self, jobs: list[Job]) -> dict[str, Any] | None:
-        """Return how the search is to end, None if it goes on."""
+        """Return the outcome of the search if it should end now; None if it continues."""
 
     @abstractmethod
     def _go_on(self, jobs: list[Job], active: list[Job]) -> list[Job]:
-        """Launch what is to run next; return the jobs that are active then."""
+        """Launch the next jobs, and return all active jobs."""
 
     @abstractmethod
     def _finish(self, jobs: list[Job], ending: dict[str, Any] | None) -> bool:
-        """End the search, of whose jobs none is active, if it is to end; return whether it has ended."""
+        """End the search if it should end, and return whether it has ended. No job is active."""
 
     def _look_at(self, job: Job) -> Job | None:
-        """Return the job as it is now: launched if it was not, with its result if it has ended.
+        """Return the job after launching it if that was not done, with its result if it has ended.
 
-        One that was never launched is forgotten, and None returned, when the search is ending.
+        If the search is ending, a job that was not launched is removed, and None returned.
         """
         if job.result is not None:
             return job
@@ -160,7 +163,7 @@ class Search(ABC, Generic[Row, Job]):
         return job
 
     def _job(self, job: Job) -> JobRow | None:
-        """Return the engine's row of a job, None when there is none or it is somebody else's."""
+        """Return the engine's row of a job; None if it does not exist or does not belong to this search."""
         try:
             found = self.ports.store.get(job.job_kind, job.job_name)
         except UnknownJobError:
@@ -199,7 +202,7 @@ class Search(ABC, Generic[Row, Job]):
         self.ports.stop_job(job.job_kind, job.job_name)
 
     def _ending(self, jobs: list[Job]) -> dict[str, Any] | None:
-        """Return how the search is to end; what was once settled stays."""
+        """Return the outcome of the search if it is ending, else None. A stored outcome does not change."""
         settled: dict[str, Any] | None = self.row.state.get(ENDING)
         if settled is not None:
             return settled
@@ -210,7 +213,7 @@ class Search(ABC, Generic[Row, Job]):
         return found
 
     def _close(self, outcome: Mapping[str, Any]) -> None:
-        """Store the end."""
+        """Store the outcome and the time of the end."""
         ended = {**outcome, self.kind.end_key: self.ports.clock()}
         self._change(lambda state: state.update(ended))
         log.info("%s %s: %s", self.kind.noun, self.row.name, outcome)

@@ -1,4 +1,4 @@
-"""Searches and their jobs as rows."""
+"""Database tables of searches and their jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class UnknownSearchError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRow:
-    """One search as stored. Times are epoch seconds; `request` and `state` use wire names."""
+    """Stored row of one search. Times are epoch seconds; `request` and `state` use wire names."""
 
     status_key: ClassVar[str]
 
@@ -45,44 +45,41 @@ class SearchRow:
 
     @property
     def status(self) -> str:
-        """Return the status, such as `InProgress`."""
+        """Status, such as `InProgress`."""
         return str(self.state[self.status_key])
 
     @property
     def is_terminal(self) -> bool:
-        """Return whether the search has ended for good."""
+        """True if the search has ended."""
         return self.status not in RUNNING
 
 
 class SearchJob(Protocol):
-    """One job of a search as stored, a dataclass, from the moment that it was decided on.
-
-    `result` is None until the job ends.
-    """
+    """Stored row of a search's job, a dataclass. It exists as soon as the search has decided on the job."""
 
     @property
     def number(self) -> int:
-        """Its place among the search's jobs, from 0."""
+        """Number of the job within the search, from 0."""
 
     @property
     def job_name(self) -> str:
-        """Of the job."""
+        """Name of the job."""
 
     @property
     def job_kind(self) -> ResourceKind:
-        """Of the job."""
+        """Kind of the job."""
 
     @property
     def launched_at(self) -> float | None:
-        """Epoch seconds; None until the job was created."""
+        """Time of the job's creation in epoch seconds; None before it."""
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether the search has stopped it."""
+        """True if the search has stopped the job."""
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """Outcome of the job; None until it ends."""
+        """Result of the job; None until it ends."""
 
 
 Row = TypeVar("Row", bound=SearchRow)
@@ -90,12 +87,13 @@ Job = TypeVar("Job", bound=SearchJob)
 
 
 class SearchTables(ABC, Generic[Row, Job]):
-    """Reading and writing of one kind of search; names of searches are not case sensitive.
+    """Tables of one kind of search. Names of searches are not case sensitive.
 
     Attributes:
-        schema: of both tables.
-        searches, jobs_table: the tables' names.
-        owner: the column of a job that holds its search's ARN.
+        schema: SQL schema of both tables.
+        searches: name of the table of searches.
+        jobs_table: name of the table of their jobs.
+        owner: column of a job with the ARN of its search.
     """
 
     schema: ClassVar[str]
@@ -120,7 +118,7 @@ class SearchTables(ABC, Generic[Row, Job]):
         """Insert a search.
 
         Raises:
-            SearchNameTakenError: There is one of this name.
+            SearchNameTakenError: A search of this name exists.
         """
         with self._database.write() as db:
             if self._find(db, row.name) is not None:
@@ -139,7 +137,7 @@ class SearchTables(ABC, Generic[Row, Job]):
             return self._found(db, name)
 
     def all(self) -> list[Row]:
-        """Return all searches by name."""
+        """Return all searches, sorted by name."""
         return self._select("ORDER BY key")
 
     def running(self) -> list[Row]:
@@ -149,7 +147,7 @@ class SearchTables(ABC, Generic[Row, Job]):
     def change(
         self, name: str, change: Callable[[dict[str, Any]], None], *, at: float, stop: bool = False
     ) -> None:
-        """Let `change` edit the state in place, in one transaction; `stop` notes the wish to stop.
+        """Edit the state in place by `change`, in one transaction; `stop` records a request to stop.
 
         Raises:
             UnknownSearchError: There is none of this name.
@@ -168,7 +166,7 @@ class SearchTables(ABC, Generic[Row, Job]):
             )
 
     def delete(self, name: str) -> None:
-        """Remove a search, its tags and what is known of its jobs; the jobs stay.
+        """Delete a search, its tags and its rows of jobs. The jobs themselves are kept.
 
         Raises:
             UnknownSearchError: There is none of this name.
@@ -180,7 +178,7 @@ class SearchTables(ABC, Generic[Row, Job]):
             db.execute(f"DELETE FROM {self.searches} WHERE key = ?", (name.lower(),))  # noqa: S608
 
     def jobs(self, arn: str) -> list[Job]:
-        """Return the jobs of a search by number."""
+        """Return the jobs of a search, sorted by number."""
         with self._database.read() as db:
             rows = db.execute(
                 f"SELECT * FROM {self.jobs_table} WHERE {self.owner} = ? ORDER BY number",  # noqa: S608
@@ -206,7 +204,7 @@ class SearchTables(ABC, Generic[Row, Job]):
             )
 
     def forget(self, arn: str, number: int) -> None:
-        """Remove a job that was decided on and never launched."""
+        """Delete the row of a job that was never launched."""
         with self._database.write() as db:
             db.execute(
                 f"DELETE FROM {self.jobs_table} WHERE {self.owner} = ? AND number = ?",  # noqa: S608
@@ -236,7 +234,7 @@ class SearchTables(ABC, Generic[Row, Job]):
 
 
 def _columns(record: Any) -> dict[str, Any]:
-    """Return a record's columns, mappings and lists as JSON."""
+    """Return a record's columns, with mappings and lists as JSON text."""
     values = {each.name: getattr(record, each.name) for each in fields(record)}
     return {
         name: json.dumps(value) if name in _AS_JSON and value is not None else value

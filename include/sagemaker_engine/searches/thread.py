@@ -1,4 +1,4 @@
-"""The thread that carries all searches of one kind on: it polls while one runs and sleeps while none does."""
+"""Thread that advances all searches of one kind. It polls while a search runs, and otherwise sleeps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 POLL_S = 0.1
 DATABASE_PAUSE_S = 1.0
 MAX_FAULTS = 20
-"""After so many rounds in a row that failed by a mistake of ours, about 2 s, a search is given up."""
+"""Number of consecutive rounds with an engine error (about 2 s) after which a search fails."""
 LAST_ROUNDS_S = 5.0
 
 
 class SearchThread(Generic[Row, Job]):
-    """Carries on every search of a kind that has not ended; `start` and `stop` frame its life."""
+    """Thread that advances all unfinished searches of one kind, from `start` to `stop`."""
 
     def __init__(self, search: type[Search[Row, Job]], ports: SearchPorts[Row, Job]) -> None:
         self._search = search
@@ -37,15 +37,15 @@ class SearchThread(Generic[Row, Job]):
         self._thread = threading.Thread(target=self._run, name=search.kind.noun, daemon=True)
 
     def start(self) -> None:
-        """Take up the searches that an earlier engine left, and those to come."""
+        """Start the thread, which also resumes unfinished searches of an earlier engine."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Look at once: a search was created or shall stop."""
+        """Poll immediately, because a search was created or should stop."""
         self._news.set()
 
     def stop_searches(self) -> None:
-        """Let every search stop, as the service's Stop operation does; no job of it is launched after."""
+        """Stop every search, as the service's Stop operation does. No more jobs are launched."""
         kind = self._search.kind
         for row in self._ports.tables.running():
             with suppress(SearchNotRunningError):
@@ -53,7 +53,7 @@ class SearchThread(Generic[Row, Job]):
         self.wake()
 
     def stop(self) -> None:
-        """End the thread, after searches whose jobs have all ended were ended too."""
+        """End the thread after a last round, which ends searches whose jobs have all ended. Wait up to 5 s."""
         deadline = time.monotonic() + LAST_ROUNDS_S
         self._stopping.set()
         self.wake()
@@ -85,7 +85,7 @@ class SearchThread(Generic[Row, Job]):
             self._faults.pop(row.arn, None)
         except sqlite3.OperationalError:
             raise
-        except Exception as error:  # The next round tries again; the other searches must go on.
+        except Exception as error:  # The next round tries again; other searches must continue.
             log.exception("%s %s: a round failed", self._search.kind.noun, row.name)
             self._faults[row.arn] = self._faults.get(row.arn, 0) + 1
             if self._faults[row.arn] >= MAX_FAULTS:
@@ -93,7 +93,7 @@ class SearchThread(Generic[Row, Job]):
                 self._give_up(row, reason=reason[:1024])
 
     def _round(self, row: Row) -> None:
-        """Take a search one round further; what a search keeps beside the tables ends with it."""
+        """Advance a search by one round. Its object, with cached data, is dropped when it ends."""
         search = self._searches.get(row.arn)
         if search is None or search.row.created_at != row.created_at:
             search = self._searches[row.arn] = self._search(self._ports, row)
@@ -101,7 +101,7 @@ class SearchThread(Generic[Row, Job]):
             del self._searches[row.arn]
 
     def _give_up(self, row: Row, *, reason: str) -> None:
-        """Fail the search, and stop its jobs that still run."""
+        """Set the search to failed, and stop its unfinished jobs."""
         kind, now = self._search.kind, self._ports.clock()
         outcome: dict[str, Any] = {**kind.failed, "FailureReason": reason, kind.end_key: now}
         self._ports.tables.change(row.name, lambda state: state.update(outcome), at=now)

@@ -1,8 +1,8 @@
-"""Autotune: the ranges and limits that the engine chooses where the request leaves them open.
+"""Autotune: ranges and limits that the engine chooses if the request does not set them.
 
-The service does not tell how it chooses. Here a whole number is searched from a quarter to four times
-its hint, a number between 0 and 1 from a tenth to ten times (at most 0.99), any other positive number
-from a tenth to ten times. What is no positive number stays at its hint.
+The service's rule is not documented. The engine searches integers from a quarter to four times their hint, numbers
+between 0 and 1 from a tenth to ten times (at most 0.99), and other positive numbers from a tenth to ten times. Values
+that are not positive numbers stay at their hint.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bayesian search: a Gaussian process over the history, and the point with the highest expected gain.
+"""Bayesian search: the point with the highest expected improvement by a Gaussian process over the history.
 
-So does the service (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021). A suggestion is a function of
-history and seed, and nothing is kept between two.
+The service uses the same method (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021). A suggestion is
+a function of history and seed, without other state.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ if TYPE_CHECKING:
     from sagemaker_engine.tuning.ranges import Point, Space
 
 NUM_SPREAD, NUM_NEAR, NUM_CENTRES = 400, 100, 3
-"""Candidates: all over the space, and near each of the best points."""
+"""Number of candidates spread over the space, of those near each of the best points, and of these best points."""
 FIRST_REACH, NARROWING, NUM_ROUNDS = 0.1, 2.5, 5
-"""How far from a point near is, as a share of each range, and how it shrinks from one round to the next."""
+"""First distance of near candidates as a share of each range, its divisor per round, and the number of rounds."""
 CHANGED_SHARE = 0.5
-"""How many of a point's values a candidate near it changes."""
+"""Share of a point's values that a candidate near it changes."""
 MAX_SEEN, MAX_FITTED = 150, 64
-"""How many trials are looked at, and of those, to fit the kernel: the time grows with their cube."""
+"""The most trials that are used, and the most for the fit of the kernel. The time grows with the cube of both."""
 MIN_GAP, NO_PROMISE = 0.01, 1e6
-"""How far from a running trial the next one is, as a share of some range, unless there is no room."""
+"""Smallest distance from a running trial in at least one dimension, as a share of its range, and the penalty for
+candidates below it. Without other candidates, a nearer one is used."""
 WORST = 20.0
-"""How far above the median a loss still counts, in distances of the lower quartile from the median."""
+"""Largest loss above the median, in distances of the lower quartile from the median. Larger losses are clipped."""
 BELOW_ONE = 1 - 1e-12
 
 
 def draw(space: Space, history: Sequence[Observation], *, maximize: bool, seed: int) -> Point:
-    """Return the point with the largest expected improvement of those looked at.
+    """Return the candidate with the largest expected improvement.
 
-    At least one trial of the history must have an objective. Trials that still run are believed to end as expected, so
-    that parallel trials keep apart; trials that were stopped early count by their last value.
+    At least one trial of the history must have an objective. Running trials count with their expected result, so that
+    parallel trials are not near each other. Trials that were stopped early count with their last value.
     """
     with _blas().limit(limits=1):
         return _draw(space, history, maximize=maximize, rng=np.random.default_rng(seed))
@@ -51,10 +52,10 @@ def draw(space: Space, history: Sequence[Observation], *, maximize: bool, seed: 
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Return what limits numpy's and scipy's threads.
+    """Return the controller of numpy's and scipy's threads.
 
-    They gain nothing on matrices so small, on a busy machine they wait for each other many times as long as the work
-    takes, and with another number of them the last digits differ.
+    One thread is used: several are not faster on such small matrices, spend most of the time waiting on a busy
+    machine, and change the last digits of results.
     """
     return ThreadpoolController()
 
@@ -74,11 +75,11 @@ def _draw(
 
 
 def without_outliers(losses: Floats) -> Floats:
-    """Return the losses with mean 0 and variance 1, those above the median drawn together by the logarithm, and cut.
+    """Return the losses with mean 0 and variance 1, after clipping and compressing those above the median.
 
-    How bad a bad trial is says little about where the good ones are, and one that diverged would leave no difference
-    between the others: of 1, 2, 3 and 1,000,000 the first three all become -0.58 by mean and variance alone, here
-    -1.20, -0.48 and 0.16.
+    The compression is logarithmic. Otherwise a diverged trial would remove the differences between the others. Worked:
+    of 1, 2, 3 and 1,000,000 the first three become -1.20, -0.48 and 0.16. Scaled by mean and variance alone, all three
+    would be -0.58.
     """
     middle = np.median(losses)
     unit = middle - np.quantile(losses, 0.25) or losses.std() or 1.0
@@ -88,7 +89,7 @@ def without_outliers(losses: Floats) -> Floats:
 
 
 def thinned(losses: Floats, num: int) -> list[int]:
-    """Return the places of `num` losses in order: the best half of them, and as many evenly spread over the rest."""
+    """Return the sorted indices of `num` losses: half of them the best, the others evenly spread over the rest."""
     order = losses.argsort(kind="stable")
     if len(order) <= num:
         return list(range(len(order)))
@@ -107,7 +108,7 @@ def _process(space: Space, points: Floats, losses: Floats) -> GaussianProcess:
 def _most_promising(
     space: Space, process: GaussianProcess, running: Floats, rng: np.random.Generator
 ) -> Floats:
-    """Return the best of many candidates, after rounds of others nearer and nearer to it."""
+    """Return the best of many candidates, after rounds with further candidates ever nearer to the best ones."""
     is_categorical = process.kernel.is_categorical
     centres = process.points[process.losses.argsort(kind="stable")[:NUM_CENTRES]]
     candidates = rng.random((NUM_SPREAD, len(space.ranges)))
@@ -124,7 +125,7 @@ def _most_promising(
 
 
 def _near(centre: Floats, reach: float, is_categorical: Flags, rng: np.random.Generator) -> Floats:
-    """Return points around one; what would leave the space is mirrored, a category is any other as well."""
+    """Return points around a centre. Values outside of the space are mirrored; categories are drawn at random."""
     shape = (NUM_NEAR, len(centre))
     moved = np.abs(centre + reach * rng.standard_normal(shape))
     moved = np.clip(np.where(moved > 1, 2 - moved, moved), 0, 1)
@@ -133,12 +134,12 @@ def _near(centre: Floats, reach: float, is_categorical: Flags, rng: np.random.Ge
 
 
 def _are_at_one_of(points: Floats, candidates: Floats) -> Flags:
-    """Return for each candidate whether it was tried already."""
+    """Return for each candidate whether it is equal to one of the points."""
     return np.asarray((candidates[:, None, :] == points[None, :, :]).all(axis=2).any(axis=1))
 
 
 def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
-    """Return for each candidate whether it is too near a trial that runs to teach anything else."""
+    """Return for each candidate whether it is nearer than MIN_GAP to a running trial in all dimensions."""
     gaps = np.abs(candidates[:, None, :] - running[None, :, :]).max(axis=2)
     return np.asarray((gaps < MIN_GAP).any(axis=1))
 

@@ -1,4 +1,4 @@
-"""TuningJobCompletionCriteria: when the results so far say that a search may end."""
+"""TuningJobCompletionCriteria: conditions on the results so far that end a search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SIGNIFICANT = 0.01
-"""An improvement counts from 1% of the best so far on (BestObjectiveNotImproving's documentation)."""
+"""Smallest improvement that counts, as a share of the best so far (documentation of BestObjectiveNotImproving)."""
 MIN_TO_CONVERGE = 10
 
 
@@ -30,7 +30,7 @@ class SearchProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criteria:
-    """Conditions that end a search before its limits; None and False leave one out."""
+    """Conditions that end a search before its limits; None and False disable a condition."""
 
     target: float | None = None
     max_not_improving: int | None = None

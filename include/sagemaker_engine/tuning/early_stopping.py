@@ -1,4 +1,4 @@
-"""When a trial is ended before its time: by the median of the others, or by Hyperband's rungs."""
+"""Early stopping of trials: by the median of the others, or by Hyperband's rungs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MIN_FINISHED = 3
-"""How many finished trials the median rule wants; the guide gives no number, and one says little."""
+"""Number of finished trials that the median rule needs. The developer guide does not give a number."""
 REDUCTION_FACTOR = 3
 MAX_RESOURCE = 20_000
 GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
@@ -22,12 +22,11 @@ Curve = tuple[float, ...]
 
 
 def is_below_median(curve: Curve, finished: Sequence[Curve], *, maximize: bool) -> bool:
-    """Return whether a running trial shall stop, by the rule of TrainingJobEarlyStoppingType Auto.
+    """Return whether a running trial should stop, by the rule of TrainingJobEarlyStoppingType Auto.
 
-    It is worse at its epoch than the median of the running averages up to the same epoch of the trials
-    that have finished. Source: "Stop Training Jobs Early", SageMaker developer guide. With finished
-    curves (1, 1), (2, 4), (3, 5) the averages at epoch 2 are 1, 3, 4: to minimize, 3.5 stops and 2.5
-    goes on.
+    It stops if its objective is worse than the median of the finished trials' running averages up to the same epoch.
+    Source: "Stop Training Jobs Early", SageMaker developer guide. Worked: with finished curves (1, 1), (2, 4), (3, 5)
+    the averages at epoch 2 are 1, 3, 4. When minimizing, 3.5 stops and 2.5 continues.
     """
     epoch = len(curve)
     if epoch == 0:
@@ -55,14 +54,14 @@ class Hyperband:
 
     @property
     def num_brackets(self) -> int:
-        """Return how many brackets there are: one for each threefold between the resources."""
+        """Number of brackets: one plus the number of times that min_resource can be tripled up to max_resource."""
         count, resource = 1, self.min_resource * REDUCTION_FACTOR
         while resource <= self.max_resource:
             count, resource = count + 1, resource * REDUCTION_FACTOR
         return count
 
     def bracket_of(self, number: int) -> int:
-        """Return the bracket of a trial; the brackets get trials in Hyperband's proportions."""
+        """Return the bracket of a trial. The brackets get trials in Hyperband's proportions."""
         total = self.num_brackets
         weights = [
             math.ceil(total * REDUCTION_FACTOR ** (total - 1 - s) / (total - s))

@@ -1,4 +1,4 @@
-"""A Gaussian process: what losses are to be expected where, from those that were seen.
+"""Gaussian process: expected losses at any point, from observed losses.
 
 Points are rows of shares from 0 to 1, losses have mean 0 and variance 1. The kernel is a Matern 5/2 with a length for
 each dimension, as in Snoek et al., "Practical Bayesian Optimization of Machine Learning Algorithms", NeurIPS 2012, and
@@ -30,10 +30,10 @@ MAX_FIT_STEPS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """Similarity of two points' losses: by the distance in each dimension over its length.
+    """Covariance of two points' losses, by their distance in each dimension divided by its length.
 
-    In a dimension of `is_categorical` two shares are equal or 1 apart. `noise` is the variance of a loss at the same
-    point.
+    In a categorical dimension (`is_categorical`) the distance of different values is 1. `noise` is the variance of
+    losses at the same point.
     """
 
     is_categorical: Flags
@@ -41,13 +41,13 @@ class Kernel:
     noise: float
 
     def __call__(self, points: Floats, others: Floats) -> Floats:
-        """Return the covariances, a row for each point."""
+        """Return the covariances, one row per point of `points`."""
         return _matern(_squares(points, others, self.is_categorical) @ self.lengths**-2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianProcess:
-    """A kernel and what was seen: points, their losses, and how noisy each loss is.
+    """A kernel and the observations: points, their losses, and the noise variance of each loss.
 
     `factor` is the Cholesky factor of the losses' covariance.
     """
@@ -62,7 +62,7 @@ class GaussianProcess:
     def of(
         cls, kernel: Kernel, points: Floats, losses: Floats, noises: Floats | None = None
     ) -> GaussianProcess:
-        """Return the process that has seen these, with the kernel's noise where none is told."""
+        """Return the process with these observations. Without `noises`, the noise is the kernel's."""
         if noises is None:
             noises = np.full(len(points), kernel.noise)
         factor = np.asarray(np.linalg.cholesky(kernel(points, points) + np.diag(noises)))
@@ -112,7 +112,7 @@ def log_improvement(z: Floats) -> Floats:
 
 
 def fit_kernel(points: Floats, losses: Floats, is_categorical: Flags) -> Kernel:
-    """Return the most probable kernel for what was seen."""
+    """Return the most probable kernel for the observations."""
     num_dims = points.shape[1]
     squares = _squares(points, points, is_categorical)
     first = np.append(np.full(num_dims, math.log(FIRST_LENGTH)), LOG_NOISE_MEAN)

@@ -1,4 +1,4 @@
-"""Observations of a search about its trials, apart from their storage."""
+"""Observations of trials for the search algorithms, independent of their storage."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class TrialPhase(StrEnum):
 
     PENDING = "Pending"
     SUCCEEDED = "Succeeded"
-    """It ended and its objective is known, also when it was stopped before its time."""
+    """The trial ended with an objective, also if it was stopped early."""
     FAILED = "Failed"
-    """It ended without an objective."""
+    """The trial ended without an objective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A CreateHyperParameterTuningJob request as the search reads it."""
+"""Plan of a search, read from a CreateHyperParameterTuningJob request."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OBJECTIVE_KEY = "_tuning_objective_metric"
-"""The hyperparameter by which a training job learns its objective metric's name."""
+"""Hyperparameter with the name of the objective metric, for the training job."""
 EPOCH_KEYS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
 """Static hyperparameters from which Hyperband infers MaxResource, in the documentation's order."""
 MAX_TRAINING_JOBS = 750
-"""The service's quota; the end of a search that has no other."""
+"""The service's quota of trials, which limits a search without other limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningPlan:
-    """All that a search is to do."""
+    """Plan of a search: strategy, definitions, limits and criteria."""
 
     strategy: TuningStrategy
     definitions: tuple[Definition, ...]
@@ -111,7 +111,7 @@ def read_definitions(request: Mapping[str, Any]) -> tuple[Definition, ...]:
 def read_hyperband(
     config: Mapping[str, Any], definitions: tuple[Definition, ...]
 ) -> Hyperband | None:
-    """Return the resources of Hyperband, None when MaxResource is neither given nor to be inferred."""
+    """Return the resources of Hyperband; None if MaxResource is neither given nor can be inferred."""
     given = config.get("StrategyConfig", {}).get("HyperbandStrategyConfig", {})
     highest = given.get("MaxResource")
     if highest is None:

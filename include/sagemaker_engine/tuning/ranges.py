@@ -1,4 +1,4 @@
-"""Hyperparameter ranges: what may be searched, on which scale, and how values are written."""
+"""Hyperparameter ranges: their values, scales, and conversion of values to text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ says that logarithmic suits "several orders of magnitude" and linear less than o
 
 Value = float | int | str
 Point = dict[str, str]
-"""Values by name as a training job gets them: every hyperparameter is a string."""
+"""Values by name, as strings, like all hyperparameters of a training job."""
 
 
 class RangeError(Exception):
@@ -54,7 +54,7 @@ class Range:
 
     @property
     def num_values(self) -> float:
-        """Return how many values it holds; infinite for a continuous one."""
+        """Number of values in the range; infinite for a continuous range of more than one value."""
         match self.kind:
             case RangeKind.CATEGORICAL:
                 return len(set(self.values))
@@ -65,7 +65,7 @@ class Range:
         assert_never(self.kind)
 
     def read(self, text: str) -> Value | None:
-        """Return the value that a hyperparameter's text stands for; None when it is not in the range."""
+        """Return the value of a hyperparameter's text; None if it is not in the range."""
         if self.kind is RangeKind.CATEGORICAL:
             return text if text in self.values else None
         try:
@@ -92,10 +92,10 @@ class Range:
         return self.write(_between(self.low, self.high, share, self.scaling))
 
     def share_of(self, text: str) -> float:
-        """Return how far along the range's scale a value of it lies, from 0 to 1; the inverse of `at`.
+        """Return the position of a value on the range's scale, from 0 to 1; the inverse of `at`.
 
-        A value that stands for a part of the way has that part's middle, the only value of a range 0.5. Between
-        0.0001 and 1 the share of 0.01 is 0.5 on a logarithmic scale.
+        A category or an integer has the middle of its part of the scale. The only value of a range has 0.5. Example:
+        between 0.0001 and 1, 0.01 has 0.5 on a logarithmic scale.
         """
         if self.kind is RangeKind.CATEGORICAL:
             values = tuple(self)
@@ -114,7 +114,7 @@ class Range:
         return str(round(clipped)) if self.kind is RangeKind.INTEGER else repr(clipped)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield all values of a range that has finitely many."""
+        """Yield all values of a finite range, as text."""
         if self.kind is RangeKind.CATEGORICAL:
             yield from dict.fromkeys(self.values)
         elif self.kind is RangeKind.INTEGER:
@@ -155,10 +155,10 @@ class Space:
 
 
 def parse_ranges(parameter_ranges: Mapping[str, Any]) -> Space:
-    """Return the space of a ParameterRanges structure; AutoParameters are not looked at.
+    """Return the space of a ParameterRanges structure. AutoParameters are ignored.
 
     Raises:
-        RangeError: A range is empty, no number, or not fit for its scaling.
+        RangeError: A range is empty, is not a number, or does not support its scaling.
     """
     found = [
         _numeric(each, kind)
@@ -232,7 +232,7 @@ def _number(name: str, key: str, text: str, kind: RangeKind) -> float:
 
 
 def _resolve(given: Range) -> Range:
-    """Return the range with the scale that Auto stands for."""
+    """Return the range with the scale that Auto selects."""
     if given.scaling is not RangeScaling.AUTO:
         return given
     wide = given.low > 0 and given.high / given.low >= AUTO_LOGARITHMIC_RATIO

@@ -1,4 +1,4 @@
-"""Results of trials in the service's words: summaries, counters, the best."""
+"""Results of trials as the service's structures: summaries, counters, the best."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Summary = dict[str, Any]
 _TIMES = ("TrainingStartTime", "TrainingEndTime")
 CURVE = "Curve"
-"""The member of a stored result that no wire structure has."""
+"""Member of a stored result with its curve. No wire structure has it."""
 
 
 def result_of(job: JobRow, definition: Definition, curve: tuple[float, ...]) -> dict[str, Any]:
-    """Return what a training job says of its trial now."""
+    """Return the current result of a trial, from its training job."""
     result: dict[str, Any] = {
         "TrainingJobArn": job.arn,
         "TrainingJobStatus": job.status,
@@ -45,7 +45,7 @@ def result_of(job: JobRow, definition: Definition, curve: tuple[float, ...]) -> 
 
 
 def failed_result(trial: TrialRow, *, arn: str, reason: str, at: float) -> dict[str, Any]:
-    """Return the result of a trial whose training job could not be created, or is gone."""
+    """Return the result of a trial whose training job could not be created, or was deleted."""
     return {
         "TrainingJobArn": arn,
         "TrainingJobStatus": "Failed",
@@ -58,7 +58,7 @@ def failed_result(trial: TrialRow, *, arn: str, reason: str, at: float) -> dict[
 
 
 def observe(trial: TrialRow) -> Observation:
-    """Return a stored trial as the search sees it."""
+    """Return the observation of a stored trial."""
     if trial.result is None:
         return Observation(point=trial.point, phase=TrialPhase.PENDING)
     return Observation(
@@ -71,7 +71,7 @@ def observe(trial: TrialRow) -> Observation:
 
 
 def objective_of(result: dict[str, Any]) -> float | None:
-    """Return the final objective of a result, None when it has none."""
+    """Return the final objective of a result; None if it has none."""
     value = result.get("FinalHyperParameterTuningJobObjectiveMetric", {}).get("Value")
     return None if value is None else float(value)
 
@@ -87,7 +87,7 @@ def summary(trial: TrialRow, result: dict[str, Any], plan: TuningPlan) -> Summar
 
 
 def best_of(summaries: Iterable[Summary], *, maximize: bool) -> Summary | None:
-    """Return the summary with the best objective, the first of equals; None when none has any."""
+    """Return the summary with the best objective (the first on a tie), or None if no summary has one."""
     known = [each for each in summaries if objective_of(each) is not None]
     sign = -1 if maximize else 1
     return min(known, key=lambda each: sign * (objective_of(each) or 0.0), default=None)

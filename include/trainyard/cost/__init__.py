@@ -1,5 +1,5 @@
-"""Cost of a job, estimated before it starts and settled after it ended, in USD; pure arithmetic.
+"""Cost of jobs in USD: ceilings before they start, actual cost after they ended. Pure arithmetic.
 
-May import trainyard.specs, trainyard.catalog, trainyard.errors and trainyard.units. An unknown price stays unknown
-(None): it is never added up as zero.
+May import trainyard.specs, trainyard.catalog, trainyard.errors and trainyard.units. An unknown amount is None, never
+zero.
 """

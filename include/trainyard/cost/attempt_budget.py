@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def paid_usd(jobs: Iterable[Mapping[str, Any]]) -> float:
-    """Return what the jobs cost together, from their snapshots as mappings; one that was never billed cost nothing."""
+    """Return the total cost of jobs in USD, from their snapshots as mappings. Jobs of unknown cost count as 0."""
     return total_usd(job_cost(each) for each in jobs)[0]
 
 
 def attempt_ceiling(rung: CapacityRung, *, max_run_s: int) -> float | None:
-    """Return the most that one attempt on a rung can cost; None if its type or price is unknown.
+    """Return the most that one attempt on a rung can cost in USD; None if its type or price is unknown.
 
-    Spot is reckoned at the on-demand price. Worked example: 2 x ml.m5.large at 0.115 USD/h for 3600 s: 0.23 USD.
+    Spot counts at the on-demand price. Worked example: 2 x ml.m5.large at 0.115 USD/h for 3600 s: 0.23 USD.
     """
     try:
         estimate = cost_ceiling(
@@ -36,17 +36,17 @@ def attempt_ceiling(rung: CapacityRung, *, max_run_s: int) -> float | None:
 
 
 def left_over(limit_usd: float, *, paid: float, ceiling: float | None) -> bool | None:
-    """Return whether the limit holds for another attempt; None when nobody knows what that costs."""
+    """Return whether another attempt fits into the limit; None if its ceiling is unknown."""
     return None if ceiling is None else paid + ceiling <= limit_usd
 
 
 def check_budget(
     jobs: Iterable[Mapping[str, Any]], *, rung: CapacityRung, max_run_s: int, budget_usd: float
 ) -> None:
-    """Refuse an attempt that could take the task over its budget.
+    """Check that another attempt fits into the task's budget. An attempt with an unknown ceiling passes.
 
     Raises:
-        BudgetExceededError: with what was paid and what the attempt could cost.
+        BudgetExceededError: it could exceed the budget; with the paid amount and the attempt's ceiling.
     """
     paid, ceiling = paid_usd(jobs), attempt_ceiling(rung, max_run_s=max_run_s)
     if left_over(budget_usd, paid=paid, ceiling=ceiling) is not False:

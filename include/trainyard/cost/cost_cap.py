@@ -1,7 +1,7 @@
-"""Cost cap of a task: how long its next job may be billed before it has to stop. Pure arithmetic.
+"""Cost cap of a task: the seconds that its next job may be billed before it must stop. Pure arithmetic.
 
-A cap bounds what is paid, a budget what could be paid: a run that may cost more than its budget does not start, one
-that may cost more than its cap starts and is stopped in time (docs/adr/0067).
+A budget limits the possible cost: a run that could cost more does not start. A cap limits the actual cost: a run that
+could cost more starts, and is stopped in time (docs/adr/0067).
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostCap:
-    """The most that all jobs of a task may be billed, by the on-demand price.
+    """The most that all jobs of a task may be billed, at the on-demand price.
 
     Attributes:
-        stop_reserve_s: seconds of the job's instances that are kept back for its stop: SIGTERM with its two minutes,
-            the last checkpoint, the upload of the model. It also pays for what the service bills and does not count
-            towards `max_run`, such as downloads, and for the time until the follower notices.
+        max_cost_usd: the cap.
+        stop_reserve_s: billed seconds that are reserved for the stop of the job: SIGTERM with its two minutes, the last
+            checkpoint, the upload of the model. They also cover billed time that does not count towards `max_run`, such
+            as downloads, and the time until the follower detects the limit.
     """
 
     max_cost_usd: float
     stop_reserve_s: int
 
     def left_s(self, *, paid_usd: float, usd_per_s: float) -> float:
-        """Return the seconds that the next job may be billed before it has to stop; negative if nothing is left.
+        """Return the seconds that the next job may be billed before it must stop; negative if nothing is left.
 
-        Worked example: of 1 USD, 0.20 are paid. 2 x ml.m5.large at 0.115 USD/h with 300 s of reserve have
+        Worked example: 0.20 of 1 USD are paid. 2 x ml.m5.large at 0.115 USD/h with a reserve of 300 s may be billed
         0.80 / 0.23 x 3600 - 300 = 12,221.7 s.
 
         Args:
-            paid_usd: what the task's earlier jobs were billed.
-            usd_per_s: of all instances of the job; that of spot is not known, so on demand.
+            paid_usd: cost of the task's earlier jobs.
+            usd_per_s: on-demand price of all instances of the job. The spot price is not known in advance.
         """
         return (self.max_cost_usd - paid_usd) / usd_per_s - self.stop_reserve_s
 
@@ -44,14 +45,14 @@ class CostCap:
         """Return `left_s` of a job that is about to be created.
 
         Args:
-            paid_usd: what the task's earlier jobs were billed.
-            usd_per_s: of all instances of the job; None if it is not known.
-            on: the job's instances, for the message.
-            least_s: that the job must be able to run.
+            paid_usd: cost of the task's earlier jobs.
+            usd_per_s: on-demand price of all instances of the job; None if unknown.
+            on: the job's instances in words, for the error.
+            least_s: shortest useful run of the job in seconds.
 
         Raises:
-            SpecError: the price is not known, so that the cap cannot hold.
-            BudgetExceededError: what is left does not pay for the shortest job and its stop.
+            SpecError: the price is unknown, so the cap cannot be enforced.
+            BudgetExceededError: the rest of the cap does not pay for the shortest job and its stop.
         """
         if usd_per_s is None:
             raise SpecError([unpriced(on, self.max_cost_usd)], subject="cost cap")
@@ -72,7 +73,7 @@ class CostCap:
 
 
 def unpriced(on: str, max_cost_usd: float) -> Finding:
-    """Return the finding that a cap cannot hold on instances whose price is not known."""
+    """Return the error that a cap cannot be enforced on instances of unknown price."""
     return Finding(
         where="max_cost_usd",
         what=f"cannot be held: the catalogue has no price of {on}",
@@ -82,7 +83,7 @@ def unpriced(on: str, max_cost_usd: float) -> Finding:
 
 
 def usd_per_s(price_usd_per_hour: float | None, instance_count: int) -> float | None:
-    """Return the price of a second of all instances; None if that of one is not known."""
+    """Return the price of all instances in USD per second; None if the price is unknown."""
     if price_usd_per_hour is None:
         return None
     return price_usd_per_hour * instance_count / SECONDS_PER_HOUR

@@ -1,4 +1,4 @@
-"""The money of one job: its ceiling before it starts, its bill afterwards."""
+"""Cost of one job: its ceiling before it starts, its actual cost afterwards."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """The most a job can cost: every instance for the whole of `max_run`, at the on-demand price.
+    """The most that a job can cost: all instances for the whole of `max_run`, at the on-demand price.
 
     Attributes:
-        ceiling_usd: None when the price of the type is unknown.
-        note: how it was worked out, in one sentence, with the price's date.
+        ceiling_usd: cost; None if the price of the type is unknown.
+        note: calculation in one sentence, with the date of the price.
     """
 
     ceiling_usd: float | None
@@ -38,10 +38,11 @@ class JobCost:
     """Cost of a job, by the catalogue's price.
 
     Attributes:
-        cost_usd: billable seconds x instances x price; None when one of them is unknown.
-        saved_usd: what spot saved against running the same seconds on demand.
-        saved_fraction: 1 - billable / training seconds (AWS's own formula for managed spot
-            training).
+        cost_usd: billable seconds x instances x price; None if one of them is unknown.
+        saved_usd: amount that spot saved compared with the same training seconds on demand; None if unknown.
+        saved_fraction: 1 - billable / training seconds (AWS's formula for managed spot training); None if unknown or
+            negative.
+        note: price and its date, or the reason why the cost is unknown.
     """
 
     cost_usd: float | None
@@ -67,9 +68,12 @@ def cost_ceiling(
     use_spot_instances: bool = False,
     prices: Catalogue | None = None,
 ) -> CostEstimate:
-    """Return the most a job can cost. Raises SpecError for an unknown instance type.
+    """Return the most that a job can cost.
 
     Worked example: 2 x ml.m5.large at 0.115 USD/h for 3600 s: 2 x 0.115 = 0.23 USD.
+
+    Raises:
+        SpecError: the instance type is not in the catalogue.
     """
     table = prices or catalogue()
     price = table.find(instance_type).price_usd_per_hour
@@ -95,10 +99,9 @@ def cost_ceiling(
 
 
 def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobCost:
-    """Return what a job cost, from its snapshot as a mapping (`JobSnapshot.to_dict`).
+    """Return the cost of a job, from its snapshot as a mapping (`JobSnapshot.to_dict`).
 
-    A type the catalogue does not have, or a job that has not been billed, gives unknown amounts and
-    says why.
+    Amounts are None for a type without a known price and for a job without billable seconds. `note` has the reason.
     """
     table = prices or catalogue()
     name, count = job.get("instance_type"), int(job.get("instance_count") or 1)
@@ -121,13 +124,14 @@ def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobC
 
 
 def spot_line(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> str | None:
-    """Return what spot did to an ended job, in one line; None for a job that was not on spot, and for a search.
+    """Return interruptions, waiting and savings of an ended spot job in one line.
 
+    None for a job that was not on spot, and for a search. Example:
     `spot: 2 interruptions, waited 40 s, billed 2 min 00 s of 6 min 40 s, saved 70 % ($0.0179)`
 
     Args:
-        job: its snapshot as a mapping (`JobSnapshot.to_dict`).
-        prices: the catalogue when absent.
+        job: the job's snapshot as a mapping (`JobSnapshot.to_dict`).
+        prices: prices of the types; None for the catalogue's.
     """
     if not job.get("is_spot") or job.get("kind") == "tuning":
         return None
@@ -150,7 +154,7 @@ def total_usd(costs: Iterable[JobCost]) -> tuple[float, bool]:
 
 
 def cost_per_unit(cost_usd: float | None, units: float | None) -> float | None:
-    """Return USD per token, epoch or sample; None when either is unknown or there are no units."""
+    """Return USD per token, epoch or sample; None if the cost is unknown, or the number of units unknown or 0."""
     return None if cost_usd is None or not units else cost_usd / units
 
 

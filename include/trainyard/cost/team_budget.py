@@ -1,4 +1,4 @@
-"""Monthly budget of a team: what its runs spent or may yet spend, and the refusal of a run that does not fit."""
+"""Monthly budget of a team: money that its runs spent or reserved, and the check of another run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BUDGETS = "the connection's extra, trainyard.job_limits.team_month_usd"
 ANY_TEAM = "*"
-"""Key of the budget that each team without one of its own has."""
+"""Key of the budget of each team that is not listed."""
 _MOST_SPENDERS = 3
 
 
@@ -24,10 +24,11 @@ class RunSpend:
     """Money of one run in the month in which it started, in USD.
 
     Attributes:
-        month: of UTC, such as `2026-11`.
-        user: who started it; None for a schedule.
-        reserved_usd: the high of its estimate, which counts until the run is over.
-        spent_usd: by its ledger; None until it is over.
+        team: team of the run.
+        month: month in UTC, such as `2026-11`.
+        user: user who started the run; None for a scheduled run.
+        reserved_usd: high of the run's estimate, which counts until the run has ended.
+        spent_usd: sum of the run's ledger; None until the run has ended.
     """
 
     team: str
@@ -45,19 +46,19 @@ class RunSpend:
 
     @property
     def spender(self) -> str:
-        """The DAG, and who started it."""
+        """DAG, with the user who started the run."""
         return f"{self.dag_id} ({self.user})" if self.user else self.dag_id
 
     def to_json(self) -> str:
-        """Return the document of the run's money."""
+        """Return the run's money as a JSON document."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the money of a document.
+        """Return the run's money of a JSON document.
 
         Raises:
-            ContractError: the document is none of a run's money.
+            ContractError: the document has another format.
         """
         try:
             return cls(**json.loads(text))
@@ -71,12 +72,12 @@ def month_of(moment_s: float) -> str:
 
 
 def budget_of(team: str, budgets: Mapping[str, float]) -> float | None:
-    """Return a team's budget of a month in USD: its own, else that of any team; None if it has none."""
+    """Return a team's monthly budget in USD: its own, or that of ANY_TEAM; None without either."""
     return budgets.get(team, budgets.get(ANY_TEAM))
 
 
 def unnamed_team(tag: str) -> Finding:
-    """Return the finding that a connection with budgets of teams names no team."""
+    """Return the error that a connection with team budgets has no team tag."""
     return Finding(
         where="the connection's extra, trainyard.job_defaults.tags",
         what="names no team, and job_limits has budgets of teams",
@@ -93,14 +94,14 @@ def over_budget(
     budget_usd: float,
     needed_usd: float | None,
 ) -> Finding | None:
-    """Return the finding that a run does not fit into what is left of its team's month; None if it does.
+    """Return the error that a run does not fit into the rest of its team's monthly budget; None if it fits.
 
     Args:
         others: the team's other runs of the month.
-        team: of the run.
-        month: of the run.
-        budget_usd: of the team and the month.
-        needed_usd: the most that the run is estimated to cost; None if its price is not known.
+        team: team of the run.
+        month: month of the run.
+        budget_usd: monthly budget of the team.
+        needed_usd: high of the run's estimate; None if its price is unknown.
     """
     runs = list(others)
     used = sum(each.counted_usd for each in runs)
@@ -123,7 +124,7 @@ def _cheaper(left: float) -> str:
 
 
 def _spent(runs: list[RunSpend]) -> str:
-    """Return what is spent and reserved, and the largest spenders."""
+    """Return the spent and reserved amounts and the largest spenders, in words."""
     if not runs:
         return "nothing spent yet"
     spent = sum(each.spent_usd or 0.0 for each in runs)

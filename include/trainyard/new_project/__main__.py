@@ -21,7 +21,7 @@ _SCRIPTS_LINE = 'Path(__file__).parent / "SCRIPTS"'
 
 
 class Platform(StrEnum):
-    """The tool that deploys the project's Airflow; it decides which folders reach the workers."""
+    """Tool that deploys the project's Airflow, and so the folders that reach the workers."""
 
     ASTRO = "Astro"
     MWAA = "MWAA"
@@ -29,7 +29,7 @@ class Platform(StrEnum):
 
     @classmethod
     def of(cls, project: Path) -> Platform:
-        """Return the platform by the files that its tools leave in a project."""
+        """Return the platform of a project, by the files of the platform's tools."""
         dockerfile = project / "Dockerfile"
         image = dockerfile.read_text(encoding="utf-8") if dockerfile.is_file() else ""
         if (project / ".astro").is_dir() or "astronomer" in image or "astro-runtime" in image:
@@ -41,9 +41,9 @@ class Platform(StrEnum):
 
     @property
     def scripts(self) -> Path:
-        """The folder of the example's training script.
+        """Folder of the example's training script.
 
-        Astro deploys `include` with the DAGs, MWAA only what is below `dags`.
+        Astro deploys the folder `include` with the DAGs, and MWAA deploys `dags` only.
         """
         match self:
             case Platform.ASTRO:
@@ -55,7 +55,7 @@ class Platform(StrEnum):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write what is missing, print what was done and what comes next, and return 0; 2 if there is no such folder."""
+    """Write the missing files, print them and the next steps, and return 0. Return 2 if the folder does not exist."""
     options = _parser().parse_args(arguments)
     project: Path = options.project
     if not project.is_dir():
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def files_of(platform: Platform, *, dags: Sequence[str] = ()) -> Mapping[Path, str]:
-    """Return the files of the example, by their places in the project, and copies of Trainyard's own DAGs."""
+    """Return the example's files by their paths in the project, with copies of Trainyard's own DAGs."""
     return {
         Path("dags") / f"{EXAMPLE}.py": _example_dag(platform),
         platform.scripts / "train.py": _text(_FILES / "train.py"),

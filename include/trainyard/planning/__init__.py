@@ -1,5 +1,5 @@
-"""Does the run fit: ranks, batches, shards, time and money, all findings before any job starts.
+"""Plans of runs: ranks, batches, shards, time and cost, checked before any job starts.
 
-May import trainyard.cost, trainyard.catalog, trainyard.specs, trainyard.errors and trainyard.units. Pure: it
-looks at nothing outside its arguments.
+May import trainyard.cost, trainyard.catalog, trainyard.specs, trainyard.errors and trainyard.units. Pure: results
+depend on the arguments and the catalogue alone.
 """

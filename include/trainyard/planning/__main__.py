@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 PLANNED, NO_PLAN, UNREADABLE = 0, 1, 2
 EXAMPLE = {"model": "gpt2-124m", "global_batch_size": 480, "tokens": 9e9}
-"""Planned where no file is named: nanoGPT's reproduction of GPT-2."""
+"""Request that is planned if no file is given: nanoGPT's reproduction of GPT-2."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table and return 0; 1 if nothing fits or the request is wrong, 2 if it cannot be read."""
+    """Print the table and return 0. Return 1 if the request is invalid or nothing fits, 2 if the file is unreadable."""
     parser = argparse.ArgumentParser(prog="trainyard plan", description=__doc__)
     parser.add_argument("conf", type=Path, nargs="?", help="a JSON file; without it an example")
     path: Path | None = parser.parse_args(argv).conf

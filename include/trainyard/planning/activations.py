@@ -1,7 +1,7 @@
-"""Bytes that layers and the loss keep for the backward pass.
+"""Activation memory: bytes that layers and the loss keep for the backward pass.
 
-Source: Korthikanti et al. 2022, sections 4 and 5, whose letters are used: s, b, h, a, t, L, V are sequence, micro
-batch, hidden size, heads, tensor-parallel ranks, layers and vocabulary.
+Source: Korthikanti et al. 2022, sections 4 and 5. The letters are theirs: s, b, h, a, t, L and V are sequence length,
+micro batch size, hidden size, heads, tensor-parallel ranks, layers and vocabulary size.
 """
 
 from __future__ import annotations
@@ -19,21 +19,26 @@ BYTES_FP32 = 4
 
 
 class Recompute(StrEnum):
-    """Activations that the backward pass computes again instead of keeping them."""
+    """Activations that the backward pass recomputes instead of keeping."""
 
     NONE = "none"
     SELECTIVE = "selective"
-    """Eager attention: the scores (Korthikanti, section 5). Flash: all but attention's output and half of the matrix
-    products' (torchtitan's `selective op`)."""
+    """With eager attention: the scores (Korthikanti, section 5). With flash attention: everything except the outputs
+    of attention and of every second matrix product (torchtitan's `selective op`)."""
     FULL = "full"
-    """Everything but each layer's input."""
+    """Everything except the input of each layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
     """Division and arithmetic of one optimizer step.
 
-    Samples of a micro batch, micro batches of a rank, precision, recomputation, and whether torch.compile is on.
+    Attributes:
+        micro_batch_size: sequences per micro batch.
+        num_micro_batches: micro batches per rank and optimizer step.
+        precision: `bf16` or `fp32`.
+        recompute: activations that are recomputed.
+        is_compiled: whether torch.compile is on.
     """
 
     micro_batch_size: int
@@ -44,7 +49,7 @@ class Batching:
 
     @property
     def bytes_per_value(self) -> int:
-        """Of activations and of the copies of weights that matrix products use."""
+        """Bytes per value of activations, and of the copies of weights for matrix products."""
         return 4 if self.precision == "fp32" else 2
 
 
@@ -57,23 +62,28 @@ def layer_activation_bytes(
     bytes_per_value: int = 2,
     is_cast: bool = False,
 ) -> float:
-    """Return what one layer keeps for its backward pass; `is_cast` as in `residual_bytes`.
+    """Return the bytes that one layer keeps per rank for its backward pass; `is_cast` as in `residual_bytes`.
 
-    gpt, of Korthikanti et al. 2022 with sequence parallelism: sbh(34/t + 5as/(ht)) with eager attention (equation 4),
-    34 sbh/t without the scores (equation 5), 2 sbh/t for the layer's input alone. Worked: GPT-3, b = 1, t = 8,
-    selective: 34 x 2048 x 12,288 / 8 = 106,954,752.
+    **gpt** (Korthikanti et al. 2022 with sequence parallelism): sbh(34/t + 5as/(ht)) with eager attention
+    (equation 4), 34 sbh/t without the scores (equation 5), and 2 sbh/t for the layer's input alone. Worked: GPT-3,
+    b = 1, t = 8, selective: 34 x 2048 x 12,288 / 8 = 106,954,752.
 
-    llama, by the same account without dropout: two norms keep their inputs (4), query, key and value (2 + 4 k/h),
-    attention its output (2), the products of attention and feed-forward their inputs (4), SwiGLU gate, up, silu and
-    their product (8 f/h): sbh (12 + 4 k/h + 8 f/h), k the width of the keys, f the inner one. Worked: Llama 3 8B,
-    b = 1: 41 sbh = 1.376e9.
+    **llama** (the same count, without dropout): sbh (12 + 4 k/h + 8 f/h), k being the width of the keys and f the
+    inner width. Worked: Llama 3 8B, b = 1: 41 sbh = 1.376e9. The terms are:
 
-    trainyard: two norms keep input and output in fp32 (16), and in the products' precision their three inputs, query,
-    key and value once together and two of them turned, attention's output (18) and SwiGLU (8 f/h): measured.
+    - the inputs of two norms: 4
+    - query, key and value: 2 + 4 k/h
+    - the output of attention: 2
+    - the inputs of the matrix products of attention and feed-forward: 4
+    - gate, up, silu and product of SwiGLU: 8 f/h
 
-    Over tp ranks, torch's DTensor keeps two of the inputs as it gathered them from the sequence's parts, where gpt's
-    authors gather again (section 4.2.2): 2 sbh (1 - 1/t) values more. Worked: fp32, b = 4, s = h = 128, t = 4:
-    524,288 x 0.75 = 393,216 bytes.
+    **trainyard** (measured): input and output of two norms in fp32 (16). The rest is in the precision of the matrix
+    products: three inputs of theirs, the joint query, key and value, rotated query and key, and attention's output
+    (18), and SwiGLU (8 f/h).
+
+    Over tp ranks, torch's DTensor keeps two inputs gathered over the sequence. The authors of gpt gather them again
+    (section 4.2.2). That adds 2 sbh (1 - 1/t) values. Worked: fp32, b = 4, s = h = 128, t = 4: 524,288 x 0.75 =
+    393,216 bytes.
     """
     values = float(shape.sequence_length * micro_batch_size * shape.hidden_size) / tp
     if recompute is Recompute.FULL:
@@ -88,16 +98,17 @@ def layer_activation_bytes(
 
 
 def residual_bytes(shape: ModelShape, bytes_per_value: int, *, is_cast: bool) -> int:
-    """Return the bytes of one value between layers.
+    """Return the bytes of one value of the residual stream.
 
-    Under autocast trainyard's residual stream is fp32. FSDP2 casts parameters and what enters a layer (`is_cast`):
-    then it is in the products' precision. Measured: bf16, 262,144 bytes an input where fp32 has 524,288.
+    Under autocast the residual stream of trainyard's decoder is fp32. FSDP2 casts parameters and layer inputs
+    (`is_cast`), so the stream has the precision of the matrix products. Measured: 262,144 bytes per layer input in
+    bf16, 524,288 in fp32.
     """
     return BYTES_FP32 if shape.family == TRAINYARD and not is_cast else bytes_per_value
 
 
 def _layer_bytes(shape: ModelShape, bytes_per_value: int) -> float:
-    """Return the bytes that a token and channel keep, without attention scores."""
+    """Return the bytes that a layer keeps per token and channel, without attention scores."""
     k, f = shape.kv_size / shape.hidden_size, shape.inner_size / shape.hidden_size
     if shape.family == GPT:
         return 17.0 * bytes_per_value
@@ -107,11 +118,12 @@ def _layer_bytes(shape: ModelShape, bytes_per_value: int) -> float:
 
 
 def _selective_values(shape: ModelShape) -> float:
-    """Return the values kept of attention's output, every second matrix product's, and the layer's input.
+    """Return the values kept per token and channel with selective recomputation and flash attention.
 
-    In their order, the first of two: llama has query, key, value, output, gate, up, down, so that query, value, gate
-    and down stay; gpt and trainyard have query, key and value together, and trainyard gate and up. Worked: Llama 3 8B:
-    2 + 1 + 0.25 + 3.5 + 1 = 7.75 of the hidden size; our decoder of 128 channels: 2 + 3 + 5.5 = 10.5.
+    Kept are the layer's input, the output of attention, and the output of every second matrix product, starting with
+    the first. llama has seven products (query, key, value, output, gate, up, down), and keeps query, value, gate and
+    down. gpt and trainyard have one product for query, key and value; trainyard also has one for gate and up. Worked:
+    Llama 3 8B: 2 + 1 + 0.25 + 3.5 + 1 = 7.75; trainyard's decoder of 128 channels: 2 + 3 + 5.5 = 10.5.
     """
     k, f = shape.kv_size / shape.hidden_size, shape.inner_size / shape.hidden_size
     if shape.family == TRAINYARD:
@@ -122,7 +134,10 @@ def _selective_values(shape: ModelShape) -> float:
 
 
 def _score_values(shape: ModelShape) -> float:
-    """Return 5as/2h at 2 bytes (softmax 2, dropout's mask 1 and output 2), or as/h without dropout."""
+    """Return the values of attention scores kept per token and channel, before the division by tp.
+
+    gpt keeps 5as/2h values of 2 bytes: softmax (2 bytes), the mask (1) and the output (2) of dropout. Others keep as/h.
+    """
     kept = 2.5 if shape.family == GPT else 1.0
     return kept * shape.num_heads * shape.sequence_length / shape.hidden_size
 
@@ -130,10 +145,10 @@ def _score_values(shape: ModelShape) -> float:
 def logits_bytes(
     shape: ModelShape, *, micro_batch_size: int, tp: int, bytes_per_value: int = 2
 ) -> float:
-    """Return what the logits take while the loss goes backward, (2 + 12) sbV/t.
+    """Return the bytes of the logits during the backward pass of the loss: (2 + 12) sbV/t in bf16.
 
-    The logits in the products' precision, their fp32 log-softmax, and the fp32 gradients of loss and log-softmax.
-    Worked: Llama 3 8B, b = 2, bf16: 14 x 8192 x 2 x 128,256 = 2.94e10.
+    They are the logits in the precision of the matrix products, their fp32 log-softmax, and the fp32 gradients of loss
+    and log-softmax. Worked: Llama 3 8B, b = 2, bf16: 14 x 8192 x 2 x 128,256 = 2.94e10.
     """
     values = float(shape.sequence_length * micro_batch_size * shape.vocab_size) / tp
     return values * (bytes_per_value + 3 * BYTES_FP32)

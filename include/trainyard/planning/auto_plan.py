@@ -1,7 +1,8 @@
-"""Planner's choices for a conf that says "auto": strategy, instance type, instances; with the reasons.
+"""Planner's choices for the values "auto" of a conf: strategy, instance type and instance count, with reasons.
 
-An instance type of "auto", 0 instances or the strategy "auto" each ask the planner; what is fixed stays. With it come
-ranks per instance, micro batch and, for the sharded script, its degrees: they belong to one layout.
+The strategy "auto", the instance type "auto" and 0 instances are chosen by the planner; other values are kept. The
+planner also sets ranks per instance and micro batch size, and the degrees of parallelism for the sharded script,
+because they belong to the same layout.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _STAND_INS: dict[str, Any] = {
     "processes_per_instance": 1,
     "micro_batch_size": 1,
 }
-"""Let the rest of a conf be read while these are open."""
+"""Values in the place of "auto" while the rest of a conf is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +43,11 @@ class AutoChoice:
     """Choice of the planner.
 
     Attributes:
-        chosen: conf field to value, over what the conf says.
-        reasons: sentences.
+        chosen: value per conf field; they replace the conf's own.
+        reasons: sentences that explain the choice.
         plan: the winning plan, as `Plan.to_dict`.
-        num_plans, num_rejected: how many clusters could do it, and how many could not.
+        num_plans: number of clusters with a plan.
+        num_rejected: number of clusters without one.
     """
 
     chosen: Mapping[str, Any]
@@ -66,7 +68,7 @@ class AutoChoice:
 
 
 def open_fields(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which fields the params leave to the planner."""
+    """Return the names of the fields that the params leave to the planner."""
     asked = {
         "strategy": params.get("strategy") == AUTO,
         "instance_type": params.get("instance_type") == AUTO,
@@ -76,11 +78,13 @@ def open_fields(params: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-    """Return the params with the planner's choices in the place of "auto"; the params themselves if there is none.
+    """Return the params with the planner's choices in the place of "auto", and the choice.
+
+    Without "auto" return a copy of the params and None.
 
     Raises:
-        SpecError: the rest of the conf is wrong, or is nothing that can be planned.
-        PlanError: no cluster can do it, with the reason for each.
+        SpecError: the rest of the conf is invalid, or cannot be planned.
+        PlanError: no cluster can run the training; with the reason per cluster.
     """
     left_open = open_fields(params)
     if not left_open:
@@ -102,7 +106,7 @@ def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice 
 
 
 def _stand_ins(params: Mapping[str, Any], wanted: object) -> dict[str, Any]:
-    """Return the values with which the rest of a conf is read: as one of shards unless it says replicas."""
+    """Return the values with which the rest of a conf is read: those of the sharded script, unless `wanted` is ddp."""
     if wanted == REPLICAS:
         return _STAND_INS
     rest = given = params.get("hyperparameters") or {}
@@ -112,10 +116,10 @@ def _stand_ins(params: Mapping[str, Any], wanted: object) -> dict[str, Any]:
 
 
 def _plans(request: PlanRequest, wanted: object) -> Plans:
-    """Return the plans that the wanted strategy's script can do.
+    """Return the plans that the script of the wanted strategy supports.
 
     Raises:
-        PlanError: there is none, with the reason for each cluster.
+        PlanError: there is no such plan; with the reason per cluster.
     """
     if wanted == SHARDS:
         return make_plans(request, allowed=_is_sharded, since="the conf asks for shards")
@@ -149,7 +153,7 @@ def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
             what="is auto, and capacity_ladder names instances",
             next_step="keep one of them",
         )
-    # The planner models neither split sequences, nor what goes to the host, nor a schedule other than 1F1B.
+    # The planner does not model context parallelism, offloading to the host, or pipeline schedules other than 1F1B.
     for name in OF_SHARDS:
         if name in (params.get("hyperparameters") or {}):
             yield Finding(
@@ -189,14 +193,14 @@ def _vocabulary(conf: RunConf) -> int:
 
 
 def _is_copies(candidate: PlanCandidate) -> bool:
-    """Return whether train_ddp.py can do it: whole copies, nothing computed twice."""
+    """Return whether train_ddp.py supports the candidate: whole replicas without recomputation."""
     mesh = candidate.mesh
     is_whole = mesh.dp_shard == mesh.tp == mesh.pp == 1
     return is_whole and candidate.batching.recompute is Recompute.NONE
 
 
 def _is_sharded(candidate: PlanCandidate) -> bool:
-    """Return whether the model is spread over the ranks, if there are several."""
+    """Return whether the model is split over the ranks. True for one rank."""
     mesh = candidate.mesh
     return mesh.num_ranks == 1 or max(mesh.dp_shard, mesh.tp, mesh.pp) > 1
 
@@ -231,7 +235,7 @@ def _chosen(
 
 
 NUM_WORKERS = 2
-"""Loader processes with which the published speeds were measured, if the conf says nothing else."""
+"""Loader processes per rank if the conf does not set them. The published speeds were measured with this number."""
 _ASKED = ("strategy", "instance_type", "instance_count")
 
 

@@ -1,4 +1,4 @@
-"""Every way to run a model on a cluster: meshes, micro batches and recomputation that its numbers allow."""
+"""Candidates: every valid combination of mesh, micro batch size and recomputation for a model on a cluster."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ if TYPE_CHECKING:
     from trainyard.planning.shapes import ModelShape
 
 RESERVED_BYTES = 2 * BYTES_PER_GIB
-"""CUDA's context and NCCL's buffers, which no tensor's account shows."""
+"""Accelerator memory of CUDA's context and NCCL's buffers, which are not tensors."""
 USABLE_SHARE = 0.95
-"""Of what is left: the caching allocator's fragmentation takes the rest."""
+"""Usable share of the remaining memory. The rest is lost to fragmentation of the caching allocator."""
 START_UP_H = 0.1
-"""Billed before the first step: image, data, compilation. An estimate; it keeps short trainings from large clusters."""
+"""Billed hours before the first step: image, data, compilation. An estimate; it favours small clusters for short
+trainings."""
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCandidate:
-    """One way to train on one cluster, with what it takes.
+    """One layout of a training on one cluster, with its memory, time and cost.
 
     Attributes:
-        usable_bytes: of one accelerator.
-        worst: what takes most of its room outside of the steps.
-        hours: of the whole training, with its start.
-        cost_usd: of the whole training; None if the price is unknown.
+        memory: bytes per rank at the peak of a step.
+        usable_bytes: usable bytes of one accelerator.
+        worst: the memory peak outside of the steps that leaves the least room.
+        hours: hours of the whole training, with its start-up.
+        cost_usd: cost of the whole training; None if the price is unknown.
     """
 
     shape: ModelShape
@@ -51,7 +53,7 @@ class PlanCandidate:
 
     @property
     def fits(self) -> bool:
-        """True if a rank's accelerator holds it in every step, and its host, too, at the start and the end."""
+        """True if accelerator and host memory suffice in every step, at start, checkpoint and end."""
         return self.memory.total <= self.usable_bytes and self.worst.fits
 
     @property
@@ -95,7 +97,7 @@ class PlanCandidate:
 
 
 def candidates(request: PlanRequest, cluster: Cluster) -> Iterator[PlanCandidate]:
-    """Yield every candidate of a cluster, fitting or not; none where the batch cannot be shared out."""
+    """Yield every candidate of a cluster, fitting or not; none if the batch cannot be divided over the ranks."""
     shape = request.shape
     for mesh in meshes(shape, cluster):
         for batching in _batchings(request, mesh):
@@ -103,7 +105,7 @@ def candidates(request: PlanRequest, cluster: Cluster) -> Iterator[PlanCandidate
 
 
 def usable_bytes(cluster: Cluster) -> float:
-    """Return what tensors may take of one accelerator. Worked: 80 GiB give 0.95 x (80 - 2) = 74.1 GiB."""
+    """Return the bytes of one accelerator that tensors may use. Worked: 80 GiB give 0.95 x (80 - 2) = 74.1 GiB."""
     memory = cluster.hardware.instance.accelerator_memory_gib * BYTES_PER_GIB
     return USABLE_SHARE * (memory - RESERVED_BYTES)
 
@@ -111,8 +113,9 @@ def usable_bytes(cluster: Cluster) -> float:
 def meshes(shape: ModelShape, cluster: Cluster) -> Iterator[Mesh]:
     """Yield the layouts of a cluster's ranks.
 
-    tp stays within an instance and divides the heads (of keys, too); pp divides the layers; ranks of data parallelism
-    are replicas, shards, or shards within an instance and replicas across.
+    - tp is at most 8, stays within an instance, and divides the number of key-value heads.
+    - pp divides the number of layers.
+    - Data-parallel ranks are all replicas, all shards, or shards within an instance and replicas across instances.
     """
     heads, here = shape.num_kv_heads or shape.num_heads, cluster.ranks_per_instance
     for tp in (each for each in _divisors(here) if heads % each == 0 and each <= 8):

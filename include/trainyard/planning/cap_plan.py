@@ -1,4 +1,4 @@
-"""Parts of a run's cost cap: what each of its tasks may be billed, so that the tasks after it still can be paid."""
+"""Parts of a run's cost cap: the most that each task may be billed so that the following tasks can be paid."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapPlan:
-    """Parts of a cap, each with the time of a stop. USD; 0 for a task that the run has not.
+    """Parts of a cap in USD. The parts of jobs include their `stop_reserve_s`. 0 for a task that the run does not have.
 
     Attributes:
-        shard_usd: of the sharding job's longest run.
-        search_usd: of the search, its share of the cap.
-        least_training_usd: of the shortest training on the dearest tier.
-        evaluation_usd: of the evaluation's longest run, which is kept back until the training has ended.
+        max_cost_usd: the cap.
+        shard_usd: cost of the sharding job for its longest run.
+        search_usd: the most that the search may cost.
+        least_training_usd: cost of the shortest training on the most expensive tier.
+        evaluation_usd: cost of the evaluation for its longest run; reserved until the training has ended.
         unpriced_types: instance types of the run without a known price.
     """
 
@@ -40,24 +41,24 @@ class CapPlan:
 
     @property
     def after_sharding_usd(self) -> float:
-        """Amount kept back from the sharding for the tasks after it."""
+        """Amount that sharding may not spend, because the later tasks need it."""
         return self.search_usd + self.least_training_usd + self.evaluation_usd
 
     @property
     def least_usd(self) -> float:
-        """The least that the run needs."""
+        """Smallest cap with which the run can be paid."""
         return self.shard_usd + self.after_sharding_usd
 
 
 def cap_plan(
     conf: BaseRunConf, estimates: Mapping[str, CostEstimate], *, search_usd: float = 0.0
 ) -> CapPlan | None:
-    """Return the parts of a conf's cap; None without one. A job whose price is not known counts as nothing.
+    """Return the parts of a conf's cap; None without a cap. Jobs without a known price count as 0.
 
     Args:
-        conf: what the run shall do.
-        estimates: one attempt of each job, by its task, with the evaluation that follows a stopped training.
-        search_usd: the most that a search may take.
+        conf: the run's conf.
+        estimates: one attempt of each job by task id, with the evaluation that follows a stopped training.
+        search_usd: the most that a search may cost.
     """
     if conf.max_cost_usd is None:
         return None
@@ -90,15 +91,15 @@ def cap_plan(
 def keep_cap(
     conf: BaseRunConf, plan: CapPlan | None, cost: RunCost
 ) -> tuple[RunCost, Sequence[Finding]]:
-    """Return the most that a run can cost under its cap, and the warning that the cap may end it early.
+    """Return the most that a run can cost under its cap, and a warning if the cap may stop the training early.
 
     Args:
-        conf: what the run shall do.
-        plan: of its cap; None without one.
-        cost: of the run without its cap.
+        conf: the run's conf.
+        plan: the parts of its cap; None without a cap.
+        cost: the cost of the run without its cap.
 
     Raises:
-        SpecError: the run cannot keep its cap.
+        SpecError: the cap is too low for the shortest run, or a price is unknown.
     """
     findings = list(_findings(conf, plan, cost)) if plan else []
     if any(each.severity is Severity.ERROR for each in findings):
@@ -107,7 +108,7 @@ def keep_cap(
 
 
 def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Finding]:
-    """Yield why a run cannot keep its cap, and that the cap may end it before it is finished."""
+    """Yield an error if a run cannot keep its cap, or a warning if the cap may stop the training early."""
     if plan.unpriced_types:
         yield unpriced(", ".join(plan.unpriced_types), plan.max_cost_usd)
         return
@@ -138,7 +139,7 @@ def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Findi
 
 
 def within_cap(cost: RunCost, max_cost_usd: float | None) -> RunCost:
-    """Return the most that a run can cost under its cap; the cost itself without one."""
+    """Return the most that a run can cost under its cap; the cost itself without a cap."""
     if max_cost_usd is None or cost.known_usd <= max_cost_usd:
         return cost
     ceiling = None if cost.ceiling_usd is None else min(cost.ceiling_usd, max_cost_usd)

@@ -1,4 +1,4 @@
-"""The trainings of a comparison, and what they can cost together, worked out before any of them starts."""
+"""Plan of a comparison: its trainings and the most that they can cost together, before any job starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TORCHRUN: Mapping[str, Any] = {"torch_distributed": {"enabled": True}}
 _WITH_PROCESSES = ("torch_distributed", "mpi")
-"""Sections of a distribution that say how many ranks an instance has."""
+"""Sections of a distribution that have `processes_per_host`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Cell:
     """One training of a comparison: a strategy on a number of ranks.
 
     Attributes:
-        distribution: the SDK's, with the ranks of an instance if it can say them.
+        distribution: the SDK's distribution, with `processes_per_host` if its section supports that.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Cell:
 
     @property
     def slug(self) -> str:
-        """The name where letters, digits and hyphens may stand alone."""
+        """The name in letters, digits and hyphens, such as `ddp-x8`."""
         return f"{self.strategy}-x{self.ranks}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,14 +55,14 @@ class Cell:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` wrote."""
+        """Return the cell of `to_dict`'s data."""
         return cls(**data)
 
     def conf_of(self, run: RunConf) -> RunConf:
         """Return the run's conf on the cell's ranks.
 
         Raises:
-            SpecError: the run's batches do not go with them.
+            SpecError: the run's batch sizes do not divide over these ranks.
         """
         return replace(
             run,
@@ -78,11 +78,12 @@ class ComparisonPlan:
     """A comparison whose cells can all be trained.
 
     Attributes:
-        conf: what was asked.
-        sharding: the run's conf on as many ranks as make shards for every cell.
-        ceiling_usd: what all jobs with all their attempts can cost; None when a price is unknown.
-        once_usd: the same with one attempt of each.
-        cost_note: how the ceiling was worked out.
+        conf: the comparison's conf.
+        sharding: the run's conf for sharding. Its instance count is the least common multiple of the cells' ranks, so
+            that the shards divide over the ranks of every cell.
+        ceiling_usd: the most that all attempts of all jobs can cost; None if a price is unknown.
+        once_usd: the same with one attempt per job.
+        cost_note: calculation of the ceiling, in words.
         warnings: findings that do not stop the run.
     """
 
@@ -107,11 +108,11 @@ class ComparisonPlan:
 
 
 def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> ComparisonPlan:
-    """Return the plan of a comparison, each of whose jobs may be started `job_attempts` times.
+    """Return the plan of a comparison. Each job may be started `job_attempts` times.
 
     Raises:
-        SpecError: every problem of the conf and of each cell, at once.
-        BudgetExceededError: there is none, but the comparison could cost more than its budget_usd.
+        SpecError: with all errors of the conf and of its cells.
+        BudgetExceededError: the conf is valid, but the comparison could cost more than its budget_usd.
     """
     conf = ComparisonConf.from_params(params)
     cells, findings = cells_of(conf)
@@ -136,7 +137,7 @@ def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> Comp
 
 
 def merged_findings(by_cell: Mapping[str, Iterable[Finding]]) -> list[Finding]:
-    """Return each finding once, with the cells it holds of; one that holds of all stands as it is."""
+    """Return each finding once, with the names of its cells. Findings of all cells get no names."""
     cells_of: dict[Finding, list[str]] = {}
     for name, findings in by_cell.items():
         for each in dict.fromkeys(findings):
@@ -150,7 +151,7 @@ def merged_findings(by_cell: Mapping[str, Iterable[Finding]]) -> list[Finding]:
 
 
 def cells_of(conf: ComparisonConf) -> tuple[list[Cell], list[Finding]]:
-    """Return the cells of a comparison, and what is wrong with ranks that make none."""
+    """Return the cells of a comparison, and an error per number of ranks that does not fill its instances."""
     cells: list[Cell] = []
     findings: list[Finding] = []
     per_instance = conf.comparison.processes_per_instance or ranks_on(conf.run.instance_type)
@@ -194,7 +195,7 @@ def _no_layout(index: int, strategy: ComparedStrategy, ranks: int, per_instance:
 
 
 def _findings_of(cell: Cell, run: RunConf) -> Iterator[Finding]:
-    """Yield what is wrong or doubtful about a cell's ranks, batches, instances and shards."""
+    """Yield errors and warnings about a cell's ranks, batches, instances and shards."""
     try:
         yield from plan_run(asdict(cell.conf_of(run))).warnings
     except SpecError as error:
@@ -219,7 +220,7 @@ def _of_sharding(run: RunConf) -> dict[str, CostEstimate]:
 
 
 def _cost(estimates: Mapping[str, CostEstimate], *, job_attempts: int) -> dict[str, Any]:
-    """Return the money of all jobs. Worked: 4 cells of 1, 2, 1, 2 ml.m5.large at 0.115 USD/h for 600 s: 0.115 USD."""
+    """Return the cost fields of the plan. Worked: 1 + 2 + 1 + 2 ml.m5.large at 0.115 USD/h for 600 s: 0.115 USD."""
     amounts = [each.ceiling_usd for each in estimates.values()]
     known = sum(each for each in amounts if each is not None)
     once = None if None in amounts else known

@@ -1,7 +1,7 @@
-"""Seconds of one optimizer step, by part.
+"""Model of the time of one optimizer step, by part, in seconds.
 
-A model, not a measurement: matrix products at the accelerator's reachable share of its peak, collectives at their
-bandwidth (latency left out), overlap as DDP and FSDP do it. It is held against published figures in tests/planning.
+Matrix products run at the reachable share of the accelerator's peak. Collectives run at their bandwidth, without
+latency, and overlap with computation as under DDP and FSDP. tests/planning compares the model with published figures.
 """
 
 from __future__ import annotations
@@ -21,41 +21,42 @@ if TYPE_CHECKING:
 LINK_EFFICIENCY = 0.8
 """Share of a link's bandwidth that NCCL's collectives reach within an instance (nccl-tests, large messages)."""
 EFA_EFFICIENCY = 0.7
+"""Share of the network bandwidth that NCCL's collectives reach between instances with EFA."""
 TCP_EFFICIENCY = 0.5
-"""Share of the instance's network that they reach between instances, with EFA and without."""
+"""Share of the network bandwidth that NCCL's collectives reach between instances without EFA."""
 HIDDEN_SHARE = 0.95
-"""Of a collective that computation can hide: the first gather and the last bucket have nothing to hide behind."""
+"""Largest share of a collective that overlaps with computation. The first gather and the last bucket do not overlap."""
 EAGER_SHARE = 0.864
-"""Speed without torch.compile: 5,762 of 6,667 tokens a second (torchtitan, Llama 3 8B by FSDP on 8 H100, table 1)."""
+"""Relative speed without torch.compile: 5,762 of 6,667 tokens/s (torchtitan, Llama 3 8B, FSDP on 8 H100, table 1)."""
 OPTIMIZER_PASSES = 10
-"""Times 4 bytes for each parameter that AdamW reads or writes: weight, gradient, two moments, and clipping."""
+"""Values of 4 bytes that AdamW and clipping read or write per parameter: weight, gradient and two moments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """So many instances of one type."""
+    """A number of instances of one type."""
 
     hardware: Hardware
     instance_count: int
 
     @property
     def ranks_per_instance(self) -> int:
-        """One for each accelerator."""
+        """Ranks per instance, one per accelerator."""
         return self.hardware.instance.num_accelerators
 
     @property
     def num_ranks(self) -> int:
-        """All ranks."""
+        """Number of ranks on all instances."""
         return self.instance_count * self.ranks_per_instance
 
     @property
     def link_bytes_per_s(self) -> float:
-        """Bandwidth that a rank's collectives reach within an instance."""
+        """Bandwidth of a rank's collectives within an instance, in bytes per second."""
         return self.hardware.link_gb_per_s * 1e9 * LINK_EFFICIENCY
 
     @property
     def network_bytes_per_s(self) -> float:
-        """Bandwidth that an instance's collectives reach to others."""
+        """Bandwidth of an instance's collectives to other instances, in bytes per second."""
         share = EFA_EFFICIENCY if self.hardware.instance.has_efa else TCP_EFFICIENCY
         return self.hardware.network_gbps * 1e9 / 8 * share
 
@@ -65,13 +66,13 @@ class PlannedStepTime:
     """Seconds of one optimizer step.
 
     Attributes:
-        compute: forward and backward, with what is recomputed.
-        bubble: ranks that wait for their pipeline stage.
-        tensor: tensor-parallel collectives, which nothing hides.
-        data: what gradients, and sharded weights, take beyond what computation hides.
-        pipeline: activations between stages.
-        optimizer: the optimizer's own pass over memory.
-        mfu: model FLOPs utilization: the model's own operations, by the ranks' peak.
+        compute: forward and backward pass, with recomputation.
+        bubble: idle time of pipeline stages.
+        tensor: tensor-parallel collectives, which do not overlap with computation.
+        data: collectives of gradients and sharded weights, without the part that overlaps with computation.
+        pipeline: transfer of activations and their gradients between stages.
+        optimizer: the optimizer's reads and writes of memory.
+        mfu: model FLOPs utilization: the operations of the model per second, divided by the peak of the ranks.
     """
 
     compute: float
@@ -84,7 +85,7 @@ class PlannedStepTime:
 
     @property
     def total(self) -> float:
-        """All parts."""
+        """Seconds of the whole step."""
         return self.compute + self.bubble + self.communication + self.optimizer
 
     @property
@@ -94,16 +95,16 @@ class PlannedStepTime:
 
     @property
     def communication_share(self) -> float:
-        """Part of the step that is communication alone."""
+        """Share of the step in which ranks only communicate, 0 to 1."""
         return self.communication / self.total
 
     @property
     def scaling_efficiency(self) -> float:
-        """Speed against as many ranks that need not talk or wait for each other."""
+        """Speed relative to the same number of ranks without communication and idle time, 0 to 1."""
         return (self.compute + self.optimizer) / self.total
 
     def to_dict(self) -> dict[str, float]:
-        """Return parts and derived figures; seconds and shares."""
+        """Return the parts in seconds, their total, `mfu` and the derived shares."""
         return {
             **asdict(self),
             "total": self.total,
@@ -118,7 +119,7 @@ def step_time(
     """Return the seconds of one optimizer step over `global_batch_size` sequences.
 
     Raises:
-        ValueError: the accelerator lacks the precision.
+        ValueError: the accelerator does not support the precision.
     """
     peak = cluster.hardware.peak_tflops(batching.precision)
     if peak is None:
@@ -140,10 +141,13 @@ def step_time(
 
 
 def hardware_flops_per_token(shape: ModelShape, recompute: Recompute) -> float:
-    """Return the operations for one token with what is recomputed.
+    """Return the floating-point operations per token, with recomputation.
 
-    full: one more forward pass of the layers, a third of their share. selective: with eager attention one more forward
-    pass of the scores, 4 L s h (Korthikanti et al. 2022, appendix A); with flash, of half of the matrix products.
+    - `full` adds a forward pass of the layers.
+    - `selective` with eager attention adds a forward pass of the scores, 4 L s h (Korthikanti et al. 2022,
+      appendix A).
+    - `selective` with flash attention adds a forward pass of half of the matrix products.
+
     Worked: GPT-3, selective: 1.0764e12 + 4 x 96 x 2048 x 12,288 = 1.0861e12.
     """
     weights = shape.num_layers * shape.layer_weights
@@ -158,9 +162,9 @@ def hardware_flops_per_token(shape: ModelShape, recompute: Recompute) -> float:
 
 
 def bubble_share(num_stages: int, num_micro_batches: int) -> float:
-    """Return the idle time of a 1F1B pipeline against its work: (p - 1) / m. Narayanan et al. 2021, section 2.2.
+    """Return the ratio of idle to working time in a 1F1B pipeline: (p - 1) / m.
 
-    Worked: 8 stages and 64 micro batches: 0.109.
+    Source: Narayanan et al. 2021, section 2.2. Worked: 8 stages and 64 micro batches: 0.109.
     """
     return (num_stages - 1) / num_micro_batches
 
@@ -169,8 +173,8 @@ def _tensor_seconds(shape: ModelShape, mesh: Mesh, batching: Batching, cluster: 
     """Return the seconds of a step's tensor-parallel collectives.
 
     A layer gathers and scatters its activations twice in the forward and twice in the backward pass (Korthikanti et
-    al. 2022, section 4.2.2), each time sbh values of which a rank lacks (t - 1) / t; full recomputation repeats the
-    forward pass.
+    al. 2022, section 4.2.2). Each collective moves (t - 1) / t of sbh values per rank. Full recomputation repeats the
+    collectives of the forward pass.
     """
     if mesh.tp == 1:
         return 0.0
@@ -183,11 +187,13 @@ def _tensor_seconds(shape: ModelShape, mesh: Mesh, batching: Batching, cluster: 
 def _data_seconds(
     shape: ModelShape, mesh: Mesh, batching: Batching, cluster: Cluster, compute_s: float
 ) -> float:
-    """Return the seconds of gradients, and of sharded weights, that computation does not hide.
+    """Return the seconds of data-parallel collectives that do not overlap with computation.
 
-    Replicated: one all-reduce of fp32 gradients behind the last micro batch's backward pass (two thirds of its time).
-    Sharded: each micro batch gathers the weights for forward and backward and scatters fp32 gradients, behind all of
-    the computation; with replicas beside, shards are all-reduced once more.
+    - Replicas: one all-reduce of fp32 gradients. It overlaps with the backward pass of the last micro batch, which is
+      two thirds of that micro batch's time.
+    - Shards: each micro batch gathers the weights for the forward and for the backward pass and reduce-scatters fp32
+      gradients. They overlap with all computation.
+    - Shards and replicas: an all-reduce of the gradient shards is added.
     """
     own = stage_parameters(shape, mesh) / mesh.tp
     if mesh.dp == 1:
@@ -208,10 +214,10 @@ def _exposed(took_s: float, *, hidden_behind_s: float) -> float:
 
 
 def _ring_seconds(num_bytes: float, num_ranks: int, mesh: Mesh, cluster: Cluster) -> float:
-    """Return the seconds of one gather, or scatter, of so many bytes over neighbouring ranks.
+    """Return the seconds of one gather or scatter of `num_bytes` over `num_ranks` neighbouring ranks.
 
-    Rings pass every byte once over each link of an instance, and once over the network between instances; the
-    tensor-parallel groups of an instance share its network.
+    A ring passes every byte once over each link within an instance, and once over the network between instances. The
+    tensor-parallel ranks of an instance share its network.
     """
     span = num_ranks * mesh.tp
     instances = -(-span // cluster.ranks_per_instance)
@@ -225,7 +231,7 @@ def _ring_seconds(num_bytes: float, num_ranks: int, mesh: Mesh, cluster: Cluster
 
 
 def _across_seconds(num_bytes: float, mesh: Mesh, cluster: Cluster) -> float:
-    """Return the seconds of one gather, or scatter, of each rank's shard over the replicas."""
+    """Return the seconds of one gather or scatter of each rank's shard over the replicas."""
     r = mesh.dp_replicate
     share = num_bytes * (r - 1) / r
     if mesh.dp * mesh.tp <= cluster.ranks_per_instance:
@@ -235,7 +241,7 @@ def _across_seconds(num_bytes: float, mesh: Mesh, cluster: Cluster) -> float:
 
 
 def _pipeline_seconds(shape: ModelShape, mesh: Mesh, batching: Batching, cluster: Cluster) -> float:
-    """Return the seconds in which activations and their gradients pass to the next stage, each micro batch once."""
+    """Return the seconds of passing activations and their gradients between stages, once per micro batch."""
     if mesh.pp == 1:
         return 0.0
     values = shape.sequence_length * batching.micro_batch_size * shape.hidden_size / mesh.tp

@@ -1,8 +1,8 @@
 """Plan of the evaluation on the test split, made before the training is paid.
 
-The numbers follow `training_scripts/evaluate.py`: whole fp32 weights on each accelerator, or shards of them in the
-training's precision; one batch of TOKENS_PER_BATCH tokens; logits in the products' precision, and the loss over
-LOSS_VALUES of them at a time.
+The memory model follows `training_scripts/evaluate.py`. Each accelerator has whole fp32 weights, or a shard of them in
+the training's precision. A batch has TOKENS_PER_BATCH tokens, and at least one sequence. Logits are in the precision
+of the matrix products. The loss is calculated over LOSS_VALUES logits at a time.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf import RunConf
 
 LAST_STEP_SHARE = 0.05
-"""Of the training's longest run that its last step may take, if nobody says how many samples it measures."""
+"""Share of `max_run_s` for an evaluation in the training's last step, if `evaluation_max_samples` is not set."""
 LIMIT_S = MAX_PROCESSING_RUN_S
-"""The longest that a processing job may run: ProcessingMaxRuntimeInSeconds (9 days)."""
+"""Longest run of a processing job: ProcessingMaxRuntimeInSeconds (9 days)."""
 LONGEST_DERIVED_S = 86_400
-"""The longest evaluation that nobody asked for: its ceiling is paid by the budget, attempt by attempt."""
+"""Usual upper bound of a derived `evaluation_max_run_s`: its ceiling is part of the budget for each attempt."""
 TOKENS_PER_BATCH = 8192
 LOSS_VALUES = 2**27
-"""As `trainer.tasks` has them: a test keeps the two equal."""
+"""Same value as in `trainer.tasks`, and so is TOKENS_PER_BATCH. A test keeps them equal."""
 SMALL_TYPE = "ml.m5.xlarge"
-"""The one CPU type beside the GPU types that is tried if processing jobs cannot have the type of training."""
+"""CPU type that is tried in addition to the GPU types if processing jobs do not support the training's type."""
 READ_BYTES_PER_S = 50e6
-"""Archive and shards from S3 to disk, unpacked by one process: an estimate."""
+"""Speed of download and unpacking of archive and shards by one process. An estimate."""
 CPU_FLOPS_PER_VCPU = 2e10
 INFERENCE_SHARE = 0.5
-"""Of the speed of a compiled training's forward pass: eager, small batches. An estimate."""
+"""Speed relative to the forward pass of a compiled training, for eager inference in small batches. An estimate."""
 NOMINAL_TOKENS = 10_000_000
-"""Of a test split whose size nobody knows yet: by these types are compared."""
+"""Assumed tokens of a test split of unknown size, to compare the cost of instance types."""
 BYTE_VOCABULARY, LARGE_VOCABULARY = 257, 131_072
-"""Of the tokenizer `bytes`, and the most that is taken of one that was not read."""
+"""Vocabulary size of the tokenizer `bytes`, and the assumed size for other tokenizers, which are not read."""
 
 _OF_THE_JOB = ("evaluation_instance_type", "evaluation_max_run_s", "evaluation_volume_size_gb")
-"""Fields that only a processing job has a use for."""
+"""Fields that only apply to a processing job."""
 
 
 class Place(StrEnum):
     """Job that measures the test split."""
 
     PROCESSING = "processing"
-    """A processing job of its own, after the training."""
+    """A separate processing job after the training."""
     TRAINING = "training"
-    """The training's last step: its ranks hold the model already."""
+    """The last step of the training, whose ranks already have the model in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +67,16 @@ class EvaluationPlan:
     """Plan of the evaluation, with its reason.
 
     Attributes:
-        num_processes: one for each accelerator; 1 on CPUs.
-        is_sharded: whether they hold the model together; else each holds all of it and measures its own samples.
-        memory_bytes: of one accelerator (on CPUs of the instance), at its most. usable_bytes: what it has for that.
-        max_samples: the most that are measured; the estimate keeps within half of max_run_s.
-        tokens_per_s: estimated, of all processes together. estimated_s: the longest measurement with its start.
-        max_run_s: of the job; of the last step 0, since the training's limit counts it.
-        unfit: why the type cannot do it; None if it can.
-        may_fall_back: of a last step: whether a processing job may measure instead if the training ended before it.
+        num_processes: one per accelerator; 1 on CPUs.
+        is_sharded: True if the processes share one sharded model; False if each has the whole model.
+        memory_bytes: peak memory of one accelerator, or of the instance on CPUs; 0 in the last step.
+        usable_bytes: usable memory of one accelerator, or of the instance on CPUs; 0 in the last step.
+        max_run_s: limit of the job; 0 in the last step, which counts towards the training's limit.
+        max_samples: the most samples that are measured. A derived value takes about half of max_run_s.
+        tokens_per_s: estimated speed of all processes together.
+        estimated_s: estimated seconds for max_samples, with the start-up of the job.
+        unfit: reason why the type cannot run the evaluation; None if it can.
+        may_fall_back: for a last step: whether a processing job may measure if the training ended before that step.
     """
 
     place: Place
@@ -99,14 +101,14 @@ class EvaluationPlan:
 
 
 def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> EvaluationPlan:
-    """Return how the run's model is measured: on the conf's own type, else that of training, else the cheapest.
+    """Return the plan of the evaluation: on the conf's own type, else the training's, else the cheapest.
 
-    If no type of processing jobs holds the model, or the conf says so, the training measures it at its end: that is
-    decided before it starts, and for all rungs of a capacity ladder alike.
+    If the model fits on no type of processing jobs, or if `evaluation_place` is `training`, the training evaluates the
+    model in its last step. This is decided before the training, for all rungs of a capacity ladder.
 
     Args:
-        conf: what the run shall do.
-        trained_on: the type that training got; None before it, when the dearest rung of a capacity ladder counts.
+        conf: the run's conf.
+        trained_on: instance type of the training; None before the training, for the plan of the most expensive rung.
     """
     if conf.evaluation_place == Place.TRAINING:
         return _last_step(conf, "evaluation_place is training")
@@ -123,9 +125,9 @@ def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> Evaluati
 
 
 def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield what keeps the test split from being measured within memory, disk and time, with what to change."""
+    """Yield errors about memory, disk and time of the evaluation, with next steps."""
     if not _is_known(conf.evaluation_instance_type):
-        return  # said of the type itself
+        return  # reported for the type itself
     plan = plan_evaluation(conf)
     if plan.unfit:
         own = conf.evaluation_instance_type
@@ -160,10 +162,10 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
 
 
 def on_type(conf: RunConf, name: str) -> EvaluationPlan:
-    """Return the evaluation on one type of the catalogue; `unfit` says what it lacks.
+    """Return the plan of the evaluation on one type; `unfit` is set if the type cannot run it.
 
     Raises:
-        SpecError: no such type.
+        SpecError: the type is not in the catalogue.
     """
     instance = catalogue().find(name, where="evaluation_instance_type")
     num, precision = instance.num_accelerators or 1, conf.training_precision
@@ -204,7 +206,10 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
 
 
 def parameters(conf: RunConf) -> float:
-    """Return the model's parameters: exactly for a decoder of the byte vocabulary, roughly for a table's network."""
+    """Return the number of parameters: of a decoder by its shape, and roughly for an MLP.
+
+    A decoder's number is exact if its vocabulary size is known.
+    """
     shape = shape_of(conf)
     if shape:
         return shape.num_parameters
@@ -212,12 +217,12 @@ def parameters(conf: RunConf) -> float:
 
 
 def processing_run_s(conf: RunConf) -> int:
-    """Return the longest run of a processing job that has no limit of its own: the training's, within the service's."""
+    """Return the time limit of a processing job without its own: the training's, at most the service's."""
     return min(conf.max_run_s, LIMIT_S)
 
 
 def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
-    """Return the evaluation on the type of training if that can do it, else on the cheapest that can."""
+    """Return the plan on the training's type if that can run it, else on the cheapest type that can."""
     known = catalogue().types.get(name)
     own = on_type(conf, name) if known and known.is_for_processing else None
     if own and not own.unfit:
@@ -232,7 +237,7 @@ def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
 
 
 def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
-    """Return the measurement at the training's end, by all its ranks and in its memory."""
+    """Return the plan of an evaluation in the training's last step, by all its ranks."""
     instance = catalogue().find(conf.instance_type)
     each = _tokens_per_s(conf, instance, num_shards=min(2, instance.num_accelerators or 1))
     rate = each * conf.instance_count
@@ -256,7 +261,7 @@ def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
 
 
 def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding]:
-    """Yield settings of a processing job that there is not, and samples that take most of the training's time."""
+    """Yield errors for settings of a processing job, and for samples that take more than half of `max_run_s`."""
     for name in _OF_THE_JOB:
         if getattr(conf, name) is not None:
             yield Finding(
@@ -282,7 +287,7 @@ def _choices() -> Iterator[str]:
 
 
 def _dearness(plan: EvaluationPlan) -> tuple[bool, float, float]:
-    """Return what is least for the cheapest: a known price, the money for NOMINAL_TOKENS with the start, the hours."""
+    """Return the sort key by cost: unknown prices last, then USD for NOMINAL_TOKENS with start-up, then hours."""
     price = catalogue().types[plan.instance_type].price_usd_per_hour
     hours = 0.1 + NOMINAL_TOKENS / plan.tokens_per_s / SECONDS_PER_HOUR
     return price is None, hours * (price or 0.0), hours
@@ -315,7 +320,7 @@ def _way_out(conf: RunConf) -> str:
 
 
 def way_out(conf: RunConf) -> str:
-    """Return what to change if the account may not have the type of the evaluation's processing job."""
+    """Return the next step if the account's quota does not allow the type of the evaluation's processing job."""
     if conf.evaluation_instance_type:
         return "name another evaluation_instance_type, or leave it out and set evaluation_place to training"
     own = [name for name in _OF_THE_JOB if getattr(conf, name) is not None]
@@ -343,7 +348,7 @@ def _is_known(name: str | None) -> bool:
 
 
 def shape_of(conf: RunConf) -> ModelShape | None:
-    """Return the decoder's shape; None for a table's network."""
+    """Return the decoder's shape; None for an MLP."""
     if conf.model != "gpt":
         return None
     return ModelShape(
@@ -358,7 +363,7 @@ def shape_of(conf: RunConf) -> ModelShape | None:
 
 
 def units_per_sample(conf: RunConf) -> int:
-    """Return the tokens (of a table the rows) of one sample."""
+    """Return the tokens per sample of a decoder; 1, a row, for an MLP."""
     return conf.sequence_length if conf.model == "gpt" else 1
 
 
@@ -371,9 +376,9 @@ def _bytes_per_value(conf: RunConf) -> int:
 
 
 def _memory_bytes(conf: RunConf, *, num_shards: int) -> float:
-    """Return the bytes of one rank at its most: weights, what is gathered or cast, activations and logits.
+    """Return the peak bytes of one rank: weights, gathered or cast copies, activations, logits and loss.
 
-    Worked: 12.6e9 parameters in bf16 over 4 ranks: 6.3 GB of shards, and two gathered layers of 0.63 GB.
+    Worked: 12.6e9 parameters in bf16 over 4 ranks: 6.3 GB of shards, and two gathered layers of 0.63 GB each.
     """
     shape, size = shape_of(conf), _bytes_per_value(conf)
     if shape is None:
@@ -395,9 +400,9 @@ def _memory_bytes(conf: RunConf, *, num_shards: int) -> float:
 
 
 def reachable_flops(conf: RunConf, instance: InstanceType) -> float | None:
-    """Return the operations a second of inference on one accelerator, or all CPUs of an instance.
+    """Return the floating-point operations per second of inference on one accelerator, or on all CPUs of an instance.
 
-    None without bf16 in the hardware for a training that needs it.
+    None if the accelerator does not support the training's precision.
     """
     known = hardware().get(instance.name)
     if known is None:
@@ -409,7 +414,10 @@ def reachable_flops(conf: RunConf, instance: InstanceType) -> float | None:
 
 
 def _tokens_per_s(conf: RunConf, instance: InstanceType, *, num_shards: int) -> float:
-    """Return an estimate for all processes together; shards gather the whole model for each batch of each rank."""
+    """Return the estimated tokens (MLP: rows) per second of all processes.
+
+    With shards, every rank gathers the whole model for each batch.
+    """
     shape, num = shape_of(conf), instance.num_accelerators or 1
     flops = shape.flops_per_token / 3 if shape else 2 * parameters(conf)
     tokens = max(TOKENS_PER_BATCH, conf.sequence_length)
@@ -422,16 +430,19 @@ def _tokens_per_s(conf: RunConf, instance: InstanceType, *, num_shards: int) -> 
 
 
 def _archive_bytes(conf: RunConf) -> float:
-    """Return the bytes of the model as the training writes it; model.tar.gz has about as many."""
+    """Return the bytes of the model that the training writes. The size of model.tar.gz is about the same."""
     return BYTES_FP32 * parameters(conf)
 
 
 def _needed_gb(conf: RunConf) -> int:
-    """Return GiB for archive, unpacked model and the test split, which is a share of what training's volume held."""
+    """Return the GiB for the archive, the unpacked model and the test split, and 2 GiB more.
+
+    The test split is estimated as `test_fraction` of the training's volume.
+    """
     model = 2 * _archive_bytes(conf) / BYTES_PER_GIB
     return math.ceil(model + conf.test_fraction * conf.volume_size_gb + 2)
 
 
 def _derived_run_s(conf: RunConf, start_s: float) -> int:
-    """Return the training's limit, a day at most, but no less than four times what the start takes."""
+    """Return the training's limit, at most a day, but at least four times the start-up; never above the service's."""
     return min(LIMIT_S, max(min(conf.max_run_s, LONGEST_DERIVED_S), int(4 * start_s)))

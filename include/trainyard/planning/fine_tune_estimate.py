@@ -1,4 +1,4 @@
-"""Estimate of a fine-tuning's steps, hours and cost, by its data and the size of its base model."""
+"""Estimate of the steps, hours and cost of a fine-tuning, by its data and the size of its base model."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
     from trainyard.specs.script_conf import ScriptConf
 
 FULL_FLOPS, ADAPTER_FLOPS = 6, 4
-"""Operations for each parameter and token: forward 2, gradient of activations 2, gradient of weights 2. An adapter's
-own weights are few, and those of the base need no gradient."""
+"""Operations per parameter and token: 2 for the forward pass, 2 for the gradients of activations, and 2 for the
+gradients of weights. With an adapter the base's weights need no gradients, and the adapter's own weights are few."""
 REFERENCE_FLOPS = 2
-"""Of DPO's reference, which only goes forward."""
+"""Operations per parameter and token of DPO's reference model, which has a forward pass only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FineTuneEstimate:
-    """Expected length of a training. An estimate: arithmetic alone, without input, checkpoints and start.
+    """Expected length and cost of a training. Only matrix products count, not input, checkpoints or start-up.
 
     Attributes:
         num_steps: optimizer steps.
-        num_tokens: that the model reads in all of them.
-        hours, cost_usd: of the training on demand; None if the type's speed or the model's size is not known.
+        num_tokens: tokens read in all steps.
+        hours: training time; None if the type's speed or the model's size is unknown.
+        cost_usd: cost on demand; None if `hours` or the price is unknown.
     """
 
     num_steps: int
@@ -52,10 +53,10 @@ def estimate_fine_tune(
     7e9 parameters by LoRA are 4 x 7e9 x 2.5e6 = 7e16 operations.
 
     Args:
-        conf: the run of the script.
-        num_rows: of the training data.
-        num_tokens: of all its rows.
-        num_parameters: of the base model; None = unknown.
+        conf: the conf of the script's run.
+        num_rows: rows of the training data.
+        num_tokens: tokens of all these rows.
+        num_parameters: parameters of the base model; None if unknown.
     """
     given = conf.hyperparameters
     tokens_per_row = min(num_tokens / max(1, num_rows), given["max_length"])
@@ -81,7 +82,7 @@ def estimate_fine_tune(
 def _seconds(
     conf: ScriptConf, given: Mapping[str, Any], *, num_tokens: int, num_parameters: float | None
 ) -> float | None:
-    """Return how long the matrix products take; None if that cannot be known."""
+    """Return the seconds of the matrix products; None if the type's speed or the model's size is unknown."""
     fast = hardware().get(conf.instance_type)
     if fast is None or num_parameters is None:
         return None

@@ -1,4 +1,4 @@
-"""Validity of every rung of a capacity ladder: its type, ranks, memory and cost."""
+"""Checks of every rung of a capacity ladder: its type, ranks, memory and cost."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ C = TypeVar("C", bound="BaseRunConf")
 def ladder_plan_findings(
     conf: C, cluster_rules: Callable[[C, InstanceType], Iterable[Finding]]
 ) -> Iterator[Finding]:
-    """Yield what is wrong with each rung, every one looked at as if it were the run's own cluster.
+    """Yield the findings about each rung, checked as if it were the run's own cluster.
 
     Args:
-        conf: the run's, whose own cluster is the first rung and has been looked at.
-        cluster_rules: yields what is wrong with a conf on an instance type.
+        conf: the run's conf. Its own cluster is the first rung, which the caller has already checked.
+        cluster_rules: function that yields the findings about a conf on an instance type.
     """
     for index, rung in enumerate(conf.rungs if conf.capacity_ladder else ()):
         where = f"capacity_ladder[{index}]"
@@ -46,7 +46,7 @@ def ladder_plan_findings(
 
 
 def _standing_on(conf: C, rung: CapacityRung) -> C:
-    """Return the conf of a run whose only rung is this one. The ladder's own rules have been kept already."""
+    """Return the conf of a run on this rung alone. The rules of the ladder itself were checked before."""
     return replace(
         conf,
         capacity_ladder=(),

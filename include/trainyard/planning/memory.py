@@ -1,7 +1,7 @@
-"""Bytes of one rank's accelerator, by part: the states, and the most that a step has beside them at any moment.
+"""Accelerator memory of one rank in bytes, by part: model states, activations and buffers at a step's peak.
 
-Sources: Rajbhandari et al. 2020 (ZeRO), section 3; Korthikanti et al. 2022, section 4.2.3; torch 2.13's FSDP2 and
-`torch.distributed.pipelining.stage`, by which the training scripts shard and pass micro batches on.
+Sources: Rajbhandari et al. 2020 (ZeRO), section 3; Korthikanti et al. 2022, section 4.2.3; FSDP2 and
+`torch.distributed.pipelining.stage` of torch 2.13, which the training scripts use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trainyard.planning.shapes import ModelShape
 
 BYTES_ADAMW = 8
-"""Two fp32 moments of a parameter."""
+"""Bytes per parameter of AdamW's two fp32 moments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,12 @@ class MemoryUse:
     """Bytes at the peak of a step, on the rank that needs most.
 
     Attributes:
-        buffers: bf16 copies of weights, what FSDP gathers, gradients before they are scattered, and the logits.
+        parameters: fp32 weights.
+        gradients: fp32 gradients.
+        optimizer: AdamW's moments.
+        activations: activations that are kept for the backward pass.
+        buffers: cast copies of weights, gathered weights, gradients before their reduce-scatter, buffers of pipeline
+            stages, and logits.
     """
 
     parameters: float
@@ -45,7 +50,7 @@ class MemoryUse:
 
     @property
     def total(self) -> float:
-        """All parts."""
+        """Sum of all parts."""
         return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
 
     def to_dict(self) -> dict[str, float]:
@@ -56,9 +61,9 @@ class MemoryUse:
 def memory_use(shape: ModelShape, mesh: Mesh, batching: Batching) -> MemoryUse:
     """Return the bytes of the rank that needs most.
 
-    States: fp32 weights, fp32 gradients and AdamW's two moments are 16 bytes for each parameter, as under torch's
-    autocast and FSDP2's mixed precision, divided by tp and dp_shard. Worked: 8.03e9 parameters over 8 ranks of
-    dp_shard: 4.02e9 of parameters, as much of gradients, 8.03e9 of optimizer.
+    fp32 weights, fp32 gradients and AdamW's two moments are 16 bytes per parameter, as under torch's autocast and
+    FSDP2's mixed precision. They are divided by tp and dp_shard. Worked: 8.03e9 parameters with dp_shard 8: 4.02e9
+    bytes of weights, 4.02e9 of gradients and 8.03e9 of moments.
     """
     sharded = stage_parameters(shape, mesh) / mesh.tp / mesh.dp_shard
     activations, buffers = max(_moments(shape, mesh, batching), key=sum)
@@ -72,7 +77,10 @@ def memory_use(shape: ModelShape, mesh: Mesh, batching: Batching) -> MemoryUse:
 
 
 def stage_parameters(shape: ModelShape, mesh: Mesh) -> float:
-    """Return the parameters of the largest pipeline stage: its layers, and one table (both without stages)."""
+    """Return the parameters of the largest pipeline stage: its layers and one embedding table.
+
+    Without pipeline stages return all parameters.
+    """
     layers = shape.num_layers / mesh.pp * shape.layer_parameters
     if mesh.pp == 1:
         return shape.num_parameters
@@ -80,17 +88,18 @@ def stage_parameters(shape: ModelShape, mesh: Mesh) -> float:
 
 
 def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tuple[float, float]]:
-    """Yield activations and buffers at the moments that can be a step's peak, on the stages that can have it.
+    """Yield the bytes of activations and buffers at the moments and on the stages that can be a step's peak.
 
-    1. At the loss: all layers' activations, the head's and the logits.
-    2. In the backward pass of the layer that comes first: it is whole again, and its inner width has gradients.
-    3. After it: its activations are gone, its gradients are there in both precisions and not scattered yet.
+    1. At the loss: the activations of all layers and of the head, and the logits.
+    2. In the backward pass of the stage's last layer: its activations are recomputed, and its inner width has
+       gradients.
+    3. After that layer: its activations are freed. Its gradients exist in both precisions and are not scattered yet.
     """
     size, last = batching.bytes_per_value, mesh.pp - 1
     is_cast = max(mesh.tp, mesh.dp_shard, mesh.pp) > 1
     residual = residual_bytes(shape, size, is_cast=is_cast)
     values = shape.sequence_length * batching.micro_batch_size * shape.hidden_size / mesh.tp
-    # train_fsdp.py gathers the logits of split layers on every rank, for a loss that is one process's.
+    # train_fsdp.py gathers the logits over tensor-parallel ranks, because each rank calculates the whole loss.
     logits = logits_bytes(
         shape,
         micro_batch_size=batching.micro_batch_size,
@@ -116,7 +125,7 @@ def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tupl
     for stage in sorted({0, min(1, last), last}):
         held = _in_flight(stage, mesh, batching) * shape.num_layers / mesh.pp * kept
         passed = values * residual * _passed(stage, mesh, batching)
-        # The logits themselves stay until the backward pass is over: its caller has them.
+        # The logits stay until the end of the backward pass, because the caller references them.
         outputs = logits * size / (size + 3 * BYTES_FP32) if stage == last else 0.0
         gradient = values * residual if stage == last else 0.0
         if stage == last:
@@ -129,7 +138,7 @@ def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tupl
 
 
 def _in_flight(stage: int, mesh: Mesh, batching: Batching) -> int:
-    """Return how many micro batches a stage has passed forward and not back, under 1F1B: p of the first, 1 of the last.
+    """Return the micro batches of a stage between forward and backward pass under 1F1B: p in the first, 1 in the last.
 
     Source: Korthikanti et al. 2022, section 4.2.3.
     """
@@ -137,13 +146,16 @@ def _in_flight(stage: int, mesh: Mesh, batching: Batching) -> int:
 
 
 def _passed(stage: int, mesh: Mesh, batching: Batching) -> int:
-    """Return how many tensors of one micro batch's hidden states a stage has beside its layers' activations.
+    """Return the number of tensors, each of one micro batch's hidden states, in the buffers of a stage.
 
-    torch's PipelineStage makes a buffer for each micro batch of a step, not for those in flight alone: to receive
-    inputs into (all but the first stage; those in flight are its first layer's kept inputs) and to receive gradients
-    into (all but the last). All but the last keep the outputs in flight and the one whose sending is waited for last,
-    all but the first the gradient that is being sent. Worked: 4 micro batches, 2 stages: first 4 + 2 + 1 = 7, last
-    (4 - 1) + 1 = 4.
+    torch's PipelineStage allocates receive buffers for all micro batches of a step, not only for those in flight:
+
+    - All stages but the first have a buffer per micro batch for inputs. Those in flight are counted as kept inputs of
+      the first layer, not here. One more tensor is the gradient that is being sent.
+    - All stages but the last have a buffer per micro batch for gradients, the outputs in flight, and one output whose
+      sending has not finished.
+
+    Worked: 4 micro batches, 2 stages: first 4 + 2 + 1 = 7, last (4 - 1) + 1 = 4.
     """
     if mesh.pp == 1:
         return 0
@@ -154,12 +166,14 @@ def _passed(stage: int, mesh: Mesh, batching: Batching) -> int:
 
 
 def _weights(shape: ModelShape, mesh: Mesh, batching: Batching) -> tuple[float, float, float]:
-    """Return the bytes of weights and gradients beside the states, at each of the three moments.
+    """Return the bytes of temporary weights and gradients at each of the three moments of `_moments`.
 
-    Replicas alone: autocast's copies of all weights. Else FSDP2's: the tables, which stay gathered from forward to
-    backward; one gathered layer, with shards the next one's, too, and with recomputation also what the last was
-    gathered into; then a layer's gradients in both precisions. Stages gather all their layers for the whole step, and
-    keep their gradients whole until its end.
+    - Replicas: autocast's copies of all weights; nothing in fp32.
+    - Pipeline stages: all layers of the stage are gathered for the whole step, and their gradients stay whole until
+      its end.
+    - FSDP2 and tensor parallelism: the embedding tables, which stay gathered from forward to backward pass, and one
+      gathered layer. With shards the next layer is gathered, too, and with recomputation the previous layer's buffer
+      remains. The third moment has a layer's gradients in both precisions.
     """
     size, own = batching.bytes_per_value, stage_parameters(shape, mesh) / mesh.tp
     if mesh.pp > 1:

@@ -1,4 +1,4 @@
-"""Layout of ranks: the axes of a device mesh, and the strategy that they make."""
+"""Layout of ranks: the axes of a device mesh, and the name of its strategy."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 class Mesh:
     """Degrees of parallelism; their product is the number of ranks.
 
-    Ranks of one tensor-parallel group are neighbours in an instance, then come dp_shard, dp_replicate and, outermost,
-    pp.
+    The order of the axes from the innermost to the outermost is tp, dp_shard, dp_replicate, pp. The ranks of a
+    tensor-parallel group are neighbours in an instance.
 
     Attributes:
-        dp_replicate: copies of the model (of its shards), each with other samples.
-        dp_shard: ranks over which parameters, gradients and optimizer state are sharded (FSDP, ZeRO-3); 1 = whole.
+        dp_replicate: replicas of the model, or of its shards, each with different samples.
+        dp_shard: ranks over which parameters, gradients and optimizer state are sharded (FSDP, ZeRO-3); 1 = no shards.
         tp: ranks over which each layer's matrices are split, with sequence parallelism.
-        pp: stages of layers.
+        pp: pipeline stages of layers.
     """
 
     dp_replicate: int = 1
@@ -26,17 +26,17 @@ class Mesh:
 
     @property
     def dp(self) -> int:
-        """Ranks that see different samples."""
+        """Number of data-parallel ranks, which read different samples."""
         return self.dp_replicate * self.dp_shard
 
     @property
     def num_ranks(self) -> int:
-        """All ranks."""
+        """Number of all ranks."""
         return self.dp * self.tp * self.pp
 
     @property
     def strategy(self) -> str:
-        """`single`, `ddp`, `fsdp` or `hsdp`, with `tp` and `pp` if there are such axes."""
+        """Name of the strategy, such as `ddp`, `fsdp+tp`, `hsdp`, `pp`, or `single` for one rank."""
         names = []
         if self.dp_shard > 1:
             names.append("hsdp" if self.dp_replicate > 1 else "fsdp")
@@ -47,7 +47,7 @@ class Mesh:
 
     @property
     def complexity(self) -> int:
-        """Order of simplicity of equally fast plans: fewer kinds of parallelism, replication before sharding."""
+        """Sort key by complexity: dp_replicate adds 1, dp_shard 2, tp 4 and pp 8."""
         return (
             (self.dp_replicate > 1)
             + 2 * (self.dp_shard > 1)

@@ -1,7 +1,7 @@
-"""Memory that a training takes outside of its steps: at its start, at a checkpoint, at its end.
+"""Memory peaks of a training outside of its steps: at its start, at a checkpoint, at its end.
 
-`ScriptMemory` is the one place with what the scripts do; change it with them. All figures are bytes for each parameter
-of what is named, in fp32 (4) and with AdamW's two moments (12).
+`ScriptMemory` describes the training scripts. Change it together with them. Its figures are bytes per parameter: 4 for
+fp32 weights, 12 with AdamW's two moments.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from trainyard.planning.shapes import ModelShape
 
 BYTES_STATE = BYTES_FP32 + BYTES_ADAMW
-"""Of one parameter in a checkpoint: its weight and two moments."""
+"""Bytes per parameter in a checkpoint: its weight and two moments."""
 PROCESS_BYTES = 4 * BYTES_PER_GIB
-"""A rank's own on its host: Python, torch, CUDA's context, the loader's processes. An estimate."""
+"""Host memory of one rank's processes: Python, torch, CUDA's context, loader processes. An estimate."""
 HOST_SHARE = 0.95
-"""Of an instance's memory that its ranks may take together; the system has the rest."""
+"""Share of an instance's memory for its ranks. The operating system uses the rest."""
 
 
 class PlanPhase(StrEnum):
-    """Moments outside of the steps that take memory of their own."""
+    """Phases outside of the steps that have their own memory peak."""
 
     START = "start"
     CHECKPOINT = "checkpoint"
@@ -42,13 +42,14 @@ class ScriptMemory:
     """Memory of a training script outside of its steps.
 
     Attributes:
-        start_host: for each parameter of the whole model, on the host of every rank.
-        start_is_by_layer: whether a rank's accelerator has one whole layer beside its shards, else the whole model.
-        checkpoint_device: for each parameter of the rank's shard, on its accelerator, beside a step.
-        checkpoint_host: likewise on its host; kept until the end.
-        checkpoint_is_of_first: whether rank 0 alone copies.
-        end_host: for each parameter of the rank's stage, on the host of every rank.
-        end_host_of_first: for each parameter of the whole model, on the host of rank 0.
+        start_host: host bytes per parameter of the whole model, for each rank, at the start.
+        start_is_by_layer: True if a rank's accelerator has its shards and one whole layer at the start; False if it
+            has the whole model.
+        checkpoint_device: accelerator bytes per parameter of the rank's shard at a checkpoint, in addition to a step's.
+        checkpoint_host: host bytes per parameter of the rank's shard at a checkpoint; kept until the end.
+        checkpoint_is_of_first: True if only rank 0 copies the state.
+        end_host: host bytes per parameter of the rank's stage, for each rank, at the end.
+        end_host_of_first: host bytes per parameter of the whole model, for rank 0, at the end.
     """
 
     start_host: float
@@ -69,7 +70,8 @@ COPIES = ScriptMemory(
     end_host=0.0,
     end_host_of_first=BYTES_FP32,
 )
-"""train_ddp.py: every rank makes the whole model on its host; rank 0 copies the state, and the weights at the end."""
+"""train_ddp.py: every rank creates the whole model on its host. Rank 0 copies the state at a checkpoint, and the
+weights at the end."""
 SHARDS = ScriptMemory(
     start_host=0.0,
     start_is_by_layer=True,
@@ -79,13 +81,20 @@ SHARDS = ScriptMemory(
     end_host=0.0,
     end_host_of_first=BYTES_FP32,
 )
-"""train_fsdp.py: layers are made one by one, each rank copies its shards to its host; at the end
-rank 0 alone keeps the whole model on its host, put together tensor by tensor (trainer.sharding.model.whole_weights)."""
+"""train_fsdp.py: layers are created one by one. Each rank copies its shards to its host at a checkpoint. At the end
+rank 0 assembles the whole model on its host, tensor by tensor (trainer.sharding.model.whole_weights)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The most at one phase, of an accelerator or of an instance's host, and what it is made of."""
+    """Memory peak of one phase, on an accelerator or on an instance's host.
+
+    Attributes:
+        is_of_host: True for the host's memory, False for an accelerator's.
+        num_bytes: bytes at the peak.
+        usable_bytes: bytes that are available.
+        cause: contents of the memory, in words.
+    """
 
     phase: PlanPhase
     is_of_host: bool
@@ -95,11 +104,11 @@ class Peak:
 
     @property
     def fits(self) -> bool:
-        """True if there is room for it."""
+        """True if the peak is within the usable memory."""
         return self.num_bytes <= self.usable_bytes
 
     def __str__(self) -> str:
-        """Return the refusal: `at the end: 2.05 TiB on each instance's host (...), which holds 1.9 TiB`."""
+        """Return the peak in words: `at the end: 2.05 TiB on each instance's host (...), which holds 1.9 TiB`."""
         where = "each instance's host" if self.is_of_host else "each accelerator"
         return (
             f"at the {self.phase}: {format_bytes(self.num_bytes)} on {where} ({self.cause}), "
@@ -110,17 +119,17 @@ class Peak:
 def phase_peaks(
     shape: ModelShape, mesh: Mesh, cluster: Cluster, *, step_bytes: float, usable_bytes: float
 ) -> Iterator[Peak]:
-    """Yield what the rank, and the instance, that needs most takes outside of the steps.
+    """Yield the memory peaks outside of the steps, of the rank and the instance that need most.
 
-    Worked: 70.6e9 parameters by FSDP over 32 ranks, 8 an instance: 212 GB of a checkpoint's copy on each host, and at
-    the end 282 GB more on the first.
+    Worked: 70.6e9 parameters by FSDP over 32 ranks, 8 per instance: the copy of a checkpoint takes 212 GB on each host,
+    and the first host needs another 282 GB at the end.
 
     Args:
-        shape: the model.
-        mesh: how it is spread.
-        cluster: on what.
-        step_bytes: of an accelerator in a step.
-        usable_bytes: of an accelerator.
+        shape: shape of the model.
+        mesh: layout of the ranks.
+        cluster: instances.
+        step_bytes: bytes of an accelerator at the peak of a step.
+        usable_bytes: usable bytes of an accelerator.
     """
     is_copies = max(mesh.tp, mesh.dp_shard, mesh.pp) == 1
     script, ranks = COPIES if is_copies else SHARDS, cluster.ranks_per_instance

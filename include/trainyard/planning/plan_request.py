@@ -1,4 +1,4 @@
-"""Request for a plan: a model, its data and batch, and the limits of time and money."""
+"""Request for a plan: a model, its tokens and batch size, and the limits of time and cost."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ _OF_SHAPE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A training to be planned. Give a published model's name, its shape, or its number of parameters.
+    """A training to be planned. Set exactly one of the model's name, its shape, and its number of parameters.
 
     Attributes:
         model: `llama3-8b`, `llama3-70b`, `gpt3-175b` or `gpt2-124m`.
-        num_parameters: makes a llama shape of about that size.
-        sequence_length, vocab_size: None = the published model's, else 2048 and 50,304.
-        global_batch_size: sequences of one optimizer step.
-        tokens: to train on, all together.
-        compile: whether the training runs through torch.compile; the speeds are then the published ones.
-        deadline_h: hours it may take. budget_usd: money it may cost, on demand.
-        instance_types: to choose from; empty = every NVIDIA type of the catalogue.
-        max_instances: of the largest type of a family; smaller types are planned one at a time.
-        instance_count: None = any number up to max_instances.
+        num_parameters: size of the model; the planner takes the llama shape nearest to it.
+        sequence_length: tokens per sequence; None = 2048, or the published model's.
+        vocab_size: None = 50,304, or the published model's.
+        global_batch_size: sequences per optimizer step.
+        tokens: tokens of the whole training.
+        compile: whether the training uses torch.compile. The published speeds are those with it.
+        deadline_h: the most hours that the training may take.
+        budget_usd: the most that the training may cost, on demand.
+        instance_types: candidates; empty = every NVIDIA type of the catalogue.
+        max_instances: the most instances of the largest type of a family. Smaller types are planned as one instance.
+        instance_count: number of instances of every type; None = 1, and powers of two up to max_instances.
     """
 
     model: str | None = None
@@ -66,10 +68,10 @@ class PlanRequest:
     instance_count: int | None = None
 
     def __post_init__(self) -> None:
-        """Check what the request can know.
+        """Check the fields of the request.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: with all errors.
         """
         findings = list(self._findings())
         if findings:
@@ -78,17 +80,17 @@ class PlanRequest:
 
     @property
     def shape(self) -> ModelShape:
-        """The model's shape. Raises SpecError where it contradicts itself."""
+        """The model's shape. Raises SpecError if its fields contradict each other."""
         return _shape(self)
 
     @property
     def num_steps(self) -> float:
-        """Optimizer steps that take all tokens."""
+        """Number of optimizer steps for all tokens; may be a fraction."""
         return self.tokens / (self.global_batch_size * self.shape.sequence_length)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Return the request read from plain data; a SpecError names everything that is wrong."""
+        """Return the request of a mapping. Raises SpecError with all errors."""
         return read_spec(cls, mapping)
 
     def _findings(self) -> Iterator[Finding]:

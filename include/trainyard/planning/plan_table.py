@@ -1,4 +1,4 @@
-"""Plans as lines of text: the ranking, the first plan's memory and step by part, and what is out."""
+"""Plans as lines of text: the ranking, memory and step time of the first plan by part, and the rejected clusters."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _parts(first: PlanCandidate) -> Iterator[str]:
 
 
 def _rejected(rejected: Sequence[Rejection]) -> Iterator[str]:
-    """Yield each reason once, with the clusters that it puts out."""
+    """Yield one line per reason, with the clusters that are rejected for it."""
     by_reason: dict[str, list[str]] = {}
     for each in rejected:
         by_reason.setdefault(each.reason, []).append(each.cluster)
@@ -108,7 +108,7 @@ def _sources() -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows with aligned columns; the last is as long as it is."""
+    """Return the rows with aligned columns; the last column is not padded."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]) - 1)]
     return [
         "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]])

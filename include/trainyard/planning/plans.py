@@ -1,4 +1,4 @@
-"""Ranked plans for a training, each with the reason why it won or was rejected."""
+"""Ranked plans for a training, and rejected clusters, each with its reason."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from trainyard.planning.plan_request import PlanRequest
 
 AS_FAST = 1.10
-"""Within one cluster the simplest layout wins that is at most so much slower than the fastest: the model of a step is
-no more exact than that (tests/planning/test_published.py)."""
+"""Per cluster, the simplest layout whose step takes at most this multiple of the fastest is chosen. The model of a
+step's time is not more exact (tests/planning/test_published.py)."""
 AS_CHEAP = 1.05
-"""Among clusters the one of fewest instances wins that is at most so much dearer (or slower) than the best."""
+"""The first plan is the one with the fewest instances whose cost (or time) is at most this multiple of the lowest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A candidate that may be run, its place in the ranking (1 = the one to take), and why it is there."""
+    """A candidate that keeps all limits, its rank (1 = best), and the reason for its rank and layout."""
 
     rank: int
     candidate: PlanCandidate
@@ -39,7 +39,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A cluster that is out, and why."""
+    """A cluster without a valid plan, and the reason."""
 
     cluster: str
     reason: str
@@ -47,7 +47,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """All plans, best first, and every cluster that is out."""
+    """All plans, best first, and all rejected clusters."""
 
     plans: tuple[Plan, ...]
     rejected: tuple[Rejection, ...]
@@ -65,7 +65,7 @@ class Plans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """A cluster's own best, and why it is laid out so."""
+    """Best candidate of a cluster, and the reason for its layout."""
 
     candidate: PlanCandidate
     layout: str
@@ -78,15 +78,20 @@ def _anything(_: PlanCandidate) -> bool:
 def make_plans(
     request: PlanRequest, *, allowed: Callable[[PlanCandidate], bool] = _anything, since: str = ""
 ) -> Plans:
-    """Return every cluster's best way to train, ranked, of those ways that are allowed.
+    """Return the best allowed candidate per cluster, ranked.
 
-    `since` says why no other is, for the reason of a layout that a simpler one would have been before.
+    - With a deadline, the cheapest plan that meets it is first.
+    - With a budget and no deadline, the fastest plan within it is first.
+    - Otherwise the cheapest plan is first.
+    - Among plans within 5 % of the best, the first is the one with the fewest instances, then the simplest parallelism.
 
-    With a deadline the cheapest that meets it comes first; with a budget alone the fastest within it; with neither the
-    cheapest. Near the best (5 %), fewer instances and simpler parallelism go first.
+    Args:
+        request: the training.
+        allowed: returns whether a candidate may be chosen.
+        since: why other candidates are not allowed, for the reasons of plans and rejections.
 
     Raises:
-        PlanError: nothing fits, with the reason for each cluster.
+        PlanError: there is no plan; with the reason per cluster.
     """
     kept: list[_Choice] = []
     rejected: list[Rejection] = []
@@ -104,9 +109,10 @@ def make_plans(
 
 
 def clusters(request: PlanRequest) -> Iterator[Cluster]:
-    """Yield what there is to choose from: every type by itself, and several of the largest of each family.
+    """Yield the clusters to choose from: one instance of every type, and several of the largest type of each family.
 
-    Several small instances are left out if one larger holds as many accelerators: always try that first.
+    Several smaller instances are not tried, because one larger instance has the same accelerators without a network.
+    If the request has an `instance_count`, every type has that number alone.
     """
     known = hardware()
     chosen = [known[name] for name in request.instance_types] or list(known.values())
@@ -133,7 +139,7 @@ def _powers_of_two(most: int) -> list[int]:
 def _best_of_cluster(
     request: PlanRequest, cluster: Cluster, *, allowed: Callable[[PlanCandidate], bool], since: str
 ) -> _Choice | Rejection:
-    """Return the simplest of the fastest allowed candidates that fit and keep the limits, or why there is none."""
+    """Return the simplest of the fastest allowed candidates that fit, or the reason why the cluster is rejected."""
     instance = cluster.hardware.instance
     name = f"{cluster.instance_count} x {instance.name}"
     if cluster.hardware.peak_tflops(request.precision) is None:
@@ -166,10 +172,11 @@ def _best_of_cluster(
 
 
 def _simplicity(each: PlanCandidate) -> tuple[int, int, int, int, float]:
-    """Return what is least for the simplest.
+    """Return the sort key by simplicity.
 
-    Kinds of parallelism, their degrees, what is computed again, then large micro batches (they use the hardware
-    better, which the model of a step does not know; but a pipeline's bubble wants many) and time.
+    In this order: kinds of parallelism, tp x pp, recomputation, micro batch size (larger first), seconds per step.
+    Larger micro batches use the hardware better, which the model of a step's time does not include. With pipeline
+    stages the size is ignored, because many micro batches make the bubble smaller.
     """
     recomputed = list(Recompute).index(each.batching.recompute)
     return (
@@ -196,7 +203,7 @@ def _too_large(every: list[PlanCandidate]) -> str:
 
 
 def _broken_limit(request: PlanRequest, best: PlanCandidate) -> str | None:
-    """Return the deadline or the budget that even the fastest layout of a cluster misses."""
+    """Return why a cluster's best layout misses the deadline or the budget; None if it keeps both."""
     if request.deadline_h is not None and best.hours > request.deadline_h:
         return f"takes {best.hours:,.1f} h, and the deadline is {request.deadline_h:,.1f} h"
     if request.budget_usd is None:
@@ -244,7 +251,7 @@ def _why_first(request: PlanRequest, first: PlanCandidate, *, is_by_time: bool) 
 
 
 def _against(each: PlanCandidate, first: PlanCandidate, *, is_by_time: bool) -> str:
-    """Return how a plan compares with the first."""
+    """Return time and cost of a plan relative to the first plan's, in words."""
     if is_by_time:
         return f"{each.hours / first.hours:.2f} x the time"
     if each.cost_usd is None or first.cost_usd is None:
@@ -260,7 +267,7 @@ def _why_layout(
     fastest_s: float,
     since: str,
 ) -> str:
-    """Return why a cluster's ranks are laid out so, against the simpler layouts that fit it, allowed or refused."""
+    """Return the reason for a cluster's layout, compared with simpler layouts that fit, allowed or not."""
     mesh = best.mesh
     if mesh.num_ranks == 1:
         return "one accelerator holds it"

@@ -1,4 +1,4 @@
-"""Number of slots that a run's training and its search take of a pool sized in instances."""
+"""Pool slots of a run's training, search, trials and comparison cells. The pool has one slot per instance."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _OF_THE_SEARCH = {"max_parallel_jobs": "tuning_max_parallel_jobs"}
 
 
 class PoolDemand(StrEnum):
-    """The kinds of task that take training instances.
+    """Kinds of tasks that use training instances.
 
-    Each value is also the operator's name in the UI: the one attribute of an operator class that Airflow stores with
-    a task, mapped or not, and that a subclass inherits. The scheduler, which never imports the class, reads it there.
+    Each value is also the operator's name in the UI. Airflow stores this attribute of an operator class with each task,
+    mapped or not, and subclasses inherit it. So the scheduler can read it without importing the class.
     """
 
     TRAINING = "SageMaker training"
@@ -31,7 +31,7 @@ class PoolDemand(StrEnum):
     CELL = "SageMaker comparison cell"
 
     def slots(self, conf: Mapping[str, Any], *, most: int) -> int:
-        """Return the slots that a task of this kind takes in a run with this conf, from 1 to `most`."""
+        """Return the slots of a task of this kind in a run with this conf, from 1 to `most`."""
         match self:
             case PoolDemand.TRAINING:
                 return pool_slots(conf, most=most)
@@ -46,14 +46,14 @@ class PoolDemand(StrEnum):
 
 
 def conf_with_spec(spec: object, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conf of a run with what the spec of its job decides: instances, capacity ladder, trials at a time.
+    """Return the conf of a run, updated by its job's spec: instances, capacity ladder, parallel trials.
 
-    The scheduler renders no template. A reference to one param or one value of the conf is looked up; for any other
-    template the conf decides, as for a spec that is a function or leaves the instances out.
+    The scheduler does not render templates. A template that references a single param or value of the conf is looked
+    up. The conf is used for any other template, for a spec that is a function, and for a spec without instances.
 
     Args:
-        spec: of a training or a search as the DAG's author wrote it.
-        conf: of the run, over the defaults of the DAG's params.
+        spec: spec of a training or a search as the DAG's author wrote it.
+        conf: conf of the run, merged over the defaults of the DAG's params.
     """
     if not isinstance(spec, Mapping):
         return dict(conf)
@@ -75,7 +75,7 @@ def _read(
 
 
 def _referred(value: object, conf: Mapping[str, Any]) -> object:
-    """Return a value, or the conf's that its template names; None if the template is another."""
+    """Return a value, or the conf's value that its template references; None for any other template."""
     if not isinstance(value, str) or "{{" not in value:
         return value
     found = _REFERENCE.fullmatch(value.strip())
@@ -83,13 +83,13 @@ def _referred(value: object, conf: Mapping[str, Any]) -> object:
 
 
 def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the most instances that the training of a run with these params has on any rung, from 1 to `most`.
+    """Return the most instances that a run's training has on any rung, from 1 to `most`.
 
-    The scheduler asks, so a conf that preflight will refuse is no error here. A training with more instances than the
-    pool has slots takes all of them: with more it would never start.
+    The scheduler calls this, so an invalid conf, which preflight will reject, is not an error here. A training with
+    more instances than the pool has slots takes all slots, because it would never start with more.
 
     Args:
-        conf: a DAG run's conf as its author wrote it; what it leaves out has the default.
+        conf: a DAG run's conf as its author wrote it; missing fields have their defaults.
         most: the slots of the pool.
     """
     own = _count(conf.get("instance_count"), absent=RunConf().instance_count)
@@ -102,7 +102,7 @@ def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
 
 
 def search_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the most instances that the trials of a run's search have at a time, from 1 to `most`.
+    """Return the most instances that the parallel trials of a run's search have together, from 1 to `most`.
 
     Args:
         conf: a DAG run's conf as its author wrote it, as for `pool_slots`.
@@ -115,16 +115,17 @@ def search_slots(conf: Mapping[str, Any], *, most: int) -> int:
 
 
 def trial_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the instances that one trial of a run's search has, from 1 to `most`; see `search_slots`."""
+    """Return the instances of one trial of a run's search, from 1 to `most`; arguments as for `search_slots`."""
     own = _count(conf.get("tuning_instance_count"), absent=0)
     return max(1, min(most, own)) if own > 0 else pool_slots(conf, most=most)
 
 
 def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the slots that one training of a comparison takes, from 1 to `most`.
+    """Return the slots of one training of a comparison, from 1 to `most`.
 
-    Those of its instances, as many as the comparison's largest has; with `cells_at_once` so many that no more run
-    beside each other: one at a time takes the whole pool, so that nothing else disturbs what it measures.
+    This is the larger of two numbers: the instances of the comparison's largest training, and the pool's slots divided
+    by `cells_at_once`. So no more than `cells_at_once` trainings run at a time. With 1 a training takes the whole
+    pool, and no other job disturbs its measurements.
 
     Args:
         conf: a comparison's conf as its author wrote it.

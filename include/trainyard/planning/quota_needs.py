@@ -1,4 +1,4 @@
-"""Service quotas that a run's jobs use, by the names that Service Quotas gives them."""
+"""Service quotas that a run's jobs need, by their names in Service Quotas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf import RunConf
 
 EVALUATION = "evaluation_instance_type"
-"""`QuotaNeed.where` of the evaluation's type."""
+"""`QuotaNeed.where` of the evaluation's instance type."""
 LONGEST_RUN = "Longest run time for a training job"
 SERVICE_CODE = "sagemaker"
 
@@ -24,11 +24,11 @@ class QuotaNeed:
     """One job's need of one quota.
 
     Attributes:
-        where: the param that it comes from.
-        name: the quota's, as QuotaName.
+        where: param that causes the need.
+        name: QuotaName of the quota.
         amount: instances, or seconds of the longest run.
-        is_alternative: whether another rung of the capacity ladder does instead.
-        next_step: the way out besides a larger quota; None = fewer instances or another type.
+        is_alternative: whether another rung of the capacity ladder can be used instead.
+        next_step: alternative to a larger quota; None = fewer instances or another type.
     """
 
     where: str
@@ -39,7 +39,7 @@ class QuotaNeed:
 
 
 def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
-    """Yield what training, sharding job and evaluation need, each by itself: they run one after another."""
+    """Yield the needs of training, sharding job and evaluation. They are not added up: the jobs run in sequence."""
     yield from training_needs(conf)
     if conf.shard_instance_count:
         yield processing_need(
@@ -49,7 +49,7 @@ def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
 
 
 def training_needs(conf: BaseRunConf) -> Iterator[QuotaNeed]:
-    """Yield what the training needs on each of its rungs."""
+    """Yield the needs of the training: its longest run, and its instances on each rung."""
     yield QuotaNeed(where="max_run_s", name=LONGEST_RUN, amount=conf.max_run_s)
     for index, rung in enumerate(conf.capacity_ladder):
         yield QuotaNeed(
@@ -69,13 +69,13 @@ def training_needs(conf: BaseRunConf) -> Iterator[QuotaNeed]:
 def processing_need(
     where: str, instance_type: str, *, amount: int = 1, next_step: str | None = None
 ) -> QuotaNeed:
-    """Return what a processing job on instances of a type needs."""
+    """Return the need of a processing job: `amount` instances of the type."""
     name = f"{instance_type} for processing job usage"
     return QuotaNeed(where=where, name=name, amount=amount, next_step=next_step)
 
 
 def _evaluation(conf: RunConf) -> Iterator[QuotaNeed]:
-    """Yield the type of the evaluation's job after each rung; nothing if the training itself measures."""
+    """Yield the need of the evaluation's job per possible type; none if the training evaluates in its last step."""
     plans = [plan_evaluation(conf, trained_on=each.instance_type) for each in conf.rungs]
     for name in dict.fromkeys(p.instance_type for p in plans if p.place is Place.PROCESSING):
         yield processing_need(EVALUATION, name, next_step=way_out(conf))

@@ -1,4 +1,4 @@
-"""Ceiling of the cost of all jobs of one run, and their instances."""
+"""Cost ceiling of a run: the most that all its jobs can cost."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCost:
-    """The most a run can cost.
+    """The most that a run can cost.
 
     Attributes:
-        ceiling_usd: every attempt of every job for its longest time; None when a price is unknown.
-        once_usd: the same with one attempt of each job.
-        known_usd: like ceiling_usd, without the jobs whose price is unknown.
-        search_usd: what of ceiling_usd is the search's; 0 without one, None when its price is unknown.
-        note: how it was worked out.
+        ceiling_usd: cost of all attempts of all jobs, each for its longest time; None if a price is unknown.
+        once_usd: the same with one attempt per job.
+        known_usd: as ceiling_usd, without the jobs of unknown price.
+        search_usd: the search's part of ceiling_usd; 0 without a search, None if its price is unknown.
+        note: calculation of the ceiling, in words.
     """
 
     ceiling_usd: float | None
@@ -44,9 +44,9 @@ class RunCost:
 def evaluation_fallback(
     conf: RunConf, *, trained_on: str | None, job_attempts: int
 ) -> EvaluationPlan | None:
-    """Return the processing job that measures if a training ended before its last step, which was to measure.
+    """Return the plan of a processing job that evaluates if the training ended before its evaluating last step.
 
-    None if no type holds the model, or if the run could then cost more than its budget.
+    None if the model fits on no type, or if the run could cost more than its budget with that job.
     """
     other = replace(conf, evaluation_place=Place.PROCESSING.value)
     plan = plan_evaluation(other, trained_on=trained_on)
@@ -59,16 +59,16 @@ def evaluation_fallback(
 
 
 def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
-    """Return the most that training, evaluation, the sharding job and the search can cost.
+    """Return the most that training, evaluation, sharding job and search can cost.
 
-    With a capacity ladder each attempt of the training counts as on the dearest rung.
+    With a capacity ladder each attempt of the training counts with the most expensive rung.
 
     Worked example: train on 2 x ml.m5.large and evaluate on one, at 0.115 USD/h for 3600 s each, with
     4 attempts: 4 x (0.23 + 0.115) = 1.38 USD.
 
     Args:
-        conf: what the run shall do; its instance types are in the catalogue.
-        job_attempts: how often each job may be started.
+        conf: the run's conf; its instance types are in the catalogue.
+        job_attempts: number of times that each job may be started.
     """
     return total_cost(
         _estimates(conf),
@@ -83,9 +83,9 @@ def total_cost(
     """Return the most that jobs can cost together.
 
     Args:
-        estimates: one attempt of each job, by its task.
-        job_attempts: how often each job may be started.
-        search: the search before them, all its attempts counted.
+        estimates: one attempt of each job by task id.
+        job_attempts: number of times that each job may be started.
+        search: cost of the search with all its attempts; None without a search.
     """
     amounts = [each.ceiling_usd for each in estimates.values()]
     known = sum(each for each in amounts if each is not None)
@@ -103,13 +103,13 @@ def total_cost(
 
 
 def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> float | None:
-    """Return what the attempts of the training may cost: the budget less the search and one attempt of each other job.
+    """Return the budget of all training attempts: the run's, less the search and one attempt of each other job.
 
-    None without a budget. Never less than a cent: a budget that others use up refuses the first attempt.
+    None without a budget. At least a cent: if the others use up the budget, the first attempt is rejected.
 
     Args:
-        conf: what the run shall do.
-        searched_usd: what the search cost; if that is not known, the most it can have cost counts.
+        conf: the run's conf.
+        searched_usd: actual cost of the search; None = unknown, so its ceiling counts.
     """
     if conf.budget_usd is None:
         return None
@@ -129,22 +129,23 @@ def run_cap(conf: RunConf) -> CapPlan | None:
 
 
 def _capped_estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
-    """Return one attempt of each job of a run under a cap, with the evaluation that follows a stopped training.
+    """Return the estimate of one attempt per job, by task id, for a run under a cap.
 
-    A training that is stopped does not measure at its end: the processing job does that, if one can.
+    A stopped training does not reach an evaluation in its last step. So the processing job that would evaluate instead
+    is included, if the model fits on one.
     """
     other = replace(conf, evaluation_place=Place.PROCESSING.value)
     return _estimates(conf if plan_evaluation(other).unfit else other)
 
 
 def left_for_training(budget_usd: float, estimates: Mapping[str, CostEstimate]) -> float:
-    """Return what one attempt of each other job leaves of a budget for the training, at least a cent."""
+    """Return the budget less one attempt of each job other than the training, at least a cent."""
     others = (each.ceiling_usd for name, each in estimates.items() if name != TaskId.TRAIN)
     return max(0.01, budget_usd - sum(each for each in others if each is not None))
 
 
 def training_estimate(conf: BaseRunConf) -> CostEstimate:
-    """Return the most that one attempt of the training can cost: that on its dearest rung."""
+    """Return the estimate of one attempt of the training, on its most expensive rung."""
     return _dearest(rung_estimate(conf, rung) for rung in conf.rungs)
 
 
@@ -159,7 +160,7 @@ def rung_estimate(conf: BaseRunConf, rung: CapacityRung) -> CostEstimate:
 
 
 def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
-    """Return one attempt of each job, each for its longest time."""
+    """Return the estimate of one attempt of each job for its longest time, by task id."""
     estimates: dict[str, CostEstimate] = {TaskId.TRAIN: training_estimate(conf)}
     evaluating = [plan_evaluation(conf, trained_on=each.instance_type) for each in conf.rungs]
     if evaluating[0].place is Place.PROCESSING:
@@ -179,5 +180,5 @@ def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
 
 
 def _dearest(estimates: Iterable[CostEstimate]) -> CostEstimate:
-    """Return the estimate of the most money; one that nobody can tell goes before all others."""
+    """Return the most expensive estimate. An unknown price counts as the most expensive."""
     return max(estimates, key=lambda each: (each.ceiling_usd is None, each.ceiling_usd or 0.0))

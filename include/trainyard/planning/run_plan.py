@@ -33,23 +33,27 @@ if TYPE_CHECKING:
 
 _BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and two AdamW moments
 _KEPT_CHECKPOINTS = 2
-_UNDERWAY_CHECKPOINTS = 4  # that the trainer lets wait for their upload, before it writes no more
+_UNDERWAY_CHECKPOINTS = (
+    4  # the most that may wait for their upload; then the trainer writes no more
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """A conf that fits: its ranks, batches, shards and ceilings.
+    """Plan of a valid conf: its ranks, batches, shards and cost ceilings.
 
     Attributes:
-        gradient_accumulation_steps: micro batches of one rank in one optimizer step.
-        num_shards: the fewest of the train split; a multiple of the ranks.
-        samples: of all steps together. tokens: the same in tokens; None for tables.
-        ceiling_usd: what all jobs with all their attempts can cost; None when a price is unknown.
-        once_usd: the same with one attempt of each job.
-        search_usd: what of ceiling_usd is the search's, 0 without one.
-        trials: how many the search may run, of trial_steps each.
-        cost_note: how the ceiling was worked out.
-        evaluation: how the test split is measured, and why so.
+        gradient_accumulation_steps: micro batches per rank and optimizer step.
+        num_shards: smallest number of shards of the train split; a multiple of the ranks.
+        samples: samples of all steps.
+        tokens: tokens of all steps; None for tables.
+        ceiling_usd: the most that all attempts of all jobs can cost; None if a price is unknown.
+        once_usd: the same with one attempt per job.
+        search_usd: the search's part of ceiling_usd; 0 without a search, None if its price is unknown.
+        cost_note: calculation of the ceiling, in words.
+        evaluation: plan of the evaluation on the test split.
+        trials: the most trials of the search; 0 without a search.
+        trial_steps: optimizer steps per trial.
         warnings: findings that do not stop the run.
     """
 
@@ -77,12 +81,11 @@ class RunPlan:
 
 
 def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
-    """Return the plan for a run's params, each of whose jobs may be started `job_attempts` times.
-
-    A conf that is right but could cost more than its budget_usd gives a BudgetExceededError.
+    """Return the plan for a run's params. Each job may be started `job_attempts` times.
 
     Raises:
-        SpecError: every problem of the conf, its instance type, batches, shards and limits at once.
+        SpecError: with all errors of the conf, its instance types, batches, shards, search and cost cap.
+        BudgetExceededError: the conf is valid, but the run could cost more than its budget_usd.
     """
     conf, findings = _read(params)
     instance, unknown = find_instance(
@@ -136,11 +139,10 @@ def _plan(
 
 
 def num_parameters(conf: RunConf, *, vocab_size: int = 257) -> int | None:
-    """Return roughly how many parameters the decoder has; None for a table's network.
+    """Return the approximate number of parameters of the decoder; None for an MLP.
 
-    A Llama-style block has 4 h^2 for attention and 3 x (8/3 h) x h = 8 h^2 for SwiGLU, so 12 h^2 a
-    layer, and the embedding adds h for each token of the vocabulary (shared with the output).
-    Worked example: h = 128, 4 layers,
+    A Llama-style layer has 4 h^2 parameters for attention and 3 x (8/3 h) x h = 8 h^2 for SwiGLU, so 12 h^2. The
+    embedding, which is shared with the output, has h per token of the vocabulary. Worked example: h = 128, 4 layers,
     257 tokens: 4 x 12 x 128^2 + 257 x 128 = 819,328.
     """
     if conf.model != "gpt":
@@ -156,7 +158,7 @@ def _read(params: Mapping[str, Any]) -> tuple[RunConf | None, list[Finding]]:
 
 
 def find_instance(params: Mapping[str, Any]) -> tuple[InstanceType | None, list[Finding]]:
-    """Return the catalogue's entry of the params' type, and the finding that there is none."""
+    """Return the catalogue's entry of the params' instance type, or None and an error for an unknown type."""
     name = params.get("instance_type")
     if not isinstance(name, str):
         return None, []
@@ -167,7 +169,7 @@ def find_instance(params: Mapping[str, Any]) -> tuple[InstanceType | None, list[
 
 
 def _processing_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield what keeps the processing jobs from their instances, which fewer types can be than of training."""
+    """Yield errors about the instance types of processing jobs, which support fewer types than training jobs."""
     wanted = {"evaluation_instance_type": conf.evaluation_instance_type}
     if conf.shard_instance_count:
         wanted["shard_instance_type"] = conf.shard_instance_type
@@ -179,7 +181,7 @@ def _processing_findings(conf: RunConf) -> Iterator[Finding]:
 
 
 def processing_type_findings(where: str, name: str) -> Iterator[Finding]:
-    """Yield that a type is unknown, or none that processing jobs may have."""
+    """Yield an error if a type is unknown or not supported by processing jobs."""
     try:
         known = catalogue().find(name, where=where)
     except SpecError as error:
@@ -195,7 +197,7 @@ def processing_type_findings(where: str, name: str) -> Iterator[Finding]:
 
 
 def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
-    """Return the fewest shards of the train split, by the rule of sharding, and its findings."""
+    """Return the smallest number of shards of the train split by the rules of sharding, and the findings."""
     from trainyard.sharding.settings import ShardSettings  # noqa: PLC0415  # DAG files import this
     from trainyard.sharding.shard_count import fit_num_shards  # noqa: PLC0415
 
@@ -226,7 +228,7 @@ def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding
 
 
 def rank_findings(conf: BaseRunConf, instance: InstanceType) -> Iterator[Finding]:
-    """Yield more ranks than an instance can run, and accelerators that are paid and stay idle."""
+    """Yield an error for more ranks than an instance can run, or a warning for accelerators that stay idle."""
     ranks, places = conf.ranks_on(instance.name), instance.num_accelerators or instance.vcpus
     if ranks > places:
         kind = instance.accelerator or "vCPUs"
@@ -269,7 +271,7 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
 
 
 def _idle_accelerators(conf: BaseRunConf, instance: InstanceType, ranks: int) -> str:
-    """Return how many accelerators stay idle and what they cost.
+    """Return the number of idle accelerators and their hourly cost, in words.
 
     Worked: one rank on each of 8 x ml.p4d.24xlarge leaves 56 of 64 accelerators idle, 7/8 of what all cost.
     """
@@ -283,7 +285,7 @@ def _idle_accelerators(conf: BaseRunConf, instance: InstanceType, ranks: int) ->
 
 
 def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
-    """Yield a finding where weights, gradients and optimizer alone exceed a rank's memory."""
+    """Yield an error if weights, gradients and optimizer state alone exceed a rank's memory."""
     parameters = num_parameters(conf)
     if parameters is None:
         return
@@ -300,7 +302,7 @@ def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]
 
 
 def _budget_findings(conf: RunConf | None, job_attempts: int) -> Iterator[Finding]:
-    """Yield that the readable part of a faulty conf could cost more than its budget, if its types have prices."""
+    """Yield an error if the readable part of an invalid conf could cost more than its budget."""
     try:
         if conf is not None:
             cost = within_cap(run_cost(conf, job_attempts=job_attempts), conf.max_cost_usd)
@@ -314,10 +316,15 @@ def _budget_findings(conf: RunConf | None, job_attempts: int) -> Iterator[Findin
 
 
 def keep_budget(budget: float | None, cost: RunCost, *, cheaper: Callable[[], str]) -> None:
-    """Check that a run keeps its budget in USD; None is no bound.
+    """Check that a run keeps its budget.
+
+    Args:
+        budget: the most in USD that the run may cost; None = no limit.
+        cost: the run's cost. Jobs of unknown price do not count.
+        cheaper: returns the change that makes the run cheaper, for the error.
 
     Raises:
-        BudgetExceededError: it could cost more; `cheaper` returns the change that helps.
+        BudgetExceededError: the run could cost more.
     """
     needed = cost.known_usd
     if budget is None or needed <= budget:
@@ -337,10 +344,10 @@ def keep_budget(budget: float | None, cost: RunCost, *, cheaper: Callable[[], st
 
 
 def _cheaper(conf: RunConf, cost: RunCost) -> str:
-    """Return the longest training with which the jobs fit into what the search leaves of the budget.
+    """Return the next step that makes a run fit into its budget: a lower max_run_s, or other instances.
 
-    A limit of the evaluation's own does not shrink with the training's. If that is less than a run may have, fewer or
-    cheaper instances.
+    max_run_s is scaled down so that all jobs fit into the budget less the search. If the evaluation has its own limit,
+    that must be lowered by the same factor. Below the shortest run the next step is fewer or cheaper instances.
     """
     budget, search = conf.budget_usd or 0.0, cost.search_usd or 0.0
     longest_s = int(conf.max_run_s * (budget - search) / (cost.known_usd - search))
@@ -352,10 +359,10 @@ def _cheaper(conf: RunConf, cost: RunCost) -> str:
 
 
 def _full_volume(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
-    """Yield a warning if a host's checkpoints do not fit into its volume.
+    """Yield a warning if a host's checkpoints and the model do not fit into its volume.
 
-    Those are the kept ones, those on their way to S3, the one being written and the model. Sharded strategies spread
-    a checkpoint over the hosts.
+    The volume has the kept checkpoints, those that wait for their upload, and the one that is being written. Sharded
+    strategies divide a checkpoint over the hosts. Instances with local storage are not checked.
     """
     if instance.has_local_storage:
         return
@@ -377,7 +384,7 @@ def _full_volume(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
 
 
 def price_warnings(conf: BaseRunConf, cost: RunCost) -> Iterator[Finding]:
-    """Yield that a budget cannot be checked, since a price is unknown."""
+    """Yield a warning if the budget cannot be checked because a price is unknown."""
     if conf.budget_usd is not None and cost.ceiling_usd is None:
         yield Finding(
             where="budget_usd",

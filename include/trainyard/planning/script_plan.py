@@ -1,4 +1,4 @@
-"""Plan of one run of an own script, made before any job starts: its instances, ranks and cost."""
+"""Plan of a run of a user's script before any job starts: its instances, ranks and cost."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptEvaluation:
-    """Processing job that measures the model of an own script.
+    """Processing job that evaluates the model of a user's script.
 
     Attributes:
-        reason: why it is on this type.
+        reason: why this type was chosen, in words.
     """
 
     instance_type: str
@@ -49,13 +49,13 @@ class ScriptEvaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptPlan:
-    """A conf that fits, and its cost.
+    """Plan of a valid conf, and its cost.
 
     Attributes:
-        ceiling_usd: what all jobs with all their attempts can cost; None when a price is unknown.
-        once_usd: the same with one attempt of each job.
-        cost_note: how the ceiling was worked out.
-        evaluation: None if nothing measures the model.
+        ceiling_usd: the most that all attempts of all jobs can cost; None if a price is unknown.
+        once_usd: the same with one attempt per job.
+        cost_note: calculation of the ceiling, in words.
+        evaluation: job that evaluates the model; None without one.
         warnings: findings that do not stop the run.
     """
 
@@ -76,11 +76,11 @@ class ScriptPlan:
 
 
 def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPlan:
-    """Return the plan for a run's params, each of whose jobs may be started `job_attempts` times.
+    """Return the plan for a run's params. Each job may be started `job_attempts` times.
 
     Raises:
-        SpecError: every problem of the conf and its instance types at once.
-        BudgetExceededError: nothing is wrong, but the run could cost more than its budget_usd.
+        SpecError: with all errors of the conf and its instance types.
+        BudgetExceededError: the conf is valid, but the run could cost more than its budget_usd.
     """
     conf = ScriptConf.from_params(params)
     findings = list(_instance_findings(conf))
@@ -101,9 +101,10 @@ def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPl
 
 
 def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
-    """Return the job that measures the model: on the conf's type, else that of training if processing jobs may have it.
+    """Return the job that evaluates the model; None if the conf has no `evaluation_entry_point`.
 
-    With a capacity ladder that is the type of the first rung, so that the job is the same wherever training ended up.
+    Its type is the conf's evaluation type, else the training's if processing jobs support it, else SMALL_TYPE. With a
+    capacity ladder the first rung's type is used, so that the job does not depend on the rung that the training got.
     """
     if conf.evaluation_entry_point is None:
         return None
@@ -124,7 +125,7 @@ def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
 
 
 def script_quota_needs(conf: ScriptConf) -> Iterator[QuotaNeed]:
-    """Yield what training and evaluation need, each by itself: they run one after another."""
+    """Yield the needs of training and evaluation. They are not added up: the jobs run in sequence."""
     yield from training_needs(conf)
     if evaluation := script_evaluation(conf):
         yield processing_need(
@@ -135,7 +136,7 @@ def script_quota_needs(conf: ScriptConf) -> Iterator[QuotaNeed]:
 
 
 def script_training_budget_usd(conf: ScriptConf) -> float | None:
-    """Return what the attempts of the training may cost: the budget less one evaluation; None without a budget."""
+    """Return the budget of all training attempts: the run's less one evaluation; None without a budget."""
     if conf.budget_usd is None:
         return None
     return left_for_training(conf.budget_usd, _estimates(conf))
@@ -168,7 +169,7 @@ def _estimates(conf: ScriptConf) -> Mapping[str, CostEstimate]:
 
 
 def _cheaper(conf: ScriptConf, cost: RunCost) -> str:
-    """Return the longest training that the budget is enough for, if that is one."""
+    """Return the next step that makes a run fit into its budget: a lower max_run_s, or other instances."""
     longest_s = int(conf.max_run_s * (conf.budget_usd or 0.0) / cost.known_usd)
     return (
         "take fewer or cheaper instances"

@@ -1,4 +1,4 @@
-"""Ceiling of the cost of a run's search, before it starts."""
+"""Cost ceiling of a run's search."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchCost:
-    """The most a search can cost.
+    """The most that a search can cost.
 
     Attributes:
-        once_usd: every trial for its longest time, within the search's time and its part of the budget; None if the
-            price is unknown.
-        ceiling_usd: the same with every attempt of the search: a budget bounds all of them together.
-        trial_usd: one trial for its longest time.
-        note: how it was worked out.
+        once_usd: cost of all trials for their longest time, limited by the search's time and its share of the budget;
+            None if the price is unknown.
+        ceiling_usd: the same with all attempts of the search. Its share of the budget limits them together.
+        trial_usd: cost of one trial for its longest time; None if the price is unknown.
+        note: calculation, in words.
     """
 
     once_usd: float | None
@@ -36,14 +36,17 @@ class SearchCost:
 
 
 def search_cost(conf: RunConf, *, attempts: int = 1) -> SearchCost | None:
-    """Return the most that the conf's search can cost; None if it has none.
+    """Return the most that the conf's search can cost; None without a search.
 
-    Worked example: 12 trials on 2 x ml.m5.large at 0.115 USD/h for 3600 s each: 12 x 0.23 = 2.76 USD; with a budget of
-    4 USD, half of which may go into the search: 2 USD.
+    Worked example: 12 trials on 2 x ml.m5.large at 0.115 USD/h for 3600 s each cost 12 x 0.23 = 2.76 USD. With a budget
+    of 4 USD, half of it for the search, the most is 2 USD.
 
     Args:
-        conf: what the run shall do; its instance type is in the catalogue.
-        attempts: how often the search may be started.
+        conf: the run's conf.
+        attempts: number of times that the search may be started.
+
+    Raises:
+        SpecError: the instance type is not in the catalogue.
     """
     search = search_of(conf)
     if search is None:
@@ -72,12 +75,12 @@ def search_cost(conf: RunConf, *, attempts: int = 1) -> SearchCost | None:
 
 
 def search_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield a finding where the search's part of the budget does not reach for the trials it starts with."""
+    """Yield an error if the search's share of the budget is too small for the trials that it starts first."""
     search, cost = search_of(conf), None
     try:
         cost = search_cost(conf)
     except SpecError:
-        return  # an unknown instance type, which is said already
+        return  # an unknown instance type, which is reported elsewhere
     if search is None or cost is None or cost.trial_usd is None or search.budget_usd is None:
         return
     first = cost.trial_usd * search.max_parallel_jobs
@@ -92,7 +95,7 @@ def search_findings(conf: RunConf) -> Iterator[Finding]:
 
 
 def _longest(search: SearchSettings) -> tuple[int, str]:
-    """Return the seconds that all trials can take one after another, and how many trials in words."""
+    """Return the sum of the longest times of all trials in seconds, and their number in words."""
     trials = search.max_jobs * search.max_run_s
     if search.max_time_s is None or search.max_time_s * search.max_parallel_jobs >= trials:
         return trials, f"{search.max_jobs} trials, each on"

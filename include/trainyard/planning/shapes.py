@@ -1,4 +1,4 @@
-"""Decoder shapes: how many parameters they have and what a token costs."""
+"""Decoder shapes: number of parameters and floating-point operations per token."""
 
 from __future__ import annotations
 
@@ -14,21 +14,28 @@ if TYPE_CHECKING:
 LLAMA, GPT, TRAINYARD = "llama", "gpt", "trainyard"
 FLASH, EAGER = "flash", "eager"
 HEAD_SIZE = 128
-# Layers for each 128 of the hidden size, about which the families scale (Llama 3 8B: 32 at 4096, GPT-3: 96 at 12288).
+# Hidden size per layer, roughly constant within a family (Llama 3 8B: 32 layers at 4096, GPT-3: 96 at 12288).
 ASPECT = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """One decoder.
+    """Shape of a decoder.
 
     Attributes:
-        num_kv_heads: of grouped-query attention; None = num_heads.
-        feed_forward_size: None = the family's own: 8/3 of the hidden size in multiples of 32 (llama), 4 of it (gpt).
-        family: `llama`: RMSNorm, SwiGLU, no biases, output apart from the embedding, no dropout. `gpt`: LayerNorm,
-            GELU, biases, learned positions, output tied to the embedding, dropout. `trainyard`: llama as
-            `training_scripts` have it, whose norms and residual stream stay in fp32 under autocast.
-        attention: `flash` keeps no scores; `eager` keeps them.
+        num_layers: number of layers.
+        hidden_size: width of the residual stream.
+        num_heads: attention heads.
+        vocab_size: tokens of the vocabulary.
+        sequence_length: tokens per sequence.
+        num_kv_heads: key-value heads of grouped-query attention; None = num_heads.
+        feed_forward_size: inner width of the feed-forward part. None = the family's default: 4 times the hidden size
+            for gpt, else 8/3 times, rounded up to a multiple of 32.
+        family: architecture.
+            `llama`: RMSNorm, SwiGLU, no biases, separate output and embedding, no dropout.
+            `gpt`: LayerNorm, GELU, biases, learned positions, output tied to the embedding, dropout.
+            `trainyard`: the llama of `training_scripts`. Its norms and residual stream stay in fp32 under autocast.
+        attention: `flash` does not keep attention scores, `eager` keeps them.
     """
 
     num_layers: int
@@ -42,10 +49,10 @@ class ModelShape:
     attention: str = FLASH
 
     def __post_init__(self) -> None:
-        """Check what the shape can know.
+        """Check the fields of the shape.
 
         Raises:
-            SpecError: everything that is wrong, at once.
+            SpecError: with all errors.
         """
         findings = list(self._findings())
         if findings:
@@ -53,7 +60,7 @@ class ModelShape:
 
     @property
     def kv_size(self) -> int:
-        """Width of keys, and of values."""
+        """Width of all keys, and of all values."""
         return self.hidden_size // self.num_heads * (self.num_kv_heads or self.num_heads)
 
     @property
@@ -67,7 +74,7 @@ class ModelShape:
 
     @property
     def layer_weights(self) -> int:
-        """Weights of one layer's matrices: query, key, value, output, and two (gpt) or three (llama) of SwiGLU."""
+        """Weights of one layer's matrices: query, key, value, output, and two (gpt) or three for feed-forward."""
         h, f = self.hidden_size, self.inner_size
         return 2 * h * h + 2 * h * self.kv_size + (2 if self.family == GPT else 3) * h * f
 
@@ -85,10 +92,11 @@ class ModelShape:
 
     @property
     def num_parameters(self) -> int:
-        """All parameters.
+        """Number of all parameters.
 
-        Worked: Llama 3 8B, 32 layers of 4096 with 8 key-value heads, inner 14,336, vocabulary 128,256: a layer has
-        218,112,000; 32 of them, two tables of 525,336,576 and a norm are 8,030,261,248, as published.
+        Worked: Llama 3 8B has 32 layers of 4096 with 8 key-value heads, inner width 14,336 and vocabulary 128,256. A
+        layer has 218,112,000 parameters. 32 layers, two tables of 525,336,576 and a norm of 4096 are 8,030,261,248, as
+        published.
         """
         h = self.hidden_size
         layers = self.num_layers * self.layer_parameters
@@ -98,11 +106,11 @@ class ModelShape:
 
     @property
     def flops_per_token(self) -> float:
-        """Floating-point operations of forward and backward for one token, without recomputation.
+        """Floating-point operations per token of forward and backward pass, without recomputation.
 
-        6 for each weight of a matrix product, and 12 L s h for the attention scores and what they weigh. For gpt this
-        is 72 L h^2 (1 + s / 6h + V / 12hL): Narayanan et al. 2021, equation 3, less its recomputed forward pass.
-        Worked: GPT-3 (96 layers of 12,288, 2048 tokens, vocabulary 51,200): 1.0764e12.
+        6 per weight of a matrix product, and 12 L s h for the attention scores and the weighted sum of values. For gpt
+        this is 72 L h^2 (1 + s / 6h + V / 12hL): equation 3 of Narayanan et al. 2021 without its recomputed forward
+        pass. Worked: GPT-3 (96 layers of 12,288, 2048 tokens, vocabulary 51,200): 1.0764e12.
         """
         weights = self.num_layers * self.layer_weights + self.embedding_parameters
         return 6.0 * weights + 12.0 * self.num_layers * self.sequence_length * self.hidden_size
@@ -185,13 +193,14 @@ Llama 3: Grattafiori et al. 2024, table 3. GPT-3: Korthikanti et al. 2022, table
 
 
 def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: int) -> ModelShape:
-    """Return the llama shape nearest to a number of parameters.
+    """Return the llama shape whose number of parameters is nearest to `num_parameters`.
 
-    It has about one layer for each 128 of its width, in fours, and its heads in eights, so that both can be split.
-    Worked: 8e9 with a vocabulary of 128,256 gives 32 layers of 4224, 7.9e9.
+    The width is a multiple of 128. There is about one layer per 128 of the width. The number of layers is a multiple of
+    4 and the number of heads a multiple of 8, so that both can be divided over ranks. Worked: 8e9 with a vocabulary of
+    128,256 gives 32 layers of 4224, 7.9e9.
 
     Raises:
-        SpecError: the number is outside what such shapes have.
+        SpecError: no such shape has between half and twice as many parameters.
     """
     shapes = (
         ModelShape(
@@ -220,7 +229,7 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
 
 
 def _num_heads(width: int) -> int:
-    """Return how many heads, in eights, make them nearest to 128 wide."""
+    """Return the number of heads, a multiple of 8, whose width is nearest to 128."""
     eighth = width // 8
     eights = (each for each in range(1, eighth + 1) if eighth % each == 0)
     return 8 * min(eights, key=lambda each: abs(8 * each - width / HEAD_SIZE))

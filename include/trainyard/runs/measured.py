@@ -1,4 +1,4 @@
-"""Measurement of an ended run, from its record: what later estimates learn from."""
+"""Measurement of an ended run from its record, for the estimates of later runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def run_measurement(record: RunRecord, conf: BaseRunConf) -> RunMeasurement | None:
-    """Return what later estimates learn from a run; None if it did not succeed, which has no typical figures.
+    """Return the measurement of a run; None if it did not succeed, because its figures are not typical.
 
     Args:
-        record: of the run.
-        conf: as the run was planned, before a search chose hyperparameters.
+        record: record of the run.
+        conf: conf with which the run was planned, before a search chose hyperparameters.
     """
     if record.status != "succeeded" or record.ended_at is None or record.wall_seconds is None:
         return None
@@ -62,7 +62,10 @@ def _jobs(record: RunRecord, works: tuple[JobWork, ...]) -> Iterator[JobMeasurem
 def _measurement(
     record: RunRecord, work: JobWork, job: JobRecord, *, num_jobs: int = 1
 ) -> JobMeasurement:
-    """Return the seconds of a job on the instances that it got, which a capacity ladder decides."""
+    """Return the measurement of a job on its actual instances, which may be those of any rung of a capacity ladder.
+
+    The seconds on instances are divided by `num_jobs`, the trials of a search.
+    """
     count, ranks = job.instance_count, work.num_ranks // work.instance_count * job.instance_count
     got = replace(
         work, instance_type=job.instance_type or "", instance_count=count, num_ranks=ranks
@@ -85,7 +88,7 @@ def _on_instances_s(job: JobRecord) -> float:
 
 
 def _loop_s(record: RunRecord, work: JobWork) -> float | None:
-    """Return the seconds of all steps after the first one; None if the training was resumed, or took other steps."""
+    """Return the seconds of all steps after the first; None if the training was resumed or took another number."""
     if any(event.get("event") == "resume" for event in record.history):
         return None
     times = [(int(step), float(at)) for step, at in _times(record)]

@@ -1,4 +1,4 @@
-"""Money of a run in its record: sum, estimate, savings and the cost of what was trained."""
+"""Costs of a run for its record: total, estimate, savings and cost per unit of training."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def run_money(
 
     Args:
         jobs: all attempts of all tasks.
-        plan: as preflight returned it.
+        plan: plan that preflight returned.
         history: metric events of the training.
-        conf: of the run.
+        conf: conf of the run.
     """
     costs = [JobCost(**job.cost) for job in jobs]
     total, is_complete = total_usd(costs)
@@ -49,7 +49,7 @@ def run_money(
 
 
 def _estimated(plan: Mapping[str, Any], total_usd: float | None) -> dict[str, Any]:
-    """Return the estimate of preflight, and the actual cost's difference from it as a share of the estimate."""
+    """Return preflight's estimate, and the relative difference of the actual cost from its expected value."""
     usd = (plan.get("estimate") or {}).get("usd")
     expected = usd["expected"] if usd else None
     return {
@@ -61,7 +61,7 @@ def _estimated(plan: Mapping[str, Any], total_usd: float | None) -> dict[str, An
 def _per_unit(
     jobs: Sequence[JobRecord], history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what the training, all attempts of it, cost for a million tokens, an epoch and a point of loss."""
+    """Return the cost of all training attempts per million tokens, per epoch and per point of loss."""
     costs = [JobCost(**job.cost) for job in jobs if job.task_id == TaskId.TRAIN]
     known, is_complete = total_usd(costs)
     training = known if costs and is_complete else None
@@ -94,7 +94,7 @@ def _tokens_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any
 
 
 def _epochs_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]) -> float | None:
-    """Return how often each sample was trained on; None if the script wrote no number of samples.
+    """Return the number of epochs trained; None if the script did not log the number of samples.
 
     Worked: 400 steps of 16 samples on 3,200 samples: 2 epochs.
     """
@@ -107,7 +107,7 @@ def _epochs_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any
 
 
 def _loss_gained(history: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the fall of the validation loss from the first measurement to the lowest; None if it did not fall."""
+    """Return the decrease of the validation loss from its first value to its lowest; None if it did not decrease."""
     losses = [
         loss
         for event in history

@@ -1,4 +1,4 @@
-"""The end of a run in one line and a few figures, for lists of runs such as Airflow's."""
+"""Summary of an ended run: one line and a few metrics, for lists of runs such as Airflow's."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _MOST_FIGURES = 6
 
 
 def run_note(record: RunRecord) -> str:
-    """Return a run's end as one line of at most 500 characters: its verdict, the reason or the result, its cost."""
+    """Return a run's status, reason or result, and cost as one line of at most 500 characters."""
     parts = [_verdict(record), *_result(record), _cost(record)]
     return shortened("; ".join(part for part in parts if part), limit=_LONGEST)
 
 
 def run_figures(record: RunRecord) -> dict[str, float]:
-    """Return the first figures of a run's evaluation, or of its training if nothing was evaluated."""
+    """Return up to 6 metrics of a run's evaluation, or of its training without an evaluation."""
     job = record.job_of(TaskId.TRAIN)
     measured = record.evaluation.get("metrics") or (job.final_metrics if job else {})
     known = {name: value for name, value in measured.items() if isinstance(value, (int, float))}
@@ -49,7 +49,7 @@ def _verdict(record: RunRecord) -> str:
 
 
 def _cause(failure: Mapping[str, Any]) -> str:
-    """Return what went wrong: of several problems the first, with their number."""
+    """Return the cause of a failure. Of several findings return the first, and the number of the others."""
     findings = failure.get("findings") or ()
     if not findings:
         return str(failure.get("what", "see its log"))

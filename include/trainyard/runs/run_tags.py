@@ -1,4 +1,4 @@
-"""The tags that lead from a paid thing back to the task that created it. Pure."""
+"""Tags of billed resources that name the task that created them. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN = "trainyard:run"
 RUN_ID = "trainyard:run-id"
 TASK = "trainyard:task"
 KEEP = "trainyard:keep"
-"""Whoever means a thing to outlive its run, such as an endpoint that serves, tags it so: with any value."""
+"""Tag of a resource that should outlive its run, such as a serving endpoint. Any value counts."""
 
 _MOST_CHARACTERS = 256
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9 _.:/+@-]")
@@ -25,11 +25,11 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9 _.:/+@-]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The task that created a paid thing.
+    """Task that created a billed resource.
 
     Attributes:
-        deployment: the Airflow it belongs to, as its connection's extra `trainyard.deployment` names it; None if
-            it names none.
+        deployment: name of the Airflow deployment, from `trainyard.deployment` in the connection's extra; None if it
+            is not set.
     """
 
     dag_id: str
@@ -40,8 +40,8 @@ class Owner:
     def tags(self) -> dict[str, str]:
         """Return the tags; `from_tags` reads them back.
 
-        A run id is escaped (`é` is `=C3=A9`), as tags allow few characters. One that does not fit in 256 characters
-        is left out: then nobody can tell whether the run still lives.
+        The run id is escaped (`é` becomes `=C3=A9`), because tags allow few characters. If it then has more than 256
+        characters, RUN_ID is omitted, and `from_tags` returns None.
         """
         run_id = _NOT_PLAIN.sub(_escaped, self.run_id)
         return {
@@ -54,7 +54,7 @@ class Owner:
 
     @classmethod
     def from_tags(cls, tags: Mapping[str, str]) -> Self | None:
-        """Return whose the thing is; None if the tags do not say."""
+        """Return the owner that the tags name; None if DAG, RUN_ID or TASK is missing."""
         if not {DAG, RUN_ID, TASK} <= set(tags):
             return None
         return cls(

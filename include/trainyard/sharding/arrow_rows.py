@@ -1,4 +1,4 @@
-"""Record batches out of Arrow files: IPC streams, as Hugging Face's `save_to_disk` writes them, and IPC files."""
+"""Reader of Arrow files: IPC streams, such as those of Hugging Face's `save_to_disk`, and IPC files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trainyard.sharding.source_files import SourceFile
 
 BATCH_BYTES = 8 * 1024**2
-"""Bound of a batch; a single row may be larger."""
+"""Largest batch. A single row may be larger."""
 _FILE_MAGIC = b"ARROW1"
 
 
@@ -35,15 +35,15 @@ class ArrowTable:
     """Arrow files of one schema.
 
     Args:
-        files: the files, read in this order; a remote one is copied to the folder while it is read.
-        objects: opens remote files.
-        folder: for those copies.
-        bad_rows: takes rows with strings that are not UTF-8.
+        files: files in the order of reading. A remote file is copied to the folder while it is read.
+        objects: store of remote files.
+        folder: folder of these copies.
+        bad_rows: collects rows with strings that are not UTF-8.
         ignored: columns that are not read.
-        only: the one column to read, if there is one; its strings are checked by who reads them.
+        only: the only column to read; None = all. The caller checks its strings.
 
     Raises:
-        DataError: a file cannot be read, names a column twice, or has other columns than the first.
+        DataError: the first file cannot be read, or has two columns of the same name.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class ArrowTable:
             self.schema = wanted_schema(reader.schema, ignored=ignored, only=only)
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:  # noqa: ARG002 - types are the files'
-        """Expect missing values in a column."""
+        """Expect missing values in a column. The type stays that of the files."""
         self.nullable.add(column)
 
     def expect_fractions(self) -> None:
-        """Change nothing: all parts read the types of the files."""
+        """Do nothing, because all parts use the types of the files."""
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows.
@@ -100,10 +100,10 @@ class ArrowTable:
     def _opened(
         self, file: SourceFile
     ) -> Iterator[tuple[pa.NativeFile, pa.RecordBatchReader | pa.RecordBatchFileReader]]:
-        """Open a file; yields its bytes and a reader of its batches.
+        """Open a file, and yield its bytes and a reader of its batches.
 
         Raises:
-            DataError: it is no Arrow file.
+            DataError: the file is not an Arrow file.
         """  # noqa: DOC501 - the named function returns a DataError
         path = Path(file.uri)
         if file.is_remote:

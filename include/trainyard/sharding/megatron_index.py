@@ -1,7 +1,7 @@
 """Index of a Megatron data set: type of the ids and end of each document.
 
-Layout as in Megatron-Core's `datasets/indexed_dataset.py` (2026-11): magic, version 1, code of the type, number of
-sequences and of document bounds, then int32 lengths, int64 byte offsets, int64 document bounds; all little-endian.
+Layout by Megatron-Core's `datasets/indexed_dataset.py` (2026-11), little-endian: magic, version 1, code of the type,
+number of sequences, number of document bounds, int32 lengths, int64 byte offsets, int64 document bounds.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _HEADER = struct.Struct("<9sQBQQ")
 def read_megatron_index(
     file: SourceFile, objects: Objects, *, num_bytes: int
 ) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
-    """Return the type of the ids, and the tokens up to the end of each document.
+    """Return the type of the ids, and the number of tokens up to the end of each document.
 
     Args:
-        file: the index.
-        objects: opens a remote file.
-        num_bytes: size of the array that it describes.
+        file: file of the index.
+        objects: store of a remote file.
+        num_bytes: size of the described array in bytes.
 
     Raises:
-        DataError: it cannot be read, is no such index, or describes another array.
+        DataError: the file cannot be read, is not such an index, or describes another array.
     """  # noqa: DOC501 - the named functions return a DataError
     try:
         with opened(file, objects) as (stream, _):

@@ -16,11 +16,13 @@ _MOST_AXES = 2
 
 
 def read_npy_header(name: str, stream: BinaryIO) -> tuple[np.dtype[Any], int | None]:
-    """Return the type of the ids and the length of a row, None for an array of one axis; the stream is at the ids then.
+    """Return the type of the ids and the length of a row, and advance the stream to the ids.
+
+    The length is None for an array of one axis.
 
     Raises:
-        ValueError: it is no NumPy file.
-        DataError: the array holds something else than rows of whole numbers.
+        ValueError: the stream is not a NumPy file.
+        DataError: the array is not one of integers with one or two axes in row order.
     """
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0

@@ -1,4 +1,4 @@
-"""Record batches out of Parquet files: row groups streamed page by page, in batches bounded by rows and bytes."""
+"""Reader of Parquet files: record batches of bounded rows and bytes, streamed page by page."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 * 1024**2
-"""Bound of a batch, as stored before compression; a single page of the file may be larger."""
+"""Largest batch in stored bytes before compression. A single page of the file may be larger."""
 _LONG_STRING_BYTES = 4096
-"""Stored bytes a row from which strings are not read as dictionaries: most values then occur once."""
+"""Stored bytes per row from which strings are not read as dictionaries, because most values occur once."""
 _BUFFER_BYTES = 512 * 1024
 
 
@@ -40,12 +40,12 @@ class ParquetTable:
     """Parquet files of one schema.
 
     Args:
-        files: the files, read in this order; a remote one is copied to the folder while it is read.
-        objects: opens remote files.
-        folder: for those copies.
-        bad_rows: takes rows with strings that are not UTF-8.
+        files: files in the order of reading. A remote file is copied to the folder while it is read.
+        objects: store of remote files.
+        folder: folder of these copies.
+        bad_rows: collects rows with strings that are not UTF-8.
         ignored: columns that are not read.
-        only: the one column to read, if there is one; its strings are checked by who reads them.
+        only: the only column to read; None = all. The caller checks its strings.
 
     Raises:
         DataError: a file cannot be read, names a column twice, or has other columns than the first.
@@ -81,11 +81,11 @@ class ParquetTable:
                 self.nullable |= _with_missing(opened.metadata, self.schema.names)
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:  # noqa: ARG002 - types are the files'
-        """Expect missing values in a column."""
+        """Expect missing values in a column. The type stays that of the files."""
         self.nullable.add(column)
 
     def expect_fractions(self) -> None:
-        """Change nothing: all parts read the types of the files."""
+        """Do nothing, because all parts use the types of the files."""
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows.
@@ -155,7 +155,7 @@ class ParquetTable:
 def _groups_by_batch_rows(
     metadata: pq.FileMetaData, names: list[str]
 ) -> Iterator[tuple[int, list[int]]]:
-    """Yield the rows of a batch, a power of two, and the neighbouring row groups that it fits."""
+    """Yield batch sizes, each a power of two of rows, with the consecutive row groups to read by that size."""
     wanted = frozenset(names)
     sizes = [_batch_rows(metadata.row_group(at), wanted) for at in range(metadata.num_row_groups)]
     for batch_rows, numbers in itertools.groupby(range(len(sizes)), key=sizes.__getitem__):
@@ -168,7 +168,7 @@ def _batch_rows(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
 
 
 def _short_strings(metadata: pq.FileMetaData, names: list[str]) -> list[str]:
-    """Return the columns of strings that are worth reading as dictionaries."""
+    """Return the string columns to read as dictionaries."""
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     most = _LONG_STRING_BYTES * max(1, metadata.num_rows)
     return [
@@ -179,13 +179,13 @@ def _short_strings(metadata: pq.FileMetaData, names: list[str]) -> list[str]:
 
 
 def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
-    """Return the bytes of some columns, encoded and not compressed."""
+    """Return the bytes of the named columns, encoded and not compressed."""
     chunks = (group.column(at) for at in range(group.num_columns))
     return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
 
 
 def _with_missing(metadata: pq.FileMetaData, names: list[str]) -> set[str]:
-    """Return the columns whose statistics count nulls. Without statistics the reading itself finds them."""
+    """Return the columns with nulls by the file's statistics. Without statistics, nulls are found during reading."""
     missing = set()
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)

@@ -1,9 +1,9 @@
-"""One data set sharded by several processes that never talk to each other: plan once, write each part, merge.
+"""Parts of one data set that is sharded by several independent processes: plan, write each part, merge.
 
-Each part takes the files whose names hash to its number, uses shard numbers of its own (part 1 of 4 writes shards 1, 5,
-9, ...) and leaves `parts/part-00001.json`. The merge, by whoever comes last, reads those and writes the index: it adds
-up what was counted and, where parts met categories in another order, rewrites their codes. Whole numbers
-of csv and JSON lines are stored as floats where those are exact, since another part may find a fraction.
+Each part shards the files whose names hash to its number. It uses its own shard numbers (part 1 of 4 writes shards 1,
+5, 9, ...) and writes `parts/part-00001.json`. The merge reads these documents and writes the index. It adds up the
+statistics, and rewrites category codes of parts with another order of categories. Integers of csv and JSON lines are
+stored as floats if these are exact, because another part may find a fraction.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartIndex:
-    """Output of one part: an index of its own shards, and the sums that the parts' statistics are made from."""
+    """Output of one part: an index of its shards, and the sums for the statistics of the data set."""
 
     part: int
     index: ShardIndex
@@ -55,10 +55,10 @@ class PartIndex:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PartIndex:
-        """Return the part that a document describes.
+        """Return the part of a document.
 
         Raises:
-            ContractError: it describes none.
+            ContractError: the document is not the index of a part, or is of another version.
         """
         try:
             data = json.loads(text)
@@ -82,7 +82,7 @@ def part_name(part: int) -> str:
 
 
 def files_of_part(files: Iterable[SourceFile], *, part: int, num_parts: int) -> list[SourceFile]:
-    """Return the files of one part: a hash of the name decides, so no part needs to see another's files."""
+    """Return the files of one part, selected by a hash of their names. It does not depend on other files."""
     return [
         file
         for file in files
@@ -92,7 +92,7 @@ def files_of_part(files: Iterable[SourceFile], *, part: int, num_parts: int) -> 
 
 
 def _home(name: str) -> str:
-    """Return the name that decides about a file: an index goes with its array."""
+    """Return the name whose hash selects the part: of a Megatron index that of its array, so both share a part."""
     return name.removesuffix(INDEX_SUFFIX) + ".bin" if name.endswith(INDEX_SUFFIX) else name
 
 
@@ -106,14 +106,14 @@ def write_part(
 ) -> PartIndex:
     """Shard the files of one part below the plan's prefix and return its index, which is written last.
 
-    A `DataError` says that a file cannot be read. Bad rows and short splits are judged by the merge.
+    An unreadable file is a `DataError`. The merge checks the share of bad rows and the number of rows per split.
 
     Args:
-        plan: the data set.
-        files: this part's files; none is fine.
-        objects: the store.
-        part: the number of this part, from 0.
-        work_dir: folder for files under way.
+        plan: plan of the data set.
+        files: files of this part; may be empty.
+        objects: store of the shards.
+        part: number of this part, from 0.
+        work_dir: folder for temporary files; None uses the system's.
     """
     existing = frozenset(each.uri for each in objects.list(plan.uri + "/"))
     with (
@@ -149,7 +149,7 @@ def write_part(
 def _write_shards(
     plan: DatasetPlan, reading: Reading, uploads: Uploads, *, part: int
 ) -> Written | None:
-    """Write the part's shards under numbers of its own; None when it has no files."""
+    """Write the part's shards under its own numbers; None if it has no files."""
     from trainyard.sharding.passes import write_splits
 
     if not reading.files:
@@ -173,10 +173,10 @@ def _part_index(
 
 
 def read_parts(plan: DatasetPlan, objects: Objects) -> list[PartIndex]:
-    """Return every part's index.
+    """Return the index of every part.
 
     Raises:
-        DataError: a part is missing.
+        DataError: the index of a part is missing.
     """
     missing = [
         part
@@ -200,7 +200,7 @@ def read_parts(plan: DatasetPlan, objects: Objects) -> list[PartIndex]:
 
 
 def _settings_of_part(plan: DatasetPlan) -> Any:
-    """Return the settings of one part: an even share of the shards where their number was given."""
+    """Return the settings of one part, with an even share of the shards if their number is set."""
     if plan.settings.num_shards == 0:
         return plan.settings
     share = max(1, plan.settings.num_shards // plan.num_parts)

@@ -1,4 +1,4 @@
-"""Context of both passes over a source: where it is read from, where its shards go."""
+"""Context of a pass over a source: its reader, and the destination of its shards."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class Written:
     """Output of a pass.
 
     Attributes:
-        described: members of the index that tell the content: kind, schema or tokenizer, baseline.
-        tallies: JSON-safe sums from which the parts of a data set get their common statistics.
+        splits: splits by name, with their shards.
+        described: members of the index about the content: kind, schema or tokenizer, baseline.
+        tallies: JSON-safe sums for the common statistics of a data set's parts.
     """
 
     splits: dict[str, Split]
@@ -35,7 +36,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassContext:
-    """One pass over a source, or (with a numbering) over one part of it."""
+    """One pass over a source, or over one part of it if there is a numbering."""
 
     reading: Reading
     rule: SplitRule
@@ -46,11 +47,11 @@ class PassContext:
 
     @property
     def is_part(self) -> bool:
-        """Return whether other processes shard the rest of the source."""
+        """True if the pass shards one part and other processes shard the rest."""
         return self.numbering is not None
 
     def shard_set(self, open_writer: OpenWriter[Writer], *, unit_bytes: int) -> ShardSet[Writer]:
-        """Return an empty set of shards that this pass fills."""
+        """Return an empty set of shards for this pass."""
         return ShardSet(
             rule=self.rule,
             settings=self.reading.settings,
@@ -63,13 +64,13 @@ class PassContext:
         )
 
     def check_rows(self, num_good: int) -> None:
-        """Refuse a source without rows, or with too many bad ones.
+        """Check that the source has rows, and not too many bad ones. The rows of a part are checked by the merge.
 
         Raises:
-            DataError: that is so.
+            DataError: the source has no rows, or too many bad ones.
         """
         if self.is_part:
-            return  # the parts are judged together
+            return  # the merge checks all parts together
         if num_good + self.reading.bad_rows.count == 0:
             raise DataError(
                 "the source has no rows",
@@ -80,7 +81,7 @@ class PassContext:
         self.reading.bad_rows.check(num_good)
 
     def start_again(self) -> None:
-        """Forget what was read and written so far; objects already sent are overwritten."""
+        """Discard local shards and bad rows so that the pass can restart. Uploaded objects are overwritten later."""
         self.uploads.wait()
         self.reading.bad_rows.clear()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Choice between the two passes over a source, for the whole of it or for one part of several."""
+"""Selection of the pass over a source or one part of it: tokens or columns."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def write_splits(
     *,
     numbering: Numbering | None = None,
 ) -> Written:
-    """Return the splits of a source, every shard of them uploaded, and what the index says of their content.
+    """Write and upload all shards of a source, and return its splits with the index's members about their content.
 
     Args:
-        reading: the source.
-        uploads: where finished shards go.
-        uri: the data set's prefix.
-        folder: for files under way.
-        numbering: for one part of several: which shard numbers are its own.
+        reading: reader of the source.
+        uploads: uploader of finished shards.
+        uri: prefix of the data set.
+        folder: folder for temporary files.
+        numbering: shard numbers of one part; None for a whole source.
     """
     rule = SplitRule(
         validation_fraction=reading.settings.validation_fraction,

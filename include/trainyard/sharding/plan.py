@@ -1,4 +1,4 @@
-"""Plan of a data set before a row is read: where it goes, what it is made of."""
+"""Plan of a data set before its rows are read: address, source, settings and fingerprint."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LAYOUT_VERSION = 2
-"""Raised whenever the same source and settings would give other shards than before.
+"""Version of the layout. It is raised if the same source and settings give other shards than before.
 
-2: rows are hashed by their columns' names, so most are in another split than in a data set of version 1.
+Version 2 includes the names of columns in the hash of a row, so most rows changed their split.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetPlan:
-    """A data set that can be sharded, by one process or by several that know nothing of each other.
+    """Plan of a data set for sharding by one process or several independent ones.
 
     Attributes:
-        uri: the data set's prefix.
+        uri: prefix of the data set.
         fingerprint: SHA-256 over the source's content and the settings.
-        source: what the index says of the source.
-        described: what the index says of the settings.
-        num_parts: processes that share the work; 1 writes the index at once, more need a merge.
-        algorithms: what the index says of hashes.
-        older_uri: where layout version 1 put the same source and settings.
+        source: member `source` of the index.
+        described: member `settings` of the index.
+        num_parts: number of processes; 1 writes the index directly, more need a merge.
+        older_uri: prefix of the same source and settings in layout version 1.
+        algorithms: member `algorithms` of the index, about digests and hashes.
     """
 
     uri: str
@@ -67,7 +67,7 @@ class DatasetPlan:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> DatasetPlan:
-        """Return the plan that `to_json` wrote.
+        """Return the plan of `to_json`'s document.
 
         Raises:
             ContractError: the document is not a plan.
@@ -93,10 +93,10 @@ def plan_dataset(
     destination: str,
     num_parts: int = 1,
 ) -> tuple[DatasetPlan, list[SourceFile]]:
-    """Return the plan and the files of a source. Reads a local source once, to know its content.
+    """Return the plan and the files of a source. A local source is read once, for its fingerprint.
 
-    A wrong number of shards is refused before anything is read (`SpecError`), as is a source that is missing, empty or
-    of no known format (`DataError`).
+    Before that, a number of shards that does not divide evenly is a `SpecError`. A source that is missing, empty or of
+    unknown format is a `DataError`.
     """
     fit_num_shards(settings, train_bytes=0)
     data_format, files = list_files(source, objects)
@@ -130,7 +130,7 @@ def plan_dataset(
 
 
 def warn_of_older_layout(plan: DatasetPlan, objects: Objects) -> None:
-    """Say so where the data set exists in a layout that this release reads and does not write."""
+    """Log a warning if the data set exists in layout version 1, which this release reads but does not write."""
     if plan.older_uri and objects.head(f"{plan.older_uri}/{INDEX_NAME}") is not None:
         log.warning(
             "This source was sharded before, to %s, by a release whose rows are in other splits (layout 1). It is "
@@ -142,7 +142,7 @@ def warn_of_older_layout(plan: DatasetPlan, objects: Objects) -> None:
 
 
 def _source_algorithm(files: list[SourceFile], settings: ShardSettings) -> str:
-    """Return how the content of the source's files is told."""
+    """Return the name of the mark by which changes of the source's files are detected."""
     if any(file.etag is not None for file in files):
         return "etag"
     if not settings.checksums:
@@ -162,7 +162,7 @@ def _mark(source_mark: str, described: dict[str, Any]) -> str:
 
 
 def finished_index(plan: DatasetPlan, objects: Objects) -> ShardIndex | None:
-    """Return the index of the data set where it is complete already, else None."""
+    """Return the index of the data set if it is complete, else None."""
     uri = f"{plan.uri}/{INDEX_NAME}"
     if objects.head(uri) is None:
         return None
@@ -173,7 +173,7 @@ def finished_index(plan: DatasetPlan, objects: Objects) -> ShardIndex | None:
 def _described(
     settings: ShardSettings, data_format: DataFormat, objects: Objects
 ) -> dict[str, Any]:
-    """Return every setting that changes a byte of the result, as JSON-safe data."""
+    """Return the settings, layout version and format, which determine the result, as JSON-safe data."""
     described = asdict(settings)
     if settings.tokenizer != BYTES_TOKENIZER:
         from trainyard.sharding.tokenizer import load_tokenizer
@@ -181,6 +181,6 @@ def _described(
         described["tokenizer"] = load_tokenizer(settings.tokenizer, objects).identity
     for name in ("ignore_columns", "category_columns"):
         described[name] = list(described[name])
-    if not settings.vocab_size:  # so that data sets of earlier releases keep their address
+    if not settings.vocab_size:  # data sets of earlier releases keep their address
         del described["vocab_size"], described["eos_token_id"]
     return {"layout_version": _LAYOUT_VERSION, "data_format": data_format.value, **described}

@@ -1,4 +1,4 @@
-"""Read ahead in a thread: the next batches are decoded while the last one is written."""
+"""Read-ahead in a thread: the next batches are decoded while the current one is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POLL_S = 0.1
 
 
 class _Reader(Generic[T]):
-    """The thread that reads: it fills the queue and ends with the error it met, or None."""
+    """Thread that reads items into a queue. The last entry is its error, or None."""
 
     def __init__(self, items: Iterable[T], depth: int) -> None:
         self._items = items
@@ -26,14 +26,14 @@ class _Reader(Generic[T]):
         self._thread.start()
 
     def taken(self) -> Iterator[T]:
-        """Yield the items as they come."""
+        """Yield the items in their order, and raise the error of the thread."""
         while not isinstance(item := self._queue.get(), _End):
             yield item
         if item.error is not None:
             raise item.error
 
     def stop(self) -> None:
-        """End the thread, also in the middle of the items."""
+        """Stop the thread, also before the last item."""
         self._stopped.set()
         self._thread.join()
 
@@ -44,7 +44,7 @@ class _Reader(Generic[T]):
                 self._put(item)
                 if self._stopped.is_set():
                     break
-        except BaseException as raised:  # noqa: BLE001 - raised again in the thread that takes
+        except BaseException as raised:  # noqa: BLE001 - raised again in the consuming thread
             error = raised
         self._put(_End(error))
 
@@ -64,9 +64,9 @@ class _End:
 
 @contextmanager
 def prefetched(items: Iterable[T], *, depth: int = 4) -> Iterator[Iterator[T]]:
-    """Yield an iterator over the items, up to `depth` of them read ahead; errors come where the item would.
+    """Yield an iterator over the items that reads up to `depth` of them ahead.
 
-    Leaving the context ends the thread, also in the middle of the items.
+    An error is raised in the place of the item that caused it. The thread ends with the context.
     """
     reader = _Reader(items, depth)
     try:

@@ -1,4 +1,4 @@
-"""Rows that cannot be read: counted, sampled with their place and reason, refused above a share."""
+"""Bad rows of a source: their number, samples with position and reason, and the check of their share."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class BadRows:
         self._samples: list[dict[str, object]] = []
         self._reasons: Counter[str] = Counter()
         self.count = 0
-        self._lock = Lock()  # the thread that reads and the one that encodes both find bad rows
+        self._lock = Lock()  # bad rows are found by the reading and the encoding thread
 
     def add(self, file: str, line: int, reason: str, content: bytes | str) -> None:
-        """Count one bad row; the first thousand are kept as samples, cut to 500 characters."""
+        """Count one bad row. The first 1,000 are kept as samples, each of at most 500 characters."""
         text = content if isinstance(content, str) else content.decode(errors="backslashreplace")
         sample = {"file": file, "line": line, "reason": reason, "content": text[:_MAX_CONTENT]}
         with self._lock:
@@ -39,7 +39,7 @@ class BadRows:
                 self._samples.append(sample)
 
     def restore(self, lines: Iterable[bytes]) -> None:
-        """Take in samples that another process wrote; their rows are counted by the caller."""
+        """Add samples of another process, as JSON lines. The caller adds the number of its bad rows."""
         for line in lines:
             sample = json.loads(line)
             self._reasons[str(sample["reason"]).split(":", 1)[0]] += 1
@@ -47,7 +47,7 @@ class BadRows:
                 self._samples.append(sample)
 
     def clear(self) -> None:
-        """Forget everything: the source is read again from its start."""
+        """Reset all counts and samples, before the source is read again."""
         self._samples.clear()
         self._reasons.clear()
         self.count = 0
@@ -78,7 +78,7 @@ class BadRows:
         return fraction
 
     def write(self, path: Path) -> bool:
-        """Write the samples as JSON lines; returns False, writing nothing, when there are none."""
+        """Write the samples as JSON lines and return True. Without samples write nothing and return False."""
         lines = [json.dumps(sample, ensure_ascii=False) for sample in self._samples]
         if lines:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One way to read every format: batches of text rows, or a table of typed batches."""
+"""Common interface to sources of all formats: batches of token or text rows, or a table of typed batches."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ class Table(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """The type of each column that is read."""
+        """Types of the columns that are read."""
 
     @property
     def nullable(self) -> set[str]:
-        """Columns known to lack values."""
+        """Columns known to have missing values."""
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:
         """Read a column as another type from now on; None keeps the type and expects missing values."""
 
     def expect_fractions(self) -> None:
-        """Read whole numbers of text as floats where those are exact: other parts may hold fractions."""
+        """Read integers in text as floats if these are exact, because other parts may have fractions."""
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
-        """Yield the rows from the start, typed as `schema` says."""
+        """Yield all rows from the start, with the types of `schema`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A source that is ready to be read.
+    """Files of a source, with everything that is needed to read them.
 
     Attributes:
-        folder: for local copies of remote files.
-        bad_rows: takes what cannot be read.
+        folder: folder for local copies of remote files.
+        bad_rows: collects unreadable rows.
     """
 
     data_format: DataFormat
@@ -63,11 +63,11 @@ class Reading:
 
     @property
     def is_text(self) -> bool:
-        """Return whether the source becomes tokens; otherwise it becomes typed columns."""
+        """True if the source becomes tokens, False if it becomes typed columns."""
         return self.data_format in UNTABLED or self.settings.text_column is not None
 
     def table(self) -> Table:
-        """Return the files as a table; reads only as much as it takes to know the columns.
+        """Return the files as a table. Only the beginning or the metadata of files is read, for the columns.
 
         Raises:
             DataError: a file cannot be read.
@@ -107,7 +107,7 @@ class Reading:
         return CsvTable(self.files, self.objects, self.settings, self.bad_rows)
 
     def token_rows(self, vocabulary: Vocabulary) -> Iterator[TextBatch | TokenBatch]:
-        """Yield rows that become tokens: pieces of text files, token arrays, or one column of a table.
+        """Yield the rows that become tokens, from text files, token arrays or one column of a table.
 
         Raises:
             DataError: a file cannot be read.

@@ -1,10 +1,9 @@
-"""A 64-bit hash of each row of a table, column by column, in buffers that are used again.
+"""64-bit hashes of the rows of a table, calculated column by column in reused buffers.
 
-Each column's 64 bits are stirred with a constant from the column's name, and summed modulo 2^64: neither the order of
-the columns nor that of the rows matters. The sum is stirred with the finaliser of SplitMix64 (Steele, Lea, Flood,
-"Fast splittable pseudorandom number generators", 2014). The bits of a number are those of the float64 nearest to it,
-changed by what that rounds away: a column of whole numbers that is read as floats later, or as text, leaves every row
-in its split.
+The 64 bits of each value are mixed with a constant of the column's name, and summed over the columns modulo 2^64. So
+the hash does not depend on the order of columns or rows. The sum is mixed by the finaliser of SplitMix64 (Steele, Lea,
+Flood, "Fast splittable pseudorandom number generators", 2014). The bits of a number are those of the nearest float64,
+combined with the rounding error. So a row keeps its split if a column of integers is later read as floats or as text.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _LOGICAL = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "
 
 
 class RowHasher:
-    """Hashes the rows of one batch after the other; `start`, then each column, then `finish`."""
+    """Hasher of the rows of batches. Per batch call `start`, then add each column, then `finish`."""
 
     def __init__(self) -> None:
         self._hashes = np.empty(0, dtype=np.uint64)
@@ -39,7 +38,7 @@ class RowHasher:
         self._numbers = np.empty(0, dtype=np.float64)
 
     def start(self, num_rows: int) -> None:
-        """Begin a batch."""
+        """Start a batch of `num_rows` rows."""
         if len(self._numbers) != num_rows:
             self._stirred = np.empty(num_rows, dtype=np.uint64)
             self._numbers = np.empty(num_rows, dtype=np.float64)
@@ -48,7 +47,7 @@ class RowHasher:
     def add_numbers(
         self, name: str, values: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None = None
     ) -> None:
-        """Take in a column of numbers; 0.0 and -0.0 are equal, and so are all missing values."""
+        """Add a column of numbers. 0.0 and -0.0 are equal, and so are all missing values."""
         numbers = self._numbers
         np.add(values, 0.0, out=numbers)
         bits = numbers.view(np.uint64)
@@ -64,9 +63,9 @@ class RowHasher:
         self.add_bits(name, bits)
 
     def add_bits(self, name: str, bits: npt.NDArray[np.uint64]) -> None:
-        """Take in a column that is hashed already."""
+        """Add a column of 64-bit values, such as hashes."""
         stirred = self._stirred
-        # A small whole number has only the upper bits of a float64, of which a product keeps the lower ones at zero.
+        # As a float64 a small integer has only upper bits set; without the shift the product's lower bits would be 0.
         np.right_shift(bits, np.uint64(32), out=stirred)
         stirred ^= bits
         stirred *= _column_constant(name)
@@ -85,7 +84,7 @@ class RowHasher:
 
 
 def category_bits(values: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Return the 64 bits of each text: those of the number that it spells, else of a hash of its bytes (BLAKE2b)."""
+    """Return 64 bits per text: those of a number if the text is one, else the BLAKE2b hash of its bytes."""
     bits = text_hashes([value.encode() for value in values])
     if not any(value in _LOGICAL or _NUMBER.fullmatch(value) for value in values):
         return bits
@@ -116,7 +115,7 @@ def _is_large(numbers: npt.NDArray[np.float64]) -> bool:
 def _rounded_away(
     values: npt.NDArray[Any], numbers: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.uint64]:
-    """Return bits that differ for whole numbers of the same nearest float64; 0 where that is exact."""
+    """Return bits that differ between integers with the same nearest float64; 0 if the float64 is exact."""
     largest = np.nextafter(2.0 ** (63 if values.dtype.kind == "i" else 64), 0.0)
     nearest = np.minimum(numbers, largest).astype(values.dtype)
     apart: npt.NDArray[np.uint64] = (values - nearest).view(np.uint64)
@@ -125,6 +124,6 @@ def _rounded_away(
 
 @lru_cache(maxsize=4096)
 def _column_constant(name: str) -> np.uint64:
-    """Return an odd number of 64 bits."""
+    """Return an odd 64-bit number that depends on the name."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little") | 1)

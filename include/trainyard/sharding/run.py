@@ -1,4 +1,4 @@
-"""Shard one data set: read, split, write, upload, and the index last."""
+"""Sharding of one data set by one process: read, split, write and upload, with the index last."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ QUARANTINE_NAME = "quarantine/bad-rows.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingResult:
-    """A complete data set and what it took.
+    """Complete data set, with the number of uploaded objects.
 
     Attributes:
-        uri: the data set's prefix; `index/index.json` and the split folders lie below it.
-        uploaded, reused: objects sent now, and objects found in place from before.
-        uploaded_bytes: bytes sent now.
+        uri: prefix of the data set, with `index/index.json` and the folders of the splits.
+        uploaded: number of objects uploaded by this run.
+        reused: number of objects that existed before.
+        uploaded_bytes: bytes uploaded by this run.
     """
 
     index: ShardIndex
@@ -56,17 +57,17 @@ def shard_dataset(
     destination: str,
     work_dir: Path | None = None,
 ) -> ShardingResult:
-    """Return the data set of a source below `destination`, sharding it unless it is there already.
+    """Return the data set of a source below `destination`, after sharding the source if it does not exist yet.
 
-    A `SpecError` says that the settings contradict each other or the source's columns; a `DataError` that the source
-    is missing, empty, unreadable, or has too many bad rows or too few rows.
+    Settings that contradict each other or the source's columns are a `SpecError`. A source that is missing, empty or
+    unreadable, or that has too many bad rows or too few rows, is a `DataError`.
 
     Args:
-        source: what to read.
-        settings: how to cut it.
-        objects: the store for the shards, and for the source where that is `s3://`.
-        destination: `s3://bucket/prefix`; the data set goes to `datasets/<fingerprint>/` below.
-        work_dir: folder for files under way, with room for the shards not yet sent; None uses the
+        source: source of the data.
+        settings: settings of the shards.
+        objects: store of the shards, and of a source at `s3://`.
+        destination: `s3://bucket/prefix`; the data set is stored at `datasets/<fingerprint>/` below it.
+        work_dir: folder for temporary files, with room for the shards that are not uploaded yet; None uses the
             system's.
     """
     plan, files = plan_dataset(source, settings, objects, destination=destination)
@@ -85,7 +86,7 @@ def shard_dataset(
 def _shard(
     plan: DatasetPlan, files: list[SourceFile], objects: Objects, folder: Path
 ) -> ShardingResult:
-    """Shard and upload; the index goes last, when everything it names is in place."""
+    """Shard and upload. The index is uploaded last, after all objects that it names."""
     from trainyard.sharding.passes import write_splits
 
     reading = Reading(
@@ -146,15 +147,15 @@ def _result(index: ShardIndex, uri: str, sent: list[Sent]) -> ShardingResult:
 
 @contextmanager
 def folder_under_way(work_dir: Path | None) -> Iterator[Path]:
-    """Yield a new folder and remove it with its content on exit. Folders that killed processes left go first.
+    """Yield a new temporary folder and delete it on exit. Before that, delete folders that killed processes left.
 
-    The owning process locks a file in its folder; the lock is released when the process ends, even if it is killed.
+    The owning process locks a file in its folder. The lock is released when the process ends, even if it is killed.
     """
     parent = Path(tempfile.gettempdir()) if work_dir is None else work_dir
     parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(parent)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    # Locked before it has the name by which others know it: they take no folder of a process that has just begun.
+    # Locked before it is renamed to the name that others look for, so that they do not delete a new folder.
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         Path(lock.name).rename(folder / _LOCK)

@@ -1,4 +1,4 @@
-"""Settings of the user: where the data is, and how it is cut into shards."""
+"""User's settings of sharding: the source, and the division into shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BYTES_TOKENIZER = "bytes"
 
 
 class DataFormat(StrEnum):
-    """Format in which source files are read; `auto` goes by their names."""
+    """Format of source files; `auto` selects it by their names."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -31,19 +31,19 @@ class DataFormat(StrEnum):
 
 
 UNTABLED = frozenset({DataFormat.TEXT, DataFormat.TOKENS})
-"""Formats without columns: they become tokens."""
+"""Formats without columns, which become tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Place of the data.
+    """Source of the data.
 
     Attributes:
-        uri: a file, a directory, a glob, `s3://bucket/prefix`, or `python-stdlib` (the running interpreter's own
-            standard library source).
-        data_format: how to read the files.
-        max_source_bytes: read no more than about this many bytes, for quick runs; 0 reads everything.
-        files: local files that may be read; None = all that the process can.
+        uri: a file, a directory, a glob, `s3://bucket/prefix`, or `python-stdlib` (the source of the running
+            interpreter's standard library).
+        data_format: format of the files.
+        max_source_bytes: approximate number of bytes to read, for quick runs; 0 reads everything.
+        files: local files that may be read; None allows all files that the process can read.
     """
 
     uri: str
@@ -71,29 +71,33 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSettings:
-    """Settings of the cut into shards.
+    """Settings of the shards.
 
     Attributes:
-        num_shards: shards of the train split; 0 picks a number that fits the readers and `target_shard_bytes`.
-        instance_count, processes_per_instance, num_workers: who will read; their product must divide the shards.
-        validation_fraction, test_fraction: share of the rows, chosen by a hash of each row's content.
+        num_shards: shards of the train split; 0 selects a number that fits the readers and `target_shard_bytes`.
+        instance_count: instances of the training. The product of these three fields, the number of readers, must divide
+            the number of shards.
+        processes_per_instance: ranks per instance.
+        num_workers: loader workers per rank; 0 counts as 1.
+        validation_fraction: share of the rows, selected by a hash of each row's content.
+        test_fraction: share of the rows, selected in the same way.
         max_bad_row_fraction: share of unreadable rows above which sharding fails.
-        text_column: column of a table whose text is tokenised, or which holds lists of token ids; None makes a table
-            typed columns.
+        text_column: column of a table with text to tokenise, or with lists of token ids; None makes typed columns of a
+            table.
         target_column: column with the role `target`.
-        ignore_columns: columns that are left out.
-        category_columns: columns of a csv or jsonl file read as categories though they look like numbers.
-        tokenizer: `bytes`, or the path or `s3://` address of a `tokenizers` JSON file. For token ids: the one that
-            made them.
-        vocab_size: number of ids of a source of token ids whose tokenizer is not at hand; 0 for any other source.
-        eos_token_id: the id that ends a document there; None if none does.
-        target_shard_bytes: size that `num_shards=0` aims at.
-        text_row_bytes: a text file is cut into rows of at least this size, at line ends.
-        max_categories: distinct strings a category column may have.
-        checksums: whether local source files and shards are digested. Without, a source counts as the same while names,
-            sizes and times of change are, a run that was cut off sends every shard again, and the trainer checks sizes
-            alone. Parts of a data set keep their checksums: the merge goes by them.
-        csv_options: keyword arguments of `pandas.read_csv` for files that plain csv rules cannot read.
+        ignore_columns: columns that are omitted.
+        category_columns: columns of a csv or jsonl file that are read as categories although they look like numbers.
+        tokenizer: `bytes`, or the path or `s3://` address of a `tokenizers` JSON file. For a source of token ids it is
+            the tokenizer that made them.
+        vocab_size: number of ids, for a source of token ids without a tokenizer file; 0 for any other source.
+        eos_token_id: id that ends a document in such a source; None if there is none.
+        target_shard_bytes: approximate shard size for `num_shards=0`.
+        text_row_bytes: smallest row of a text file, which is split at line ends.
+        max_categories: the most distinct strings of a category column.
+        checksums: whether digests of local source files and shards are calculated. Without them a source counts as
+            unchanged if names, sizes and modification times are the same, a repeated run uploads every shard again, and
+            the trainer checks sizes only. Parts of a data set always have checksums, because the merge needs them.
+        csv_options: keyword arguments of `pandas.read_csv`, for files that are not plain csv.
     """
 
     num_shards: int = 0
@@ -122,7 +126,7 @@ class ShardSettings:
 
     @property
     def num_readers(self) -> int:
-        """Return how many readers share the shards: instances x processes x loader workers."""
+        """Number of readers of the shards: instances x processes x loader workers."""
         return self.instance_count * self.processes_per_instance * max(1, self.num_workers)
 
 

@@ -1,4 +1,4 @@
-"""Number of shards: enough for every reader to hold the same number of them."""
+"""Number of shards, so that every reader gets the same number."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 
 
 def fit_num_shards(settings: ShardSettings, *, train_bytes: int) -> int:
-    """Return the number of train shards: what was asked for, or the smallest fitting multiple of the readers.
+    """Return the number of train shards: the setting, or a multiple of the readers.
 
     Args:
-        settings: with `num_shards=0` the shards come out near `target_shard_bytes`.
+        settings: with `num_shards=0` the number is the smallest multiple of the readers whose shards have at most
+            `target_shard_bytes` on average.
         train_bytes: expected bytes of the train split's shards.
 
     Raises:
-        SpecError: the number asked for cannot be shared evenly by instances x processes x workers.
+        SpecError: `num_shards` is not a multiple of instances x processes x workers.
     """
     readers = settings.num_readers
     if settings.num_shards == 0:
@@ -30,8 +31,9 @@ def fit_num_shards(settings: ShardSettings, *, train_bytes: int) -> int:
 
 
 def held_out_shards(num_shards: int, *, fraction: float, train_fraction: float, share: int) -> int:
-    """Return the shards of a smaller split: in proportion to the train split, a multiple of `share` where it can be.
+    """Return the number of shards of a held-out split, in proportion to the train split and at most `num_shards`.
 
+    It is a multiple of `share` unless that exceeds `num_shards`; 0 for a fraction of 0.
     `held_out_shards(64, fraction=0.05, train_fraction=0.9, share=2)` is 4.
     """
     if fraction == 0:

@@ -1,4 +1,4 @@
-"""One shard file while it is written: contiguous little-endian buffers, each 64-byte aligned."""
+"""Writers of shard files: contiguous little-endian buffers, each aligned to 64 bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOVE_BYTES = 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalShard:
-    """A finished shard file on this machine's disk."""
+    """A finished shard file on the local disk."""
 
     split: str
     number: int
@@ -32,11 +32,11 @@ class LocalShard:
 
     @property
     def weight(self) -> int:
-        """Return what balancing counts: tokens, or rows of a table."""
+        """Weight of the shard for balancing: tokens, or rows of a table."""
         return self.rows if self.num_tokens is None else self.num_tokens
 
     def buffer(self, name: str) -> npt.NDArray[Any]:
-        """Return one buffer of the file, read-only and read as it is touched."""
+        """Return one buffer of the file as a read-only memory map."""
         import numpy as np
 
         place = next(each for each in self.columns if each.name == name)
@@ -49,7 +49,7 @@ class LocalShard:
 
 
 class TokenShardFile:
-    """A shard of kind `tokens`: tokens are appended as they come, row ends follow at the close."""
+    """Writer of a shard of kind `tokens`: tokens are appended, and row ends are written at the close."""
 
     def __init__(self, path: Path, *, dtype: str, split: str, number: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ class TokenShardFile:
         self.num_tokens = 0
 
     def append(self, tokens: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
-        """Write whole rows; `ends` count from the first of these tokens."""
+        """Write whole rows; `ends` are the exclusive ends of the rows in `tokens`."""
         import numpy as np
 
         _write_all(self._file.fileno(), _bytes_of(tokens))
@@ -97,7 +97,7 @@ class TokenShardFile:
 
 
 class ColumnShardFile:
-    """A shard of kind `columns`, made for up to `capacity` rows: every column is written straight to its place."""
+    """Writer of a shard of kind `columns` for up to `capacity` rows: each column is written at its final offset."""
 
     def __init__(
         self,
@@ -121,18 +121,18 @@ class ColumnShardFile:
 
     @property
     def room(self) -> int:
-        """Return how many rows still fit."""
+        """Number of rows that still fit."""
         return self.capacity - self.rows
 
     def append(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        """Write rows, one array a column in the order of the columns; they must fit."""
+        """Write rows, one array per column in the order of the columns. The rows must fit."""
         descriptor = self._file.fileno()
         for array, offset, width in zip(arrays, self._offsets, self._widths, strict=True):
             _write_all(descriptor, _bytes_of(array), offset + self.rows * width)
         self.rows += len(arrays[0])
 
     def close(self) -> LocalShard:
-        """Return the finished shard; buffers move together where fewer rows came than there was room for."""
+        """Finish and return the shard. With fewer rows than the capacity, the buffers are moved together."""
         places = _offsets(self._widths, self.rows)
         if self.rows < self.capacity:
             for old, new, width in zip(self._offsets, places, self._widths, strict=True):
@@ -165,7 +165,7 @@ class ColumnShardFile:
 
 
 def aligned(offset: int) -> int:
-    """Return the next multiple of 64."""
+    """Return the smallest multiple of 64 that is not below the offset."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
@@ -192,7 +192,7 @@ def _write_all(descriptor: int, data: memoryview, offset: int | None = None) -> 
 
 
 def _move(descriptor: int, old: int, new: int, size: int) -> None:
-    """Move bytes towards the file's start, piece by piece."""
+    """Move bytes towards the start of the file, in pieces of 1 MiB."""
     if old == new:
         return
     for start in range(0, size, _MOVE_BYTES):

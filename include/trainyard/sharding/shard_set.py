@@ -1,8 +1,8 @@
-"""The shards of all splits while they come into being: planned, written, uploaded, and evened out where they are not.
+"""Shards of all splits while they are written, uploaded and balanced.
 
-A source that may be large is written straight into its final shards, each uploaded as soon as it is full, with
-weights planned from what was read so far. A small one is written into parts first. In the end every split that did not
-come out even is cut again, exactly.
+A large source is written directly into its final shards. Each is uploaded as soon as it is full, and its weight is
+planned from the rows read so far. A small source is written into pieces first. At the end each split whose shards are
+uneven is divided again, exactly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trainyard.sharding.uploads import Sent, Uploads
 
 PARTS_BYTES = 64 * 1024**2
-"""Expected bytes of shards up to which a source counts as small."""
+"""Largest expected bytes of all shards of a small source."""
 _PART_BYTES = 8 * 1024**2
 _UNEVEN = 1.1
 
@@ -43,13 +43,13 @@ Writer = TypeVar("Writer", TokenSplitWriter, ColumnSplitWriter)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """Shard numbers that a part may use: `first`, `first + step`, ..."""
+    """Shard numbers of a part: `first`, `first + step`, ..."""
 
     first: int
     step: int
 
     def name(self, shard: LocalShard) -> str:
-        """Return a shard's name below the data set's prefix."""
+        """Return the name of a shard below the data set's prefix."""
         return f"{shard.split}/shard-{self.first + shard.number * self.step:05d}.bin"
 
 
@@ -60,17 +60,17 @@ OpenWriter = Callable[[str, Path, NextWeight, Finished], Writer]
 
 
 class ShardSet(Generic[Writer]):
-    """All shards of one data set; as a context it closes what an error leaves open.
+    """All shards of one data set. Its context closes unfinished shards after an error.
 
     Args:
-        rule: the split fractions.
-        settings: how many shards are wanted, and by whom.
-        folder: for files under way.
-        unit_bytes: bytes of one unit of weight: of a token, or of a row.
-        open_writer: makes the writer of one split.
-        uploads: where finished shards go.
+        rule: fractions of the splits.
+        settings: number of shards and readers.
+        folder: folder for temporary files.
+        unit_bytes: bytes per unit of weight: per token, or per row.
+        open_writer: returns the writer of one split.
+        uploads: uploader of finished shards.
         fetch: copies an uploaded object, by its name, back to a path.
-        numbering: for one part of a data set: its shards' numbers; such a part may have few rows, or none.
+        numbering: shard numbers of one part of a data set; None for a whole one. A part may have few rows, or none.
     """
 
     def __init__(
@@ -113,7 +113,12 @@ class ShardSet(Generic[Writer]):
         return self._writers[split]
 
     def observe(self, done: float, coming: Mapping[str, int]) -> None:
-        """Say, before they are written, what the next rows weigh and the share of the source they complete."""
+        """Record the next rows before they are written.
+
+        Args:
+            done: share of the source that is read at the end of these rows, 0 to 1.
+            coming: weight of these rows by split.
+        """
         seen = {split: self._writers[split].weight + coming.get(split, 0) for split in SPLITS}
         self._expected.observe(done, seen)
         if self._num_shards is None:
@@ -122,7 +127,7 @@ class ShardSet(Generic[Writer]):
             self._num_shards = self._counts(int(num_bytes * self._rule.fraction("train")))
 
     def finish(self) -> dict[str, Split]:
-        """Finish and upload every shard and return the splits, in order, those of no fraction left out.
+        """Finish and upload every shard, and return the splits in order, without those of fraction 0.
 
         Raises:
             DataError: a split has fewer rows than shards, or none.
@@ -176,7 +181,11 @@ class ShardSet(Generic[Writer]):
         )
 
     def _evened(self, split: str, num_shards: int) -> list[LocalShard]:
-        """Return the split's shards, all on their way; cut again unless they are as many and as even as wanted."""
+        """Return the split's final shards, all queued for upload.
+
+        They are divided again if their number is not the wanted one, or if the largest weighs more than 1.1 times the
+        smallest.
+        """
         first = self._finished[split]
         weights = [shard.weight for shard in first]
         if self._is_direct and len(first) == num_shards and max(weights) <= _UNEVEN * min(weights):

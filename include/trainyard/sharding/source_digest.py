@@ -1,4 +1,4 @@
-"""Digests of local files, kept between runs: a file that has not changed since is not read again."""
+"""Digests of local files, cached between runs so that unchanged files are not read again."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 _PIECE_BYTES = 1024**2
 _NUM_THREADS = 2
 _SETTLED_NS = 2 * 10**9
-"""A file changed less than this ago may change again under the same times: its digest is not kept."""
+"""Age in nanoseconds up to which a change is too recent to cache the digest: another may have the same times."""
 _MAX_KEPT = 100_000
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (stamp TEXT PRIMARY KEY, digest TEXT NOT NULL)"
 
 
 def algorithm() -> str:
-    """Return the name of the digest: BLAKE3, three times as fast, or SHA-256 where its package is missing."""
+    """Return the name of the digest: BLAKE3, which is three times as fast, or SHA-256 without its package."""
     return "blake3" if importlib.util.find_spec("blake3") else "sha256"
 
 
@@ -41,8 +41,8 @@ def digests_of(files: Sequence[SourceFile], *, cache: Path | None = None) -> lis
     """Return the digests of local files, in their order.
 
     Args:
-        files: with their stamps.
-        cache: the file to keep digests in; None takes `trainyard/source-digests.sqlite` of the user's cache folder.
+        files: local files with their stamps.
+        cache: SQLite file of the cache; None uses `trainyard/source-digests.sqlite` in the user's cache folder.
 
     Raises:
         DataError: a file cannot be read.
@@ -84,7 +84,7 @@ def _stamp(file: SourceFile) -> str:
 
 
 def _is_settled(file: SourceFile) -> bool:
-    """Return whether the file's stamp tells its content: it is the same still, and not of just now."""
+    """Return whether the file's stamp identifies its content: it is still the same, and more than 2 s old."""
     if file.stamp is None:
         return False
     try:
@@ -101,13 +101,13 @@ def _cache_path() -> Path:
 
 
 class _Kept:
-    """Digests in a database on disk, which several processes share; without one, nothing is kept."""
+    """Cache of digests in an SQLite file that processes share. Its errors are logged and ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def find(self, stamps: Iterable[str]) -> Iterable[tuple[str, str]]:
-        """Return the stamps that are known, with their digests."""
+        """Return the cached stamps with their digests."""
         try:
             if not self._path.exists():
                 return []
@@ -120,7 +120,7 @@ class _Kept:
         return [(stamp, row[0]) for stamp, row in rows if row]
 
     def add(self, digests: Mapping[str, str]) -> None:
-        """Keep some digests."""
+        """Add digests by stamp, and delete the oldest above 100,000."""
         if not digests:
             return
         try:

@@ -1,4 +1,4 @@
-"""The files of a source: what is known of each, and a fingerprint of what is in them."""
+"""Files of a source, and a fingerprint of their content."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 INDEX_SUFFIX = ".idx"
-"""Of a Megatron array's index, which lies beside it."""
+"""Suffix of a Megatron array's index, which is in the same folder."""
 
 
 class FileStamp(NamedTuple):
-    """Marks that change with a local file's content: bytes, times in nanoseconds since 1970, inode."""
+    """Marks that change with a local file's content: size in bytes, times in nanoseconds since 1970, inode."""
 
     size: int
     modified_ns: int
@@ -29,7 +29,7 @@ class FileStamp(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> FileStamp:
-        """Return the stamp of a file as it is now; OSError if there is none."""
+        """Return the current stamp of a file. Raises OSError if the file does not exist."""
         status = path.stat()
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
@@ -43,9 +43,9 @@ class SourceFile:
         uri: local path or `s3://` address.
         size: bytes as stored.
         compression: `gzip`, `bz2`, `xz`, `zstd` or None.
-        max_bytes: read about this many bytes of the uncompressed content at most; None reads all.
-        etag: the store's mark of the content; None for a local file.
-        stamp: what a local file's status said when it was listed; None for an object.
+        max_bytes: approximate number of bytes of the uncompressed content to read; None reads all.
+        etag: ETag of an object; None for a local file.
+        stamp: stamp of a local file when it was listed; None for an object.
     """
 
     name: str
@@ -58,12 +58,12 @@ class SourceFile:
 
     @property
     def is_remote(self) -> bool:
-        """True if the file is an object and not on this machine's disk."""
+        """True if the file is an object at `s3://`."""
         return self.uri.startswith(S3_SCHEME)
 
 
 class ReadProgress:
-    """Progress of a walk through the files, as a share of the bytes to read (0 to 1)."""
+    """Progress of reading the files in order, as a share of the bytes to read (0 to 1)."""
 
     def __init__(self, files: Sequence[SourceFile]) -> None:
         sizes = [bytes_to_read(file) for file in files]
@@ -72,20 +72,21 @@ class ReadProgress:
         self._total = max(1, starts[-1])
 
     def at(self, file: SourceFile, position: int) -> float:
-        """Return the share read when `position` stored bytes of this file were."""
+        """Return the share that is read after `position` stored bytes of this file."""
         here = min(position, bytes_to_read(file))
         return min(1.0, (self._starts[file.uri] + here) / self._total)
 
 
 def bytes_to_read(file: SourceFile) -> int:
-    """Return the stored bytes that will be read of a file, about."""
+    """Return the approximate number of stored bytes of a file that will be read."""
     return file.size if file.max_bytes is None else min(file.size, file.max_bytes)
 
 
 def fingerprint(files: Iterable[SourceFile], *, checksums: bool = True) -> str:
     """Return the SHA-256 over every file's name, size and content.
 
-    The content goes in as an object's ETag, or a local file's digest; without checksums as its time of change.
+    The content of an object is represented by its ETag, that of a local file by its digest, or by its modification time
+    without checksums.
 
     Raises:
         DataError: a file cannot be read.
@@ -107,12 +108,12 @@ def fingerprint(files: Iterable[SourceFile], *, checksums: bool = True) -> str:
 
 
 def check_unchanged(files: Iterable[SourceFile]) -> None:
-    """Check, after they were read, that local files are still those that were listed.
+    """Check after reading that local files have not changed since they were listed.
 
-    Objects are read by their ETag and need no second look.
+    Objects are read by their ETag, so they are not checked.
 
     Raises:
-        DataError: a file was written to, replaced or deleted meanwhile.
+        DataError: a file was changed, replaced or deleted.
     """  # noqa: DOC501 - the named function returns a DataError
     for file in files:
         if file.stamp is None:
@@ -133,7 +134,7 @@ def check_unchanged(files: Iterable[SourceFile]) -> None:
 
 
 def suffix_of(name: str) -> str:
-    """Return the lower-case suffix that tells the format: that of `a.csv.gz` is `.csv`."""
+    """Return the lower-case suffix of the format, without that of a compression: `.csv` for `a.csv.gz`."""
     suffixes = PurePosixPath(name.lower()).suffixes
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()

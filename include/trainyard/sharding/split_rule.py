@@ -1,7 +1,7 @@
-"""Split of a row: a hash of its content against the fractions, nothing else.
+"""Split of a row, which depends only on a hash of its content and the fractions.
 
-So a row keeps its split when data is added or comes in another order of rows, columns or files, and equal rows are
-never on both sides. A row of a table is its columns' names and values: renaming a column moves rows.
+A row keeps its split if data is added, or if the order of rows, columns or files changes. Equal rows are in the same
+split. The content of a table's row is the names and values of its columns, so renaming a column changes splits.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _SPAN = 2**64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRule:
-    """The share of the hash range that is test, the share after it that is validation; the rest is train."""
+    """Division of the range of hashes: first the share of test, then that of validation; the rest is train."""
 
     validation_fraction: float
     test_fraction: float
 
     def assign(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-        """Return each hash's split as its number in `SPLITS`."""
+        """Return the split of each hash as its index in `SPLITS`."""
         import numpy as np
 
         test_end = min(_SPAN - 1, int(self.test_fraction * _SPAN))
@@ -37,7 +37,7 @@ class SplitRule:
         return held_out + (hashes < np.uint64(test_end)).view(np.uint8)
 
     def fraction(self, split: str) -> float:
-        """Return the expected share of a split."""
+        """Return the expected share of a split, 0 to 1."""
         train = 1 - self.validation_fraction - self.test_fraction
         return (train, self.validation_fraction, self.test_fraction)[SPLITS.index(split)]
 

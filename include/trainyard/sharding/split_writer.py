@@ -1,4 +1,4 @@
-"""First pass: append rows of one split to shard files, each closed at its planned weight."""
+"""Writers of one split: they append rows to shard files, and close each file at its planned weight."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Finished = Callable[[LocalShard], None]
 
 
 class TokenSplitWriter:
-    """Writes rows of tokens; a row is never cut."""
+    """Writer of token rows. A row is never split over shards."""
 
     def __init__(
         self, split: str, folder: Path, *, dtype: str, next_weight: NextWeight, finished: Finished
@@ -33,7 +33,7 @@ class TokenSplitWriter:
         self.rows = 0
 
     def append(self, tokens: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
-        """Write rows; closes shards as they reach their weight."""
+        """Write whole rows, and close shards that reach their weight; `ends` are the rows' ends in `tokens`."""
         import numpy as np
 
         first, start = 0, 0
@@ -73,7 +73,7 @@ class TokenSplitWriter:
 
 
 class ColumnSplitWriter:
-    """Writes rows of typed columns."""
+    """Writer of rows of typed columns."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class ColumnSplitWriter:
 
     @property
     def rows(self) -> int:
-        """Return the rows written."""
+        """Number of rows written."""
         return self.weight
 
     def append(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        """Write rows, one array a column; closes shards as they fill."""
+        """Write rows, one array per column, and close full shards."""
         start, num_rows = 0, len(arrays[0])
         while start < num_rows:
             shard = self._shard or self._open()

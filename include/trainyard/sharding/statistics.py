@@ -1,4 +1,4 @@
-"""Figures of the train split gathered while it is written: column means, the unigram baseline of text."""
+"""Statistics of splits, calculated while they are written: moments of columns, and the unigram baseline of text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SMALL = 2.0**-600
 
 
 class ColumnMoments:
-    """Mean and standard deviation of one column's finite values, merged batch by batch.
+    """Mean and standard deviation of one column's finite values, updated batch by batch.
 
-    Missing values (NaN) are left out; infinities are left out and counted. Squares of numbers beyond 1e150 do not fit
-    into float64: from the first of them on, the sums are those of all values times 2^-600.
+    Missing values (NaN) are ignored; infinities are ignored and counted. The squares of numbers beyond 1e150 overflow
+    float64. From the first such number on, all sums are those of the values times 2^-600.
 
     Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
     """
@@ -31,11 +31,11 @@ class ColumnMoments:
         self.num_infinite = 0
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Take in some values."""
+        """Add values."""
         if not len(values):
             return
         with np.errstate(over="ignore", invalid="ignore"):
-            # Distances from a value of the column itself keep large numbers that lie close together exact.
+            # Differences from a value of the column keep the precision of large numbers that are close to each other.
             numbers = np.subtract(values, self._origin_of(values), dtype=np.float64)
             mean = float(numbers.mean())
             if not np.isfinite(mean):
@@ -66,7 +66,7 @@ class ColumnMoments:
     def absorb(
         self, count: int, mean: float, squares: float, scale: float = 1.0, num_infinite: int = 0
     ) -> None:
-        """Take in values of which only these sums are known: `sums` of other moments."""
+        """Add values by their sums: the `sums` of other moments."""
         self.num_infinite += num_infinite
         if count == 0:
             return
@@ -83,17 +83,17 @@ class ColumnMoments:
 
     @property
     def sums(self) -> tuple[int, float, float, float, int]:
-        """Return what `absorb` takes: count, mean, squared distances from it, scale of the two, infinities."""
+        """Arguments of `absorb`: count, mean, sum of squared distances from it, their scale, number of infinities."""
         return self._count, self._mean, self._squares, self._scale, self.num_infinite
 
     @property
     def mean(self) -> float | None:
-        """Return the mean; None without any finite value."""
+        """Mean; None without finite values."""
         return self._mean / self._scale if self._count else None
 
     @property
     def std(self) -> float | None:
-        """Return the population standard deviation; None without any finite value."""
+        """Population standard deviation; None without finite values."""
         return float(np.sqrt(self._squares / self._count)) / self._scale if self._count else None
 
 
@@ -104,15 +104,15 @@ class TokenCounts:
         self.counts = np.zeros(vocab_size, dtype=np.int64)
 
     def add(self, tokens: npt.NDArray[Any]) -> None:
-        """Count some tokens."""
+        """Count tokens."""
         self.counts += np.bincount(tokens, minlength=len(self.counts))
 
 
 def unigram_loss_nats(train: TokenCounts, other: TokenCounts) -> float | None:
-    """Return the cross-entropy of one split under the train split's token frequencies, in nats a token.
+    """Return the cross-entropy of one split under the train split's token frequencies, in nats per token.
 
-    Add-one smoothed: train counts (3, 1) against other counts (1, 1) give -(ln(4/6) + ln(2/6)) / 2 = 0.752. None when
-    the other split has no tokens.
+    The frequencies have add-one smoothing. Worked: train counts (3, 1) and other counts (1, 1) give
+    -(ln(4/6) + ln(2/6)) / 2 = 0.752. None if the other split has no tokens.
     """
     num_tokens = other.counts.sum()
     if num_tokens == 0:

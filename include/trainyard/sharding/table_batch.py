@@ -1,4 +1,4 @@
-"""Batches that every table reader yields, and new plans of columns for readers of text."""
+"""Batches of table readers, and column types of text files that change while they are read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class TableBatch:
     """Some rows of a table.
 
     Attributes:
-        done: share of the whole source that was read up to their end (0 to 1).
-        first_line: number of the first row, or of the line it starts on, in its file.
+        done: share of the whole source that is read at the end of these rows, 0 to 1.
+        first_line: number of the first row in its file, or of the line on which it starts.
     """
 
     batch: pa.RecordBatch
@@ -26,12 +26,12 @@ class TableBatch:
 
 
 class TextSchema:
-    """The types of the columns of text files, by what was read of them so far.
+    """Column types of text files, by the rows read so far.
 
     Attributes:
-        schema: the type that each column is read as.
-        nullable: columns known to lack values.
-        fractional: columns known to hold fractions; whole numbers among them must be exact as float64.
+        schema: type as which each column is read.
+        nullable: columns known to have missing values.
+        fractional: columns known to have fractions. Their integers must be exact as float64.
     """
 
     def __init__(self, schema: pa.Schema, nullable: set[str]) -> None:
@@ -50,7 +50,7 @@ class TextSchema:
         self._set(column, kind)
 
     def expect_fractions(self) -> None:
-        """Read whole numbers as floats where those are exact: other parts may hold fractions."""
+        """Read integers as floats if these are exact, because other parts may have fractions."""
         import pyarrow as pa
 
         for field in self.schema:
@@ -65,7 +65,7 @@ class TextSchema:
 
 
 def may_be_inexact(column: pa.ChunkedArray) -> bool:
-    """Return whether a column of floats holds numbers beyond 2^53, where not every whole number is one."""
+    """Return whether a column of floats has numbers of 2^53 or more, where floats do not represent every integer."""
     import pyarrow.compute as pc
 
     ends = pc.min_max(column)

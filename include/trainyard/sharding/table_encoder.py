@@ -1,4 +1,4 @@
-"""Record batches to fixed-width numpy columns and a hash of each row: the hot path of tables."""
+"""Encoder of record batches to numpy columns of fixed width and row hashes: the hot path of tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECONDS_PER_DAY = 86_400
 
 
 class TableEncoder:
-    """Encodes batches of one table; holds the categories seen so far, in order of first appearance."""
+    """Encoder of the batches of one table. It keeps the categories seen so far, in order of first appearance."""
 
     def __init__(self, plans: Sequence[ColumnPlan], *, max_categories: int) -> None:
         self._plans = plans
@@ -44,11 +44,11 @@ class TableEncoder:
     def encode(
         self, batch: pa.RecordBatch
     ) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.uint64]]:
-        """Return one array a buffer, in the order of `buffers_of`, and a 64-bit hash of each row's content.
+        """Return one array per buffer, in the order of `buffers_of`, and a 64-bit hash of each row's content.
 
         Raises:
-            ReplanNeededError: a column planned without missing values has one.
-            DataError: a column has more categories than allowed, or a number that its type cannot hold.
+            ReplanNeededError: a column that was planned without missing values has one.
+            DataError: a column has too many categories, or a number that its type cannot represent.
         """
         self._hasher.start(batch.num_rows)
         arrays: list[npt.NDArray[Any]] = []
@@ -70,13 +70,13 @@ class TableEncoder:
 
 
 def buffers_of(plans: Sequence[ColumnPlan]) -> list[tuple[str, str]]:
-    """Return names and types of a shard's buffers: each column's, then those of validity."""
+    """Return (name, dtype) of a shard's buffers: first the columns, then the validity buffers."""
     columns = [(plan.name, plan.dtype) for plan in plans]
     return columns + [(plan.validity, "uint8") for plan in plans if plan.validity is not None]
 
 
 class Categories:
-    """The distinct strings of one column and their codes."""
+    """Distinct strings of one column and their codes."""
 
     def __init__(self, column: str, *, limit: int) -> None:
         self._column, self._limit = column, limit
@@ -87,7 +87,7 @@ class Categories:
         self.values: list[str] = []
 
     def encode(self, column: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
-        """Return int32 codes, -1 where missing, and each value's 64-bit hash."""
+        """Return the int32 codes of the values (-1 for missing ones) and their 64-bit hashes."""
         if not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string()).dictionary_encode()
         if self._dictionary is None or not column.dictionary.equals(self._dictionary):
@@ -100,7 +100,7 @@ class Categories:
         return codes, self._hashes.take(codes)
 
     def _code_table(self, local: list[Any]) -> npt.NDArray[np.int32]:
-        """Return the code of each entry of a batch's dictionary, and one more for the indices that are null."""
+        """Return the code of each entry of a batch's dictionary, and -1 as the last entry, for null indices."""
         names = [None if value is None else str(value) for value in local]
         self._learn([name for name in names if name is not None and name not in self._codes])
         return np.array([*(self._codes[name] for name in names), -1], dtype=np.int32)
@@ -119,11 +119,13 @@ class Categories:
 def _numbers(
     column: pa.Array, plan: ColumnPlan
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """Return a column's numbers in the planned type, and where whole ones are missing; floats are NaN there.
+    """Return a column's numbers in the planned type, and a mask of missing integers or None.
+
+    Missing floats are NaN; missing integers are 0 and True in the mask.
 
     Raises:
-        ReplanNeededError: a column planned without missing values has one.
-        DataError: a number does not fit into the type.
+        ReplanNeededError: a column that was planned without missing values has one.
+        DataError: the type cannot represent a number.
     """  # noqa: DOC501 - the named function returns a DataError
     if plan.kind is ColumnKind.TIME:
         array = _seconds(column)
@@ -170,9 +172,9 @@ def _is_missing(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _values(column: pa.Array) -> npt.NDArray[Any]:
-    """Return the numbers of a column as they lie in memory.
+    """Return the numbers of a column as a view of its memory.
 
-    Not by `Array.to_numpy`: that imports pandas, 50 MB.
+    `Array.to_numpy` is not used, because it imports pandas (50 MB).
     """
     width = np.dtype(_numpy_name(column.type))
     start = column.offset * width.itemsize

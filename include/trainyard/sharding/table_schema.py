@@ -1,4 +1,4 @@
-"""The typed columns of a table: what each source type becomes in a shard."""
+"""Typed columns of a table: the kind and dtype in a shard of each source type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE_DTYPES = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8
 
 
 class ColumnKind(StrEnum):
-    """Way in which a column's values become numbers."""
+    """Kind of encoding of a column's values as numbers."""
 
     NUMBER = "number"
     TIME = "time"  # seconds since 1970-01-01 UTC; a time of day or a duration in seconds
@@ -36,11 +36,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """One column of the shards: how it is encoded, and the type it is stored as.
+    """One column of the shards: its encoding and its stored type.
 
     Attributes:
-        validity: name of the buffer that says which values are there (uint8, 1 or 0), of a column of whole numbers
-            some of which are missing; floats are NaN where missing, categories -1.
+        validity: name of the buffer (uint8) that has 1 for present and 0 for missing values; None without one. Only
+            integer columns with missing values have it. Missing floats are NaN, missing categories -1.
     """
 
     name: str
@@ -51,11 +51,11 @@ class ColumnPlan:
 
 
 class ReplanNeededError(Exception):
-    """A column is not what it was planned as: plan it anew and read the source again.
+    """A column's values do not match its plan: it must be planned and the source read again.
 
     Attributes:
-        column: its name.
-        kind: the type to read it as; None for a column of whole numbers that lacks a value.
+        column: name of the column.
+        kind: type as which to read it; None for an integer column with a missing value.
     """
 
     def __init__(self, column: str, kind: pa.DataType | None = None) -> None:
@@ -64,7 +64,7 @@ class ReplanNeededError(Exception):
 
 
 def inexact_numbers(column: str, example: object) -> DataError:
-    """Return the error for whole numbers that no type of numbers holds beside the column's other values."""
+    """Return the error for integers that no type can represent exactly together with the column's other values."""
     return DataError(
         "a column holds whole numbers that its type cannot keep exactly",
         job_name="sharding",
@@ -82,14 +82,14 @@ def plan_columns(
     """Return the columns of the shards, in the table's order.
 
     Args:
-        schema: the Arrow schema of the columns that are read.
-        names: all columns of the table.
+        schema: Arrow schema of the columns that are read.
+        names: names of all columns of the table.
         nullable: names of columns with missing values.
-        settings: names the target and the columns to leave out.
+        settings: settings with the target and the columns to omit.
 
     Raises:
-        SpecError: a named column does not exist, or no column is left.
-        DataError: a column's type has no place in a typed column.
+        SpecError: a column of the settings does not exist, or no column is left.
+        DataError: a column's type is not supported.
     """
     _check_names(names, settings)
     missing = frozenset(nullable) - {settings.target_column}  # rows without a target are bad rows
@@ -123,7 +123,7 @@ def _check_names(names: list[str], settings: ShardSettings) -> None:
 
 
 def unknown_column(where: str, name: str, names: list[str]) -> Finding:
-    """Return the finding for a setting that names a column the table does not have."""
+    """Return the error for a setting with a column that the table does not have."""
     near = near_matches(name, names)
     return Finding(
         where=where,

@@ -1,4 +1,4 @@
-"""Rows of text out of one column of a table."""
+"""Text rows from one column of a table."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PIECE_BYTES = 4 * 1024**2
 
 
 def text_column_rows(table: Table, column: str, bad_rows: BadRows) -> Iterator[TextBatch]:
-    """Yield the texts of a column, one row each; a missing or empty one is a bad row.
+    """Yield the texts of a column, one row each. Missing, empty and undecodable texts are bad rows.
 
     Raises:
         SpecError: the table has no such column.
-        DataError: the column does not hold strings, or the source cannot be read.
+        DataError: the column is not a column of strings, or the source cannot be read.
     """
     if column not in table.schema.names:
         findings: list[Finding] = [unknown_column("text_column", column, table.schema.names)]
@@ -68,7 +68,7 @@ def _fault(text: bytes | None, column: str) -> str | None:
 
 
 def _pieces(column: pa.Array) -> Iterator[list[bytes | None]]:
-    """Yield the texts, about `PIECE_BYTES` at a time: a dictionary holds an equal text once, a piece does not."""
+    """Yield the texts in pieces of about `PIECE_BYTES`, which limits the memory of decoded dictionaries."""
     indices = None
     if pa.types.is_dictionary(column.type):
         column, indices = column.dictionary, column.indices

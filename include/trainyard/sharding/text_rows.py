@@ -1,4 +1,4 @@
-"""Rows of text out of text files: batches of UTF-8 byte strings."""
+"""Text rows from text files, in batches of UTF-8 byte strings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextBatch:
-    """Some rows of text, and the share of the whole source that was read up to their end (0 to 1)."""
+    """Some rows of text, and the share of the whole source that is read at their end (0 to 1)."""
 
     rows: list[bytes]
     done: float
@@ -26,9 +26,10 @@ class TextBatch:
 def text_file_rows(
     file: SourceFile, objects: Objects, bad_rows: BadRows, *, row_bytes: int, progress: ReadProgress
 ) -> Iterator[TextBatch]:
-    """Yield a text file's rows in batches: pieces of at least `row_bytes`, cut at line ends; a smaller file is one.
+    """Yield a text file's rows in batches. Rows are pieces of at least `row_bytes` that end at line ends.
 
-    Pieces start at the file's start, so text appended later changes none but the last.
+    The last row, or the only row of a small file, may be smaller. Text that is appended to the file later changes the
+    last row only.
 
     Raises:
         DataError: the file cannot be read.
@@ -48,7 +49,7 @@ def text_file_rows(
 def _pieces(
     data: bytes, first_line: int, row_bytes: int
 ) -> tuple[list[tuple[int, bytes]], bytes, int]:
-    """Return whole pieces with their first line numbers, the rest, and the rest's first line number."""
+    """Return the complete pieces with their first line numbers, the rest, and the rest's first line number."""
     pieces = []
     start, line = 0, first_line
     while len(data) - start >= row_bytes and (end := data.find(b"\n", start + row_bytes - 1) + 1):

@@ -1,4 +1,4 @@
-"""Rows of token ids out of one column of a table, such as `input_ids`."""
+"""Rows of token ids from one column of a table, such as `input_ids`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def holds_token_ids(kind: pa.DataType) -> bool:
-    """Return whether a column holds lists of whole numbers."""
+    """Return whether the type is a list of integers."""
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return bool(is_list and pa.types.is_integer(kind.value_type))
 
@@ -26,9 +26,9 @@ def holds_token_ids(kind: pa.DataType) -> bool:
 def token_column_rows(
     table: Table, column: str, bad_rows: BadRows, *, vocabulary: Vocabulary
 ) -> Iterator[TokenBatch]:
-    """Yield the lists of a column, one row each; a missing or empty one is a bad row.
+    """Yield the lists of a column, one row each. Missing and empty lists are bad rows.
 
-    A source that cannot be read is a `DataError`.
+    An unreadable source is a `DataError`.
     """
     name, row_number = "", 0
     for file, batch in table.batches():
@@ -39,7 +39,7 @@ def token_column_rows(
         is_there = np.diff(ends, prepend=0) > 0
         for at in np.flatnonzero(~is_there).tolist():
             bad_rows.add(name, row_number + at + 1, f"no tokens: column {column!r} is empty", "")
-        # Rows keep their numbers: empty ones have no id that could be wrong.
+        # Empty rows are dropped after this check, so that rows keep their numbers in it.
         tokens, ends = good_rows(
             tokens,
             ends,
@@ -54,7 +54,7 @@ def token_column_rows(
 
 
 def _flat(lists: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of all lists, and the end of each list; a missing list is an empty one, a missing id is -1."""
+    """Return the ids of all lists, and the end of each list. A missing list is empty; a missing id is -1."""
     lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     values = lists.flatten()
     if values.null_count:

@@ -1,4 +1,4 @@
-"""Text or token ids to token shards."""
+"""Pass that writes token shards from text or token ids."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 def write_tokens(context: PassContext) -> Written:
-    """Return the splits and what the index says about tokens: dtype, tokenizer, baseline.
+    """Write the splits and return them with the index's members about tokens: dtype, tokenizer, baseline.
 
     Raises:
-        SpecError: the tokenizer cannot be read, or does not go with the source.
-        DataError: the source cannot be read, has too many bad rows or too few rows.
+        SpecError: the tokenizer cannot be read, or does not match the source.
+        DataError: the source cannot be read, or has too many bad rows or too few rows.
     """
     reading = context.reading
     vocabulary = load_vocabulary(reading.settings, reading.objects)
@@ -98,7 +98,7 @@ def _split_texts(
     """Return the tokens of each split's texts, and the end of each text in them.
 
     Raises:
-        SpecError: the settings give the vocabulary of token ids.
+        SpecError: `vocab_size` is set, which is for sources of token ids only.
     """
     if isinstance(tokenizer, GivenVocabulary):
         raise SpecError([_NO_IDS], subject="shard settings")
@@ -114,10 +114,10 @@ def _split_ids(
 ) -> dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
     """Return the ids of each split's rows, and the end of each row in them.
 
-    A row's hash is that of its ids as little-endian uint32.
+    The hash of a row is that of its ids as little-endian uint32.
 
     Raises:
-        SpecError: the settings give no vocabulary of token ids.
+        SpecError: neither `vocab_size` nor a tokenizer file is set.
     """
     if isinstance(vocabulary, ByteTokenizer):
         raise SpecError([_NO_VOCABULARY], subject="shard settings")

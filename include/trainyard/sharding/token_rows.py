@@ -1,4 +1,4 @@
-"""Rows of token ids out of arrays that were tokenised elsewhere: raw `.bin`, `.npy`, Megatron's `.bin` with `.idx`."""
+"""Rows of token ids from existing arrays: raw `.bin`, `.npy`, and Megatron's `.bin` with `.idx`."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from trainyard.sharding.source_files import SourceFile
 
 BLOCK_TOKENS = 1 << 20
-"""Tokens that are read at a time."""
+"""Tokens per read."""
 MAX_ROW_TOKENS = 1 << 20
-"""A longer row is cut there, so that memory stays bounded."""
+"""Longest row. Longer ones are split, so that memory is bounded."""
 PIECE_TOKENS = 4096
-"""Row of an array without boundaries, whose end token is not known."""
+"""Length of a row of an array without row boundaries and without an end token."""
 _LARGEST_UINT16 = 1 << 16
 _NPY = ".npy"
 
 
 class Vocabulary(Protocol):
-    """Range of the ids, and the id that ends a row; None if it is not known."""
+    """Number of ids, and the id that ends a row."""
 
     @property
     def vocab_size(self) -> int:
-        """Return the number of ids."""
+        """Number of ids."""
 
     @property
     def eos_token_id(self) -> int | None:
-        """Return the id."""
+        """Id that ends a row; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ class TokenBatch:
 
     Attributes:
         tokens: ids of all rows, uint32.
-        ends: the end of each row in them, exclusive.
-        done: share of the whole source that was read up to their end (0 to 1).
+        ends: exclusive end of each row in `tokens`.
+        done: share of the whole source that is read at the end of these rows, 0 to 1.
     """
 
     tokens: npt.NDArray[np.uint32]
@@ -66,9 +66,9 @@ class TokenLayout:
     """Layout of the ids in one file.
 
     Attributes:
-        dtype: of an id as it is stored.
-        row_tokens: length of each row; None if rows differ.
-        row_ends: tokens up to the end of each row; None if an end token or the length gives it.
+        dtype: stored type of an id.
+        row_tokens: length of all rows in tokens; None if lengths differ.
+        row_ends: number of tokens up to the end of each row; None if rows are defined by an end token or by a length.
     """
 
     dtype: np.dtype[Any]
@@ -78,7 +78,7 @@ class TokenLayout:
     def ends(
         self, tokens: npt.NDArray[Any], first: int, eos_token_id: int | None
     ) -> npt.NDArray[np.int64]:
-        """Return the ends of rows among tokens, exclusive; the first begins a row and is number `first` of the file."""
+        """Return the exclusive ends of rows in `tokens`, which start with a row at token `first` of the file."""
         if self.row_ends is not None:
             low = int(np.searchsorted(self.row_ends, first, side="right"))
             high = int(np.searchsorted(self.row_ends, first + len(tokens), side="right"))
@@ -94,13 +94,13 @@ class TokenLayout:
 def token_array_rows(
     files: list[SourceFile], objects: Objects, bad_rows: BadRows, *, vocabulary: Vocabulary
 ) -> Iterator[TokenBatch]:
-    """Yield the rows of token arrays, as they are stored; an id outside the vocabulary makes a row a bad one.
+    """Yield the rows of token arrays, unchanged. A row with an id outside the vocabulary is a bad row.
 
-    A row is a document of a Megatron index, a row of an array of two axes, else the tokens up to an end token, or
-    pieces of `PIECE_TOKENS` if none is known. The same documents give the same rows from any of the formats.
+    A row is a document of a Megatron index, or a row of an array of two axes. In other arrays rows end with the end
+    token, or have `PIECE_TOKENS` if it is unknown. The same documents give the same rows in all formats.
 
     Raises:
-        DataError: a file cannot be read, or is no array of token ids.
+        DataError: a file cannot be read, or is not an array of token ids.
     """  # noqa: DOC501 - the named function returns a DataError
     progress = ReadProgress(files)
     indexes = {file.name: file for file in files if suffix_of(file.name) == INDEX_SUFFIX}
@@ -132,7 +132,10 @@ def good_rows(
     vocabulary: Vocabulary,
     bad_rows: BadRows,
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Return the rows whose ids all belong to the vocabulary; the others are counted by their number in the file."""
+    """Return tokens and ends of the rows whose ids are all in the vocabulary. The others are added to `bad_rows`.
+
+    `first_row` is the number of the first row in the file, for messages.
+    """
     size = vocabulary.vocab_size
     wrong = np.flatnonzero((tokens < 0) | (tokens >= size))
     if not len(wrong):
@@ -150,7 +153,7 @@ def good_rows(
 def chosen_rows(
     tokens: npt.NDArray[Any], ends: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the tokens of the chosen rows, and the ends of those."""
+    """Return tokens and ends of the rows for which `chosen` is True."""
     lengths = np.diff(ends, prepend=0)
     return tokens[np.repeat(chosen, lengths)], np.cumsum(lengths[chosen])
 
@@ -158,7 +161,7 @@ def chosen_rows(
 def _rows(
     file: SourceFile, index: SourceFile | None, objects: Objects, vocabulary: Vocabulary
 ) -> Iterator[tuple[int, npt.NDArray[Any], npt.NDArray[np.int64], int]]:
-    """Yield whole rows of a file: the number of the first, their tokens and ends, and the bytes read so far."""
+    """Yield whole rows of a file: number of the first row, tokens, ends, and stored bytes read so far."""
     row, first = 1, 0
     with opened(file, objects) as (stream, raw):
         layout = _layout(file, index, objects, stream, vocabulary)
@@ -178,10 +181,10 @@ def _rows(
 
 
 def _blocks(file: SourceFile, stream: BinaryIO, dtype: np.dtype[Any]) -> Iterator[npt.NDArray[Any]]:
-    """Yield the ids of a stream.
+    """Yield the ids of a stream in blocks.
 
     Raises:
-        ValueError: the last id is cut off.
+        ValueError: the last id is incomplete.
     """
     left, size = file.max_bytes, BLOCK_TOKENS * dtype.itemsize
     rest = b""
@@ -205,7 +208,7 @@ def _layout(
     stream: BinaryIO,
     vocabulary: Vocabulary,
 ) -> TokenLayout:
-    """Return the layout of a file, whose header has been read from the stream then."""
+    """Return the layout of a file, and advance the stream past a NumPy header."""
     if index is not None:
         dtype, row_ends = read_megatron_index(index, objects, num_bytes=file.size)
         return TokenLayout(dtype=dtype, row_ends=row_ends)
@@ -217,7 +220,7 @@ def _layout(
 
 
 def _with_cuts(ends: npt.NDArray[np.int64], num_tokens: int) -> npt.NDArray[np.int64]:
-    """Return the ends, and cuts in rows that are longer than `MAX_ROW_TOKENS`."""
+    """Return the ends, with additional ends that split rows longer than `MAX_ROW_TOKENS`."""
     starts = np.concatenate([[0], ends])
     stops = np.concatenate([ends, [num_tokens + 1]])
     long = np.flatnonzero(stops - starts > MAX_ROW_TOKENS)
@@ -226,10 +229,10 @@ def _with_cuts(ends: npt.NDArray[np.int64], num_tokens: int) -> npt.NDArray[np.i
 
 
 def _check_width(file: SourceFile, block: npt.NDArray[Any]) -> None:
-    """Refuse a raw file of uint32 that would be read as uint16: every second id is 0 then.
+    """Check that a raw file that is read as uint16 does not contain uint32, in which every second id would be 0.
 
     Raises:
-        DataError: that is so.
+        DataError: every second id is 0.
     """
     is_raw = suffix_of(file.name) != _NPY and block.dtype == np.dtype("<u2")
     if is_raw and len(block) > 1 and not block[1::2].any() and block[::2].any():
@@ -256,6 +259,6 @@ def _check_indexes(indexes: Mapping[str, SourceFile], arrays: list[SourceFile]) 
 
 
 def _index_name(name: str) -> str:
-    """Return the name of the index that a Megatron array has: `text.idx` of `text.bin`."""
+    """Return the name of a Megatron array's index: `text.idx` for `text.bin`; empty for other files."""
     path = PurePosixPath(name)
     return str(path.with_suffix(INDEX_SUFFIX)) if path.suffix == ".bin" else ""

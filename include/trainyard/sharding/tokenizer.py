@@ -1,4 +1,4 @@
-"""Text to token ids: bytes by default, or a `tokenizers` JSON file."""
+"""Tokenizers: bytes by default, or a `tokenizers` JSON file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EOS_NAMES = ("<|endoftext|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]", "<|
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenVocabulary:
-    """Vocabulary of a source of token ids, by the settings."""
+    """Vocabulary of a source of token ids, from the settings."""
 
     vocab_size: int
     eos_token_id: int | None
@@ -44,7 +44,7 @@ class Tokenizer(Protocol):
 
 
 def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
-    """Return the byte tokenizer for `bytes`, else the one in the named `tokenizers` JSON file.
+    """Return the byte tokenizer for `bytes`, else the tokenizer of the named `tokenizers` JSON file.
 
     Args:
         tokenizer: `bytes`, a path, or an `s3://` address.
@@ -59,7 +59,7 @@ def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
 
 
 def load_vocabulary(settings: ShardSettings, objects: Objects) -> Tokenizer | GivenVocabulary:
-    """Return the vocabulary that the settings give by its size, else their tokenizer.
+    """Return a vocabulary of the settings' `vocab_size` if that is set, else their tokenizer.
 
     Raises:
         SpecError: the tokenizer's file is missing or is not a tokenizer.

@@ -1,4 +1,4 @@
-"""Send finished shards while the next ones are written: few threads, bounded waiting, nothing sent twice."""
+"""Uploads of finished shards while the next ones are written, by 4 threads and a bounded queue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PIECE_BYTES = 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """One object that is in place: its digest, its size, and whether it had to be sent."""
+    """One stored object: its SHA-256 (None without checksums), its size in bytes, and whether it was uploaded now."""
 
     sha256: str | None
     size: int
@@ -29,13 +29,13 @@ class Sent:
 
 
 class Uploads:
-    """A context that uploads files below a prefix; leaving it waits for those under way.
+    """Uploader of files below a prefix. Its context waits at the end for uploads in progress.
 
     Args:
-        objects: the store.
-        prefix: address below which files go by their relative names.
-        existing: addresses known to be there from an earlier, broken run: sent again only if they differ.
-        checksums: whether to take digests; without, everything is sent.
+        objects: store of the objects.
+        prefix: address below which files are stored by their relative names.
+        existing: addresses of objects of an earlier, interrupted run. They are uploaded again only if they differ.
+        checksums: whether to calculate digests. Without them everything is uploaded.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Uploads:
         self._pool.shutdown(wait=True, cancel_futures=kind is not None)
 
     def send(self, path: Path, name: str, *, then_delete: bool = False) -> Future[Sent]:
-        """Queue a file; waits while too many are queued. An earlier upload's error is raised here."""
+        """Queue a file for upload; block while the queue is full. Raises the error of an earlier upload."""
         self._raise_failed()
         self._slots.acquire()
         future = self._pool.submit(self._send, path, name, then_delete=then_delete)
@@ -69,7 +69,7 @@ class Uploads:
         return future
 
     def wait(self) -> list[Sent]:
-        """Wait for every queued file and return all that is in place now, the last of each name."""
+        """Wait for all queued files, and return all stored objects, one per name. Raises the error of an upload."""
         for future in self._waiting:
             future.result()
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""View of a run at one moment, read over REST and the AWS endpoint."""
+"""State of a run, read over Airflow's REST API and the AWS endpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TaskView:
 
     @property
     def job_kind(self) -> str:
-        """Return which kind of job the task starts, if it starts one."""
+        """Kind of the task's job, if it has one: `training`, `processing`, `tuning` or `automl`."""
         if "TuneHyperparameters" in self.operator:
             return "tuning"
         if "AutoML" in self.operator:
@@ -36,11 +36,13 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """A run at one moment.
+    """State of a run at one moment.
 
     Attributes:
-        cost_usd: of the jobs seen so far, as far as it is known; None before there is one.
-        max_cost_usd: the cap that the run was started with; None without one.
+        job: job of an active task; None without one.
+        job_task: id of the active task with a job.
+        cost_usd: sum of the known costs of the jobs seen so far; None if no cost is known.
+        max_cost_usd: cost cap of the run; None without one.
     """
 
     run_id: str
@@ -54,12 +56,12 @@ class RunView:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether nothing will happen to this run any more."""
+        """True if the run has ended."""
         return self.state in FINISHED
 
 
 class RunFollower:
-    """Reads one run. Asks for a job only while its task is under way."""
+    """Reader of one run. It queries a job only while the job's task is active."""
 
     def __init__(self, *, api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str) -> None:
         self._api = api
@@ -71,7 +73,7 @@ class RunFollower:
         self._order = {task_id: position for position, task_id in enumerate(api.task_order(dag_id))}
 
     def look(self) -> RunView:
-        """Return the run as it is now; a `requests.RequestException` while nothing answers."""
+        """Return the current state of the run. Raises `requests.RequestException` if the API server does not answer."""
         run = self._api.run(self._dag_id, self._run_id)
         tasks = tuple(
             sorted(map(_task_view, self._api.tasks(self._dag_id, self._run_id)), key=self._position)
@@ -96,9 +98,10 @@ class RunFollower:
         return self._order.get(task.task_id, len(self._order)), task.task_id
 
     def _job_name(self, task: TaskView) -> str | None:
-        """Return the name of the task's job once the task has pushed it.
+        """Return the name of the task's job; None until the task has pushed it.
 
-        A try that is about to begin still has the name of the try before: only what a deferred task says will last.
+        A try that has just started still has the name of the previous try. So a name is cached only if the task is
+        deferred.
         """
         if task.try_number == 0 or task.state in ("scheduled", "queued"):
             return None

@@ -1,10 +1,11 @@
-"""Imports once, forks often: `python fork_server.py LAUNCHER_PID MODULE...`, requests on stdin.
+"""Fork server that imports Airflow once: `python fork_server.py LAUNCHER_PID MODULE...`, with requests on stdin.
 
-Airflow's services share about five seconds of imports. This process does them once; each service is
-then a fork of it that becomes its command in a fraction of a second, shares that memory, and, being
-forked twice, is adopted by the launcher (a subreaper), which waits for it like for any child. One
-request is a JSON line {"command": [...], "log": "..."}; the answer is a JSON line {"pid": ...}. The
-command's name is a console script of an installed package, run by its entry point.
+Airflow's services share about five seconds of imports. This process imports them once. Each service is a fork of it,
+which runs its command within a fraction of a second and shares that memory. The process forks twice, so that the
+launcher (a subreaper) adopts the service and can wait for it as for any child.
+
+A request is a JSON line {"command": [...], "log": "..."}, and the answer is a JSON line {"pid": ...}. The name of the
+command is a console script of an installed package, which is run by its entry point.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ ADOPTION_LIMIT_S = 10.0
 def main(launcher: int, modules: list[str]) -> int:
     """Serve requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what an import prints is no answer
+    os.dup2(2, 1)  # output of imports is not an answer
     for module in modules:
-        with contextlib.suppress(ImportError):  # a name of another Airflow version: only slower
+        with contextlib.suppress(
+            ImportError
+        ):  # not in this Airflow version: the service only starts more slowly
             importlib.import_module(module)
     gc.collect()
-    gc.freeze()  # what was imported stays shared: no collection touches it after a fork
+    gc.freeze()  # keeps imported objects out of garbage collections, so their memory stays shared
     for line in iter(sys.stdin.buffer.readline, b""):
         request = json.loads(line)
         pid = _fork_twice(request["command"], request["log"], launcher, answers.fileno())
@@ -65,11 +68,11 @@ def _fork_twice(command: list[str], log: str, launcher: int, answers: int) -> in
 
 
 def _become(command: list[str], log: str, launcher: int) -> NoReturn:
-    """Turn this fork into the command, in a session of its own and that ends with the launcher."""
+    """Run the command in this fork, in its own session. It gets SIGTERM when the launcher ends."""
     os.setsid()
     _redirect(log)
     deadline = time.monotonic() + ADOPTION_LIMIT_S
-    while os.getppid() != launcher:  # until the process between has ended
+    while os.getppid() != launcher:  # until the intermediate process has ended
         if time.monotonic() > deadline:
             os._exit(1)
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""The launcher's end of the fork server: starts Airflow's commands as forks of one warm process."""
+"""Client of the fork server: starts Airflow's commands as forks of a process that has imported Airflow."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SCRIPT = Path(__file__).with_name("fork_server.py")
-# What all of Airflow's services import, and what every task of an AWS DAG would import again. Only
-# installed packages: the project's own code is read anew by each process, so an edit is seen.
+# Imports of all of Airflow's services, and of every task of an AWS DAG. Only installed packages: each process imports
+# the project's own code itself, so that edits take effect.
 MODULES = (
     "airflow.__main__",
     "airflow.cli.commands.db_command",
@@ -39,7 +39,7 @@ ATTEMPTS = 2
 
 
 class ForkServer:
-    """A process with Airflow imported; it is started when it is needed, and again when it died."""
+    """A process that has imported Airflow. It is started on demand, and restarted if it died."""
 
     def __init__(self, *, env: Mapping[str, str], log: Path) -> None:
         self._env = dict(env)
@@ -47,12 +47,12 @@ class ForkServer:
         self._server: subprocess.Popen[bytes] | None = None
 
     def warm_up(self) -> None:
-        """Start importing now, so that the first `start` waits less."""
+        """Start the server and its imports, so that the first `start` is faster."""
         with self._log.open("ab") as log:
             self._server = subprocess.Popen(  # noqa: S603 - this package's own script
                 [
                     *(sys.executable, "-I", str(processes.PDEATHSIG), str(os.getpid())),
-                    # -P: this folder is no place to import from; its names are common ones.
+                    # -P: keeps this folder off sys.path, because its modules have common names.
                     *(sys.executable, "-P", str(SCRIPT), str(os.getpid()), *MODULES),
                 ],
                 env=self._env,
@@ -63,12 +63,14 @@ class ForkServer:
             )
 
     def start(self, command: Sequence[str], *, log: Path) -> processes.Process:
-        """Start a console script by its entry point and return its process, a child of ours.
+        """Start a console script by its entry point and return its process, a child of this process.
 
         Raises:
-            TrainingRunError: the server dies before it answers.
+            TrainingRunError: the server died before it answered, twice.
         """
-        if sys.platform != "linux":  # without subreapers the fork could not become our child
+        if (
+            sys.platform != "linux"
+        ):  # without subreapers the fork would not become a child of this process
             return processes.start(command, env=self._env, log=log)
         for _ in range(ATTEMPTS):
             if (pid := self._ask({"command": list(command), "log": str(log)})) is not None:
@@ -82,7 +84,7 @@ class ForkServer:
         )
 
     def close(self) -> None:
-        """End the server; what it started runs on."""
+        """End the server. The processes that it started continue."""
         if self._server is not None:
             self._server.kill()
             self._server.wait()
@@ -92,7 +94,7 @@ class ForkServer:
             self._server = None
 
     def _ask(self, request: dict[str, object]) -> int | None:
-        """Send a request and return the pid of the answer, None if the server is gone."""
+        """Send a request and return the pid of the answer; None if the server has ended."""
         if self._server is None:
             self.warm_up()
         server = self._server

@@ -1,4 +1,4 @@
-"""Folder of a stack's files: deleting it resets everything."""
+"""Folder of a stack's files. Deleting it resets the stack."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trainyard import installation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """The folder of one stack and the places in it.
+    """Folder of one stack, and the paths in it.
 
     Attributes:
-        path: of the folder.
-        project: the folder whose `dags` and `plugins` the stack's Airflow runs.
+        path: path of the folder.
+        project: folder whose `dags` and `plugins` are used by the stack's Airflow.
     """
 
     path: Path
@@ -39,12 +39,12 @@ class Home:
 
     @property
     def dags(self) -> Path:
-        """DAGs of this home's own, read beside the project's where the folder is there at the start."""
+        """Folder of additional DAGs. It is read, besides the project's, if it exists when the stack starts."""
         return self.path / "dags"
 
     @property
     def engine(self) -> Path:
-        """The engine's root: its S3 objects, jobs and logs."""
+        """Root folder of the engine, with its S3 objects, jobs and logs."""
         return self.path / "engine"
 
     @property
@@ -54,7 +54,7 @@ class Home:
 
     @property
     def identity(self) -> Path:
-        """The stack's generated secrets, readable by its owner only."""
+        """File of the stack's generated secrets, readable by its owner only."""
         return self.path / "identity.json"
 
     @property
@@ -64,21 +64,21 @@ class Home:
 
     @property
     def reports(self) -> Path:
-        """The reports of runs, one folder each; beside the home, so that resetting it keeps them."""
+        """Folder of the reports, one folder per run. It is outside of the home, so that a reset keeps them."""
         return self.path.parent / "runs"
 
     @property
     def record(self) -> Path:
-        """Record of the running stack: supervisor process, addresses. Present while a stack is up."""
+        """File with the supervisor process and the addresses of the running stack. It exists while a stack is up."""
         return self.path / "stack.json"
 
     @property
     def lock(self) -> Path:
-        """Held by the one supervisor of this home."""
+        """File that is locked by the only supervisor of this home."""
         return self.path / "stack.lock"
 
     def prepare(self) -> None:
-        """Create the folders, readable by their owner only: they hold secrets."""
+        """Create the folders. The home is readable by its owner only, because it has secrets."""
         for folder in (self.path, self.airflow, self.engine, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)

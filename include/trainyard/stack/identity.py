@@ -1,4 +1,4 @@
-"""The stack's generated secrets: made once per home and never printed, except the UI's login."""
+"""Generated secrets of a stack. They are created once per home, and only the UI's login is ever printed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USER = "admin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Secrets that the components share to trust each other, and the password of the UI's one user."""
+    """Secrets by which the components authenticate each other, and the password of the UI's only user."""
 
     password: str
     jwt_secret: str
@@ -28,7 +28,7 @@ class Identity:
 
 
 def load_or_create(home: Home) -> Identity:
-    """Return the home's identity; the first call makes it and Airflow's password file."""
+    """Return the home's identity. The first call creates it; every call writes Airflow's password file."""
     if home.identity.exists():
         identity = Identity(**json.loads(home.identity.read_text()))
     else:
@@ -39,7 +39,7 @@ def load_or_create(home: Home) -> Identity:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write `text` to `path` in one step, readable and writable by the owner only."""
+    """Write `text` to `path` atomically, readable and writable by the owner only."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as stream:

@@ -1,4 +1,4 @@
-"""Processes of a stack whose supervisors were killed: found by the mark that all inherit."""
+"""Leftover processes of a stack whose supervisor was killed, found by an environment variable that all inherit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ GRACE_S = 5.0
 
 
 def marked(home: Home) -> list[int]:
-    """Return the pids that carry this home's mark in their environment, without this process."""
+    """Return the pids of other processes with this home's mark in their environment."""
     return [pid for pid in _marked(home) if pid != os.getpid()]
 
 
 def end_leftovers(home: Home) -> int:
-    """End what is left of this home's stack and return how many processes that was."""
+    """End the leftover processes of this home's stack and return their number."""
     first = marked(home)
     processes.signal_all(first, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S

@@ -1,6 +1,6 @@
 """Compile the pinned requirements from pyproject.toml with uv; `make lock` calls it."""
 
-# ruff: noqa: S603 - the commands are this file's own
+# ruff: noqa: S603 - the commands are defined in this file
 from __future__ import annotations
 
 import os
@@ -25,19 +25,19 @@ HEADERS = {
 }
 PACKAGES = ("pyproject.toml", "include/sagemaker_engine/pyproject.toml")
 NOT_ITSELF = ("--no-emit-package", "sagemaker-engine")
-# What torch's CUDA builds bring along; a CPU machine must be able to install without it.
+# Dependencies of torch's CUDA builds. CPU machines must be able to install without them.
 CUDA_ONLY = re.compile(r"^(nvidia-|cuda-|triton==)")
 LOCAL_VERSION = re.compile(r"(==[^+\s;]+)\+[\w.]+")
 
 
 def main() -> None:
-    """Rewrite both files, keeping the versions that still fit."""
+    """Rewrite both files. Versions that still satisfy the requirements are kept."""
     _compile("requirements.txt", *PACKAGES, "--all-extras", "--group", "pinned", *NOT_ITSELF)
     _compile("requirements-dev.txt", "--group", "dev", "--constraint", "requirements.txt")
 
 
 def pinned(compiled: str, *, header: str) -> str:
-    """Return the file's text: the header, then the pins, without CUDA and local versions."""
+    """Return the text of the file: the header and the pins, without CUDA packages and local version suffixes."""
     pins = [line for line in compiled.splitlines() if line and not line.startswith("#")]
     kept = [LOCAL_VERSION.sub(r"\1", line) for line in pins if not CUDA_ONLY.match(line)]
     return "\n".join([header, *kept, ""])

@@ -23,9 +23,10 @@ REPORT_TASK = "report"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The run's report on this disk; a part is None if the run did not get that far.
+    """Local copy of the run's report. Files that do not exist are None.
 
-    `not_fetched` says of each object that could not be copied where it lies and why.
+    Attributes:
+        not_fetched: one sentence per object that could not be copied, with its address and the reason.
     """
 
     html: Path | None = None
@@ -33,14 +34,14 @@ class Report:
     not_fetched: tuple[str, ...] = ()
 
     def content(self) -> dict[str, Any]:
-        """Return report.json, empty if there is none."""
+        """Return the content of report.json; empty without the file."""
         return {} if self.json_file is None else dict(json.loads(self.json_file.read_text()))
 
 
 def fetch_report(
     api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str, *, to: Path
 ) -> Report:
-    """Copy everything below the report's prefix to `to/<run_id>/` and return where it is."""
+    """Copy all objects below the report's prefix to `to/<run_id>/` and return their paths."""
     told = api.xcom(dag_id, run_id, REPORT_TASK, "return_value")
     if not isinstance(told, dict):
         return Report()
@@ -62,7 +63,7 @@ def fetch_report(
 
 
 def explain_failures(api: AirflowApi, dag_id: str, view: RunView) -> Iterator[str]:
-    """Yield what each failed task said, and where its whole log is."""
+    """Yield lines with the error of each failed task and the path of its log."""
     for task in view.tasks:
         if task.state == "failed":
             yield ""
@@ -74,7 +75,7 @@ def explain_failures(api: AirflowApi, dag_id: str, view: RunView) -> Iterator[st
 
 
 def error_message(lines: list[dict[str, Any]]) -> str:
-    """Return the last error of a task log: the exception's own message where one was logged."""
+    """Return the last error of a task log: the logged exception, else the last line of level error or critical."""
     for line in reversed(lines):
         if detail := line.get("error_detail"):
             last = detail[-1]
@@ -86,7 +87,7 @@ def error_message(lines: list[dict[str, Any]]) -> str:
 
 
 def summary(view: RunView, report: Report) -> list[str]:
-    """Return the end of a run as lines: verdict, losses, cost, times, and the report's paths."""
+    """Return the outcome of a run as lines: verdict, losses, cost, times, and the report's paths."""
     told = report.content().get("verdict")
     said = "succeeded" if view.state == "success" else view.state
     stop = report.content().get("cap_stop")
@@ -113,7 +114,7 @@ def _verdict(told: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
 
 
 def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what the run's record adds: losses beside the baseline, the model, cost, time."""
+    """Yield facts of the run's record: losses with the baseline, search, jobs, model, cost and time."""
     jobs = record.get("jobs") or []
     metrics = {key: value for job in jobs for key, value in job["final_metrics"].items()}
     baseline = (record.get("dataset") or {}).get("unigram_loss")
@@ -144,7 +145,7 @@ def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _short(text: str) -> str:
-    """Return a number with four digits; other text as it is."""
+    """Return a number with four significant digits, and other text unchanged."""
     try:
         return f"{float(text):.4g}"
     except ValueError:
@@ -152,7 +153,7 @@ def _short(text: str) -> str:
 
 
 def _continuity(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
-    """Yield what interruptions cost, and how to check it."""
+    """Yield interruptions, redone steps, and the command that verifies them."""
     if not told or told.get("why_unknown"):
         return
     broken, redone = told["interruptions"], told["steps_redone"]
@@ -175,7 +176,7 @@ def _goodput(told: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
 
 
 def _rules(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
-    """Yield what the rules found in the training, the first three by name and step."""
+    """Yield the issues that rules found, the first three with name and step."""
     if not told:
         return
     found = [each for each in told["verdicts"] if each["issues"]]

@@ -1,4 +1,4 @@
-"""Processes of a running stack that a fault may kill, found in the process table."""
+"""Finder of a running stack's processes in the process table, for faults that kill them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
     from trainyard.stack.home import Home
 
-SETTLED_AFTER_S = 3.0  # the supervisor looks several times a second
+SETTLED_AFTER_S = 3.0  # the supervisor polls several times per second
 WORKER = "LocalExecutor: "
 
 
 def find(home: Home, victim: str) -> int | None:
-    """Return the pid of such a process of the stack, None while there is none.
+    """Return the pid of a process of the stack; None if there is none.
 
-    `worker` is one that runs a task, `rank` one of the training job's, not its launcher, `api-server` that of
-    the UI and the REST API; `engine`, `scheduler`, `triggerer` and `dag-processor` are what they are called.
+    Args:
+        home: home of the stack.
+        victim: `worker` (an executor's worker that runs a task), `rank` (a rank of the training job, not its launcher),
+            `api-server` (the server of the UI and the REST API), `engine`, `scheduler`, `triggerer` or `dag-processor`.
     """
     match victim:
         case "worker":
@@ -42,19 +44,19 @@ def find(home: Home, victim: str) -> int | None:
 
 
 def busy_workers(home: Home) -> dict[str, int]:
-    """Return the executor's workers that run a task: the task instance's id -> pid."""
+    """Return the pids of the executor's workers that run a task, by id of the task instance."""
     runs = {title.partition(WORKER)[2]: pid for pid, title in _titles(home) if WORKER in title}
     return {instance: pid for instance, pid in runs.items() if instance != "<idle>"}
 
 
 def settled_idle_workers(home: Home) -> list[int]:
-    """Return the executor's workers that wait for work, none while one is too young to be known."""
+    """Return the pids of the executor's idle workers; none if one of them is younger than 3 s."""
     idle = [pid for pid, title in _titles(home) if f"{WORKER}<idle>" in title]
     return idle if all(_age_s(pid) > SETTLED_AFTER_S for pid in idle) else []
 
 
 def training_processes(home: Home) -> list[int]:
-    """Return the pids of the stack that run the training script."""
+    """Return the pids of the stack's processes that run the training script."""
     return [pid for pid, title in _titles(home) if "train_ddp.py" in title]
 
 

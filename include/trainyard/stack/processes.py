@@ -1,8 +1,8 @@
-"""Process primitives: start a child that ends with its parent, find every descendant, end them all.
+"""Process primitives: start a child that ends with its parent, find all descendants, end them all.
 
-A process whose parent dies is handed to the nearest *subreaper* above it. The launcher makes itself
-one, so whatever a component started, however deep and in whatever session, stays a descendant that
-`descendants` finds and `end_all` ends.
+The nearest *subreaper* above a process adopts it when its parent dies. The launcher is a subreaper. So all processes
+that a component started, at any depth and in any session, stay descendants that `descendants` finds and `end_all`
+ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ProcessEntry:
 
     @property
     def is_dead(self) -> bool:
-        """Return whether only the exit status is left of it."""
+        """True if the process has ended and only its exit status remains."""
         return self.state in "ZX"
 
 
@@ -61,7 +61,7 @@ class Process(Protocol):
 
 
 class AdoptedProcess:
-    """A child that something else started and that was handed to this process."""
+    """A child that another process started and that this process adopted."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -73,7 +73,7 @@ class AdoptedProcess:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
-                self._code = 0  # somebody else collected it
+                self._code = 0  # its status was collected elsewhere
             else:
                 self._code = os.waitstatus_to_exitcode(status) if pid else None
         return self._code
@@ -82,7 +82,7 @@ class AdoptedProcess:
         """Wait for the end and return the exit code.
 
         Raises:
-            TimeoutExpired: it still runs after `timeout` seconds.
+            TimeoutExpired: the process still runs after `timeout` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
@@ -105,7 +105,7 @@ class AdoptedProcess:
 
 
 def become_subreaper() -> None:
-    """Have orphaned descendants handed to this process instead of to init (Linux only)."""
+    """Let this process adopt orphaned descendants, instead of init (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -113,9 +113,9 @@ def become_subreaper() -> None:
 def start(
     command: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in its own session; it ends with this process. Its output appended to `log`.
+    """Start `command` in its own session. It ends with this process, and its output is appended to `log`.
 
-    Call it from the main thread only: the kernel ties a child's end to the thread that starts it.
+    Call this from the main thread only, because the kernel ends the child with the thread that started it.
     """
     with log.open("ab") as stream:
         return subprocess.Popen(  # noqa: S603 - the stack's own commands
@@ -130,12 +130,12 @@ def start(
 
 
 def process_table() -> dict[int, ProcessEntry]:
-    """Return every process that runs now, by pid; zombies are left out."""
+    """Return all running processes by pid, without zombies."""
     return {entry.pid: entry for entry in _entries() if not entry.is_dead}
 
 
 def zombies(of: int) -> list[int]:
-    """Return the dead children of process `of` whose exit status nobody collected yet."""
+    """Return the pids of dead children of process `of` whose exit status was not collected."""
     return [entry.pid for entry in _entries() if entry.is_dead and entry.parent == of]
 
 
@@ -145,7 +145,7 @@ def children(of: int) -> list[int]:
 
 
 def command_line(pid: int) -> str:
-    """Return a process's command line or title, empty when it is gone."""
+    """Return the command line or title of a process; empty if it has ended."""
     try:
         return (
             Path(f"/proc/{pid}/cmdline")
@@ -159,7 +159,7 @@ def command_line(pid: int) -> str:
 
 
 def descendants(of: int) -> list[int]:
-    """Return the pids of everything below process `of`, parents before children."""
+    """Return the pids of all descendants of process `of`, parents before children."""
     children: dict[int, list[int]] = {}
     for entry in process_table().values():
         children.setdefault(entry.parent, []).append(entry.pid)
@@ -172,12 +172,12 @@ def descendants(of: int) -> list[int]:
 
 
 def session_members(session: int) -> list[int]:
-    """Return the pids in a session: what a component forked, also when it is dead itself."""
+    """Return the pids of a session: the processes that a component forked, even if it is dead itself."""
     return [entry.pid for entry in process_table().values() if entry.session == session]
 
 
 def is_running(pid: int, *, start_ticks: int | None = None) -> bool:
-    """Return whether process `pid` runs and, with `start_ticks`, is still the same one."""
+    """Return whether process `pid` runs and, with `start_ticks`, is still the same process."""
     entry = _entry(pid)
     return entry is not None and not entry.is_dead and start_ticks in (None, entry.start_ticks)
 
@@ -190,9 +190,9 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def end_all(of: int, *, grace_s: float) -> int:
-    """End everything below process `of` and return how many processes that was.
+    """End all descendants of process `of` and return their number.
 
-    SIGTERM, `grace_s` seconds, then SIGKILL until none is left.
+    They get SIGTERM and, after `grace_s` seconds, SIGKILL until none is left.
     """
     first = descendants(of)
     signal_all(first, signal.SIGTERM)
@@ -216,7 +216,7 @@ def _wait_until_gone(of: int, *, limit_s: float) -> bool:
 
 
 def _reap() -> None:
-    """Collect the exit status of children and adopted orphans, so that no zombie stays behind."""
+    """Collect the exit status of children and adopted orphans, so that no zombies remain."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -230,7 +230,7 @@ def _entries() -> Iterator[ProcessEntry]:
 
 
 def _entry(pid: int) -> ProcessEntry | None:
-    """Return a process's line of the table; None if it has ended."""
+    """Return the entry of a process; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as stat:  # noqa: PTH123
             return _parsed(stat.read())

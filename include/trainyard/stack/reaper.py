@@ -1,8 +1,7 @@
-"""A parent process that cleans up even when the launcher itself is killed with SIGKILL.
+"""Parent process that cleans up even if the launcher is killed with SIGKILL.
 
-The command forks once at its start. The child does the work; the parent only waits. When the child
-ends, however it ends, the parent ends everything that is left below it. When the parent is killed,
-the child gets SIGTERM and stops as usual.
+The command forks once at its start. The child does the work, and the parent waits. When the child ends for any reason,
+the parent ends all remaining descendants. If the parent is killed, the child gets SIGTERM and stops as usual.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LEFTOVER_GRACE_S = 5.0
 
 
 def fork_guarded() -> None:
-    """Return in a guarded child; the calling process stays as the reaper and never returns."""
+    """Return in a child process. The calling process becomes the reaper and does not return (Linux only)."""
     if sys.platform != "linux":
         return
     processes.become_subreaper()
@@ -39,12 +38,12 @@ def fork_guarded() -> None:
 
 
 def _guard(child: int) -> int:
-    """Wait for the child, end what it left behind, and return its exit code."""
+    """Wait for the child, end its remaining descendants, and return its exit code."""
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         processes.signal_all([child], signal.Signals(number))
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the child by itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child gets a terminal's Ctrl-C directly
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGHUP, pass_on)
     code = _wait_for(child)
@@ -54,6 +53,6 @@ def _guard(child: int) -> int:
 
 def _wait_for(child: int) -> int:
     while True:
-        pid, status = os.wait()  # also collects orphans that were handed to us
+        pid, status = os.wait()  # also collects adopted orphans
         if pid == child:
             return os.waitstatus_to_exitcode(status)

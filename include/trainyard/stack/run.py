@@ -1,4 +1,4 @@
-"""`run`: one run from start to report, and no process behind."""
+"""`run`: one run from start to report, without leaving processes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ DAG_ID = "train_end_to_end"
 
 
 def run(home: Home, *, conf: Mapping[str, Any], console: Console, dag_id: str = DAG_ID) -> int:
-    """Run the DAG once, in a stack of its own or in the one that is up; return 0 only on success.
+    """Run the DAG once, in the stack that is up or in a temporary one; return 0 only on success.
 
-    A stack that does not start, or a conf that is refused, ends in a TrainingRunError with nothing
-    left running.
+    A stack that does not start and a conf that is rejected are a TrainingRunError. No process is left then.
     """
     with display_for(console) as display:
         if (record := read_record(home)) is not None and record.purpose == "up":
@@ -76,7 +75,7 @@ def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, 
 def bring_up(stack: Stack, *, dag_id: str, display: Display) -> AirflowApi:
     """Start the stack, wait until the DAG can be run, and return a client of its Airflow.
 
-    A stack that does not start, or a DAG that cannot be imported, ends in a TrainingRunError.
+    A stack that does not start and a DAG that cannot be imported are a TrainingRunError.
     """
     started_at = time.monotonic()
     display.say(f"starting the engine and Airflow (logs in {stack.home.logs})")
@@ -90,10 +89,10 @@ def bring_up(stack: Stack, *, dag_id: str, display: Display) -> AirflowApi:
 
 
 def is_triggerable(api: AirflowApi, dag_id: str) -> bool:
-    """Return whether the DAG is known.
+    """Return whether Airflow has parsed the DAG.
 
     Raises:
-        TrainingRunError: it is not, because its file cannot be imported.
+        TrainingRunError: Airflow does not have the DAG, and a DAG file cannot be imported.
     """
     if api.has_dag(dag_id):
         return True
@@ -108,7 +107,7 @@ def is_triggerable(api: AirflowApi, dag_id: str) -> bool:
 
 
 def _close_old_runs(api: AirflowApi, dag_id: str, display: Display) -> None:
-    """Mark failed what an earlier session left unfinished: it would compete with the new run."""
+    """Mark unfinished runs of earlier sessions as failed, because they would compete with the new run."""
     for run_id in api.unfinished_runs(dag_id):
         display.say(f"{run_id} was left unfinished by an earlier session; marked failed")
         api.fail_run(dag_id, run_id)

@@ -1,4 +1,4 @@
-"""Attends one run: triggers it, shows it until it ends, then says how it went."""
+"""Monitor of one run: triggers it, displays it until it ends, and prints its summary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunMonitor:
         reports: Path,
         keep_alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Reports go below `reports`; `keep_alive` is called between looks, to restart what died."""
+        """Store reports below `reports`, and call `keep_alive` before each poll, to restart dead components."""
         self._api = api
         self._aws = aws
         self._display = display
@@ -47,9 +47,9 @@ class RunMonitor:
         self._keep_alive = keep_alive
 
     def run(self, conf: Mapping[str, Any]) -> int:
-        """Run the DAG with `conf`; return 0 only if the run succeeded and left nothing that costs money.
+        """Run the DAG with `conf`; return 0 only if the run succeeded and left nothing that is still billed.
 
-        A conf that Airflow refuses ends in a RejectedRequestError; nothing was started then.
+        A conf that Airflow rejects is a RejectedRequestError. Nothing was started then.
         """
         self._api.set_paused(self._dag_id, paused=False)
         run_id = self._api.trigger(self._dag_id, conf=conf)
@@ -65,7 +65,7 @@ class RunMonitor:
         follower = RunFollower(api=self._api, aws=self._aws, dag_id=self._dag_id, run_id=run_id)
         while True:
             self._keep_alive()
-            with suppress(requests.RequestException):  # the api-server is being started again
+            with suppress(requests.RequestException):  # the api-server is restarting
                 view = follower.look()
                 self._display.show(view)
                 if view.is_finished:
@@ -73,7 +73,7 @@ class RunMonitor:
             time.sleep(LOOK_EVERY_S)
 
     def _give_up(self, run_id: str) -> None:
-        """End the run because we leave: its tasks stop their jobs as they are ended."""
+        """Fail the run after an error or interrupt, and wait up to 15 s while its tasks stop their jobs."""
         self._display.say(f"ending {run_id}")
         with suppress(requests.RequestException, RejectedRequestError):
             self._api.fail_run(self._dag_id, run_id)

@@ -1,4 +1,4 @@
-"""One local stack: from nothing to healthy, kept alive, and back to nothing."""
+"""One local stack of engine and Airflow: start, supervision and stop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SERVICES = ("scheduler", "triggerer", "dag_processor")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackRecord:
-    """Record beside a running stack, by which another command finds it."""
+    """Record of a running stack, by which other commands find it."""
 
     pid: int
     start_ticks: int
@@ -43,7 +43,7 @@ class StackRecord:
     engine: str
 
     def is_alive(self) -> bool:
-        """Return whether the supervisor that wrote this still runs."""
+        """Return whether the supervisor that wrote the record still runs."""
         return processes.is_running(self.pid, start_ticks=self.start_ticks)
 
 
@@ -51,7 +51,7 @@ class Stack:
     """The engine and Airflow of one home, owned by this process."""
 
     def __init__(self, home: Home, *, say: Callable[[str], None], purpose: str = "run") -> None:
-        """`purpose` is `run` (free ports, ends with the run) or `up` (the usual ports, stays)."""
+        """`purpose` is `run` (free ports, ends with the run) or `up` (the usual ports, until it is stopped)."""
         self.home = home
         self.purpose = purpose
         self.addresses: Addresses = choose(usual=purpose == "up")
@@ -63,13 +63,13 @@ class Stack:
 
     @property
     def api(self) -> AirflowApi:
-        """A client of the stack's Airflow."""
+        """Client of the stack's Airflow."""
         return AirflowApi(self.addresses.ui, password=identity.load_or_create(self.home).password)
 
     def start(self) -> None:
-        """Start everything, without waiting for it.
+        """Start all components without waiting until they are ready.
 
-        A home in use, or a database that cannot be migrated, ends in a TrainingRunError.
+        A home in use and a database that cannot be migrated are a TrainingRunError.
         """
         self._start_engine()
         env = airflow_environment(
@@ -90,7 +90,7 @@ class Stack:
     def start_engine(self) -> None:
         """Start the engine alone and wait until it answers.
 
-        A home in use, or an engine that does not start, ends in a TrainingRunError.
+        A home in use and an engine that does not start are a TrainingRunError.
         """
         self._start_engine()
         self.wait_until(
@@ -107,10 +107,10 @@ class Stack:
     def wait_until(
         self, is_ready: Callable[[], bool], *, what: str, limit_s: float = START_LIMIT_S
     ) -> None:
-        """Wait for a condition while keeping the components alive.
+        """Wait for a condition while supervising the components.
 
         Raises:
-            TrainingRunError: it did not come about within `limit_s` seconds.
+            TrainingRunError: the condition was not met within `limit_s` seconds.
         """
         deadline = time.monotonic() + limit_s
         while not is_ready():
@@ -138,9 +138,9 @@ class Stack:
         return [name for name in SERVICES if health.get(name, {}).get("status") != "healthy"]
 
     def check(self) -> None:
-        """Restart what died or cannot work, and collect orphans that were handed to us.
+        """Restart dead components and a stuck scheduler, and collect adopted orphans.
 
-        A component that keeps dying ends in a TrainingRunError.
+        A component that dies repeatedly is a TrainingRunError.
         """
         self.supervisor.check()
         if "scheduler" in self.supervisor:
@@ -155,7 +155,7 @@ class Stack:
                     os.waitpid(pid, os.WNOHANG)
 
     def stop(self) -> None:
-        """Stop everything; after it nothing runs below this process."""
+        """Stop all components, and end all descendants of this process."""
         self.home.record.unlink(missing_ok=True)
         if self._forks is not None:
             self._forks.close()
@@ -182,7 +182,7 @@ class Stack:
 
 
 def read_record(home: Home) -> StackRecord | None:
-    """Return the record of the stack that runs in this home, None if none does."""
+    """Return the record of the stack that runs in this home; None without one."""
     try:
         record = StackRecord(**json.loads(home.record.read_text()))
     except (OSError, ValueError, TypeError):
@@ -191,10 +191,10 @@ def read_record(home: Home) -> StackRecord | None:
 
 
 def acquire(home: Home) -> IO[str]:
-    """Return the home's lock, held until it is closed.
+    """Return the home's locked file. Closing it releases the lock.
 
     Raises:
-        TrainingRunError: another process holds it.
+        TrainingRunError: another process has the lock.
     """
     stream = home.lock.open("a+")
     try:

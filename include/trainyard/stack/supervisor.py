@@ -1,4 +1,4 @@
-"""Keeps the components running: starts them, restarts what dies, stops them in order."""
+"""Supervisor of the components: starts them, restarts dead ones, and stops them in order."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class _Running:
 
 
 class Supervisor:
-    """The parent of the stack's processes. One thread only; call `check` often."""
+    """Parent of the stack's processes. Use it from one thread, and call `check` frequently."""
 
     def __init__(
         self, *, say: Callable[[str], None], launch: Callable[[Component], processes.Process]
     ) -> None:
-        """`say` receives one line for each thing a person should know; `launch` starts one."""
+        """`say` receives one line per event for the user; `launch` starts a component."""
         self._say = say
         self._launch = launch
         self._running: dict[str, _Running] = {}
 
     def start(self, components: Sequence[Component]) -> None:
-        """Start the components, all at once."""
+        """Start the components without waiting for them."""
         for component in components:
             process = self._launch(component)
             self._running[component.name] = _Running(
@@ -61,13 +61,13 @@ class Supervisor:
         return {running.process.pid for running in self._running.values()}
 
     def components(self) -> list[Component]:
-        """Return what was started."""
+        """Return the started components."""
         return [running.component for running in self._running.values()]
 
     def check(self) -> None:
-        """Restart each component that died.
+        """Restart each dead component.
 
-        One that dies again and again ends in a TrainingRunError with the last lines of its log.
+        A component that died 5 times within 60 s is a TrainingRunError with the last lines of its log.
         """
         for running in self._running.values():
             code = running.process.poll()
@@ -75,12 +75,12 @@ class Supervisor:
                 self._restart(running, code)
 
     def restart(self, name: str, *, because: str) -> None:
-        """Kill a component that runs but does not work any more; the next `check` starts it again."""
+        """Kill a component that runs but does not work. The next `check` restarts it."""
         self._say(because)
         self._running[name].process.kill()
 
     def stop(self) -> None:
-        """Stop every component: Airflow first, then the engine, whose jobs it still used."""
+        """Stop all components: first Airflow, which may still use the engine's jobs, then the engine."""
         airflow = [r for r in self._running.values() if r.component.name != "engine"]
         self._stop(airflow)
         self._stop([r for r in self._running.values() if r.component.name == "engine"])
@@ -118,14 +118,14 @@ class Supervisor:
 
 
 def ending(code: int) -> str:
-    """Say how a process ended: `ended with exit code 3`, `was killed by SIGKILL`."""
+    """Return the end of a process in words: `ended with exit code 3`, `was killed by SIGKILL`."""
     if code >= 0:
         return f"ended with exit code {code}"
     return f"was killed by {signal.Signals(-code).name}"
 
 
 def last_lines(component: Component) -> str:
-    """Return the end of a component's log."""
+    """Return the last 15 lines of a component's log."""
     if not component.log.exists():
         return ""
     return "\n".join(component.log.read_text(errors="replace").splitlines()[-LAST_LINES:])

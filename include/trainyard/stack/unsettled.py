@@ -1,4 +1,4 @@
-"""Unsettled things of a finished run: its ledger, compared with the service."""
+"""Unsettled resources of a finished run: ledger entries that have not ended by the service's status."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _OVER = frozenset({"Completed", "Failed", "Stopped", None})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsettled:
-    """One thing that is not known to have ended.
+    """One resource that is not known to have ended.
 
     Attributes:
-        status: the service's, or why it is not known.
+        status: status of the service, or the reason why it is unknown.
     """
 
     kind: str
@@ -33,14 +33,14 @@ class Unsettled:
 
 
 def find_unsettled(api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str) -> list[Unsettled]:
-    """Return what the run's ledger holds that has not ended; nothing if the run never came to have one."""
+    """Return the entries of the run's ledger that have not ended; none if the run has no ledger."""
     prepared = api.xcom(dag_id, run_id, TaskId.PREFLIGHT, "return_value")
     uri = prepared.get("ledger_uri") if isinstance(prepared, dict) else None
     return list(_unsettled(aws, str(uri))) if uri else []
 
 
 def unsettled_lines(unsettled: list[Unsettled]) -> list[str]:
-    """Return what to say of it, loudly."""
+    """Return the warning about unsettled resources as lines; none without them."""
     if not unsettled:
         return []
     return [
@@ -59,7 +59,7 @@ def _unsettled(aws: AwsEndpoint, uri: str) -> Iterator[Unsettled]:
     for entry in entries:
         kind, name = str(entry["kind"]), str(entry["name"])
         if entry["settled_at"] is not None and entry.get("status") != _NEVER_CREATED:
-            continue  # One that never was could have come after all: its Create was only slow.
+            continue  # NeverCreated is checked, too: a slow Create may have succeeded later.
         try:
             status = aws.job_status(name, kind=kind)
         except (BotoCoreError, ClientError) as error:

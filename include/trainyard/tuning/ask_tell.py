@@ -1,7 +1,7 @@
-"""A search by asking and telling: which trials to run next, from what those before came to. Pure.
+"""Ask-and-tell search: the next trials to run, from the results of the earlier ones. Pure.
 
 Optuna's sampler draws new trials over a study that is rebuilt from all results, so the same results always give the
-same trials. Each trial first has a short training. The best third has a long training, and the rest is pruned
+same trials. Each trial starts with a short training. The best third gets a long training, and the rest is pruned
 (successive halving, Li et al.: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020, section 3).
 """
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from trainyard.specs.tuning_job_ranges import ParameterRange
 
 REDUCTION = 3
-"""One of this number of trials has a long training."""
+"""One of this number of trials gets a long training."""
 NUM_ROUNDS = 6
-"""Rounds of asking and telling in the DAG: with the default of 12 trainings two at a time."""
+"""Rounds in the DAG. The default of 12 trainings gives two per round."""
 SHORT, LONG = 0, 1
 
 
@@ -51,7 +51,7 @@ class AskedTrials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Result of one training; `objective` None if it failed or never printed one."""
+    """Result of one training; `objective` is None if the training failed or never logged it."""
 
     asked: AskedTrials
     objective: float | None
@@ -67,9 +67,10 @@ class Told:
 
 
 def rung_steps(search: SearchSettings, *, max_steps: int) -> tuple[int, int]:
-    """Return the optimizer steps of a short and of a long training: a trial's, and three times as many at most.
+    """Return the optimizer steps of a short and of a long training.
 
-    Worked example: trials of 100 steps of a training of 400: 100 and 300; of one of 200: 100 and 200.
+    The short one has the steps of a trial, the long one three times as many, but at most `max_steps`. Worked example
+    with trials of 100 steps: 100 and 300 for `max_steps` 400, 100 and 200 for 200.
     """
     return search.num_steps, min(max_steps, REDUCTION * search.num_steps)
 
@@ -83,7 +84,9 @@ def ask(
     is_last: bool,
     seed: int,
 ) -> list[AskedTrials]:
-    """Return the next trainings: the trials that deserve a long one, then new trials; the last round has no new ones.
+    """Return the next trainings: long ones of the best trials, then short ones of new trials.
+
+    The last round has no new trials, unless it is also the first.
 
     Args:
         search: the settings of the search.
@@ -137,7 +140,7 @@ def _draw(
     number: int,
     seed: int,
 ) -> dict[str, Any]:
-    """Return a new trial's values by Optuna's TPE, or at random, over the study as it has been told."""
+    """Return a new trial's values, by Optuna's TPE over all results or at random."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -165,7 +168,7 @@ def _frozen(
     pending: Sequence[AskedTrials],
     distributions: Mapping[str, BaseDistribution],
 ) -> list[FrozenTrial]:
-    """Return the study's trials: long ones complete, short ones pruned at their step, those about to run as running."""
+    """Return the study's trials: long ones as complete, short ones as pruned, pending ones as running."""
     from optuna.trial import TrialState, create_trial
 
     results: dict[int, list[Told]] = {}

@@ -69,8 +69,8 @@ class SearchVerdict:
 def usd_per_s(training: TrainingJobSpec, *, prices: Catalogue | None = None) -> float | None:
     """Return the on-demand price of one second of a trial; None if it is unknown.
 
-    Of several instance types that a trial may get, the dearest counts. Worked example: 2 x ml.m5.large at 0.115 USD/h
-    are 0.23 / 3600 = 0.0000639 USD.
+    If a trial may get several instance types, the most expensive one counts. Worked example: 2 x ml.m5.large at 0.115
+    USD/h cost 0.23 / 3600 = 0.0000639 USD.
     """
     count = training.instance_count or 1
     if training.instance_groups:
@@ -261,7 +261,7 @@ def _cost(trial: Trial, rate: float | None, now: float) -> float | None:
 
 
 def _seconds(trial: Trial, now: float) -> float:
-    """Return how long the trial has run."""
+    """Return the seconds that the trial has run."""
     if trial.started_at is None:
         return 0.0
     return max(0.0, (now if trial.ended_at is None else trial.ended_at) - trial.started_at)

@@ -40,14 +40,14 @@ def tuning_document(
     and `hyperparameters` of the final training with their origins.
 
     Args:
-        conf: what was asked for; its search is on.
-        trials: all of them, in the order of their numbers.
-        result: what the search handed on.
-        chosen: the final training's hyperparameters; empty if there was none.
-        num_steps: of the longest trials, if they differ from the conf's.
+        conf: the run's conf, which has a search.
+        trials: all trials, in the order of their numbers.
+        result: result of the search; None if it failed.
+        chosen: hyperparameters of the final training; empty without one.
+        num_steps: steps of the longest trials, if they differ from the conf's.
     """
     search = search_of(conf)
-    assert search is not None  # noqa: S101  # said above
+    assert search is not None  # noqa: S101  # stated above
     mattered = importance(
         ((_values(each), each.objective) for each in trials if _is_whole(each)),
         log_scaled=[name for name, each in search.ranges.items() if is_logarithmic(each)],
@@ -73,7 +73,7 @@ def tuning_document(
 
 
 def is_logarithmic(given: ParameterRange) -> bool:
-    """Return whether the range is searched, or best shown, by its logarithm; `Auto` over 100 times is."""
+    """Return whether the range has a logarithmic scale. `Auto` does if it is positive and spans a factor of 100."""
     if isinstance(given, CategoricalRange):
         return False
     if given.scaling_type is Scaling.AUTO:
@@ -88,7 +88,7 @@ def _unit(conf: RunConf) -> str:
 
 
 def _is_whole(trial: Trial) -> bool:
-    """Return whether the trial took all its steps: only such objectives can be compared."""
+    """Return whether the trial completed all its steps. Only the objectives of such trials are comparable."""
     return trial.status == "Completed" and not trial.is_early_stopped
 
 
@@ -105,7 +105,7 @@ def _range(given: ParameterRange) -> dict[str, Any]:
 
 
 def _trial(trial: Trial) -> dict[str, Any]:
-    """Return the trial as data; a loss that is no number is no objective."""
+    """Return the trial as data. A non-finite objective becomes None."""
     is_number = trial.objective is not None and math.isfinite(trial.objective)
     return {
         **asdict(trial),

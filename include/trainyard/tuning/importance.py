@@ -1,8 +1,8 @@
 """Importance of each tuned hyperparameter: the share of the objective's variance that it alone explains.
 
 Functional ANOVA over a random forest (Hutter, Hoos, Leyton-Brown: An Efficient Approach for Assessing Hyperparameter
-Importance, ICML 2014), by Optuna. Few trials give numbers that look as sure as any: below `fewest_trials` there are
-none.
+Importance, ICML 2014), by Optuna. With fewer than `fewest_trials` trials no shares are returned, because they would not
+be reliable.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Importance:
     why_unknown: str | None = None
 
     def to_dict(self) -> dict[str, float]:
-        """Return shares by name; empty if they are not known."""
+        """Return shares by name; empty if they are unknown."""
         return {each.name: each.share for each in self.shares}
 
 
@@ -107,9 +107,9 @@ def importance(
 def _shares(
     points: Sequence[Point], names: Sequence[str], *, seed: int
 ) -> tuple[ImportanceShare, ...]:
-    """Return the mean and the quartiles over resampled trials: bagging, which also tells how sure the shares are.
+    """Return the mean and the quartiles of shares over resampled trials (bagging). The quartiles show the uncertainty.
 
-    None if fewer than two of the samples tell anything.
+    Empty if fewer than two of the samples have shares.
     """
     draw = random.Random(seed)  # noqa: S311  # resampling
     samples = [draw.choices(points, k=len(points)) for _ in range(_NUM_RESAMPLES)]
@@ -123,7 +123,7 @@ def _shares(
 
 
 def _fanova(points: Sequence[Point], names: Sequence[str], *, seed: int) -> dict[str, float]:
-    """Return each name's share by Optuna's functional ANOVA; nothing if nothing differs."""
+    """Return each name's share by Optuna's functional ANOVA; empty if the objective does not vary."""
     import optuna
     from optuna.importance import FanovaImportanceEvaluator
     from optuna.trial import create_trial

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ValueOrigin(StrEnum):
-    """Who chose a value."""
+    """Origin of a value."""
 
     TUNED = "tuned"
     CONF = "conf"
@@ -22,10 +22,10 @@ class ValueOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """One hyperparameter as the training got it.
+    """One hyperparameter of the final training.
 
     Attributes:
-        instead_of: of a tuned one, what the conf or its default would have given; None if neither says.
+        instead_of: for a tuned one, the value of the conf or its default; None if there is none.
     """
 
     name: str
@@ -34,24 +34,24 @@ class Chosen:
     instead_of: Any = None
 
     def __str__(self) -> str:
-        """Return it in words: `learning_rate 0.0021 (tuned; else 0.004)`."""
+        """Return the hyperparameter in words: `learning_rate 0.0021 (tuned; else 0.004)`."""
         more = f"; else {self.instead_of}" if self.instead_of is not None else ""
         return f"{self.name} {self.value} ({self.origin}{more})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-safe data."""
+        """Return the hyperparameter as JSON-safe data."""
         return {**asdict(self), "origin": str(self.origin)}
 
 
 def provenance(sent: Mapping[str, Any], *, conf: RunConf, tuned: Mapping[str, Any]) -> list[Chosen]:
-    """Return each hyperparameter that the training is sent, the tuned ones first.
+    """Return the origin of each hyperparameter of the training job, the tuned ones first.
 
-    A field of the conf that has its default's value counts as default, also if somebody wrote that value.
+    A field of the conf with its default value has the origin `default`, even if the user set that value.
 
     Args:
-        sent: the training job's hyperparameters.
-        conf: what was asked for.
-        tuned: the winner's values; empty without a search.
+        sent: hyperparameters of the training job.
+        conf: the run's conf.
+        tuned: values of the winner; empty without a search.
     """
     chosen = [_chosen(name, value, conf, tuned) for name, value in sent.items()]
     order = list(ValueOrigin)

@@ -1,4 +1,4 @@
-"""`TuningResult`: what a tuning task hands on, JSON-safe by `to_dict`, read back by `from_dict`."""
+"""`TuningResult`: the result of a tuning task, as JSON-safe data by `to_dict` and `from_dict`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class EndedBy(StrEnum):
-    """Who ended a search."""
+    """Cause of a search's end."""
 
     SERVICE = "service"
-    """It ran all its trials, or met its completion criteria."""
+    """The search ran all its trials, or met its completion criteria."""
     BUDGET = "budget"
-    """The next trials would have cost more than is left of `budget_usd`."""
+    """Further trials could have exceeded `budget_usd`."""
     TIME = "time"
-    """The search's time limit was over, or left no time for another trial."""
+    """The search reached its time limit, or no trial could end before it."""
     PERSON = "person"
-    """Somebody stopped it: never a result, always an error."""
+    """A person stopped the search. This is always an error and never part of a result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +35,18 @@ class Objective:
 
     @property
     def maximize(self) -> bool:
-        """True if more is better."""
+        """True if a higher objective is better."""
         return self.type == "Maximize"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestTrial:
-    """The winner.
+    """Winner of a search.
 
     Attributes:
-        tuned_hyperparameters: the values that won, as text without JSON quotes.
-        hyperparameters: these and the static ones, without those of the toolkit and without secrets.
-        model_artifacts: S3 URI of its model; None if it was stopped before it wrote one.
+        tuned_hyperparameters: tuned values, as text without JSON quotes.
+        hyperparameters: tuned and static values, without those of the toolkit and without secrets.
+        model_artifacts: S3 URI of the model; None if the trial was stopped before it wrote one.
     """
 
     training_job_name: str
@@ -57,7 +57,7 @@ class BestTrial:
 
     @property
     def tuned_values(self) -> dict[str, Any]:
-        """The values that won as numbers, booleans and text, fit for a training job's hyperparameters."""
+        """Tuned values as numbers, booleans and text, for a training job's hyperparameters."""
         return {name: typed_value(value) for name, value in self.tuned_hyperparameters.items()}
 
 
@@ -66,14 +66,14 @@ class TuningResult:
     """The result of a search.
 
     Attributes:
-        status: `Completed`, or `Stopped` where a ceiling ended it.
-        is_complete: False if the search was cut short, so that `best` is only the best so far.
-        num_trials: by status: Completed, Failed, Stopped.
-        billable_seconds: of all trials, each per instance.
-        cost_usd: of all trials; None if the price is unknown. `estimated_cost_usd`: the most it could have cost.
-        earlier_cost_usd: of the task's searches before this one, stopped or failed; 0 without a budget, which alone
-            asks for it.
-        trials_uri: the Parquet of all trials (`trainyard.tuning.trials`).
+        status: `Completed`, or `Stopped` if a limit ended the search.
+        is_complete: False if the search was stopped early, so that `best` is only the best so far.
+        num_trials: number of trials by status: Completed, Failed, Stopped.
+        billable_seconds: sum over all trials, per instance.
+        trials_uri: Parquet file of all trials (`trainyard.tuning.trials`).
+        cost_usd: cost of all trials; None if the price is unknown.
+        earlier_cost_usd: cost of the task's earlier searches, which were stopped or failed; 0 without a budget.
+        estimated_cost_usd: the most that the search could have cost; None if unknown.
         importance: each tuned hyperparameter's share of the objective's variance, 0 to 1; empty if unknown.
     """
 
@@ -105,10 +105,10 @@ class TuningResult:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the result that `to_dict` wrote.
+        """Return the result of `to_dict`'s data.
 
         Raises:
-            ContractError: the data is no result of a search.
+            ContractError: the data is not the result of a search.
         """
         try:
             return cls(

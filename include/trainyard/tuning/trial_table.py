@@ -18,15 +18,15 @@ _BEST = "*"
 def trial_table(
     trials: Sequence[Trial], *, maximize: bool, now: float, changed: Collection[str] = ()
 ) -> str:
-    """Return one line for each trial: name, status, objective, seconds, tuned values; `*` marks the best.
+    """Return one line per trial: name, status, objective, seconds, tuned values; `*` marks the best.
 
-    Of more than 20 trials only those in `changed`, and the best.
+    With more than 20 trials, only those in `changed` and the best are shown.
 
     Args:
-        trials: in the order of their numbers.
-        maximize: whether more is better.
-        now: epoch seconds, to which a trial that runs has lasted.
-        changed: names of the trials that there is news of.
+        trials: trials in the order of their numbers.
+        maximize: whether a higher objective is better.
+        now: current time in epoch seconds, for the seconds of running trials.
+        changed: names of the trials that have changed.
     """
     best = best_trial(trials, maximize=maximize)
     shown = [
@@ -63,7 +63,7 @@ def _row(trial: Trial, names: Sequence[str], *, is_best: bool, now: float) -> li
 
 
 def _short(value: str) -> str:
-    """Return a value as a table shows it: numbers with six digits, text cut at 24 characters."""
+    """Return a value for the table: numbers with six digits, and at most 24 characters of text."""
     try:
         number = float(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`Trial`: what one training job of a search tried and came to; trials as a Parquet table and back."""
+"""`Trial`: hyperparameters and result of one training job of a search; conversion of trials to and from Parquet."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Trial:
     """One trial. Times are epoch seconds, durations seconds.
 
     Attributes:
-        definition: the name of its training job definition; None if the search has one without a name.
-        status: its training job's: InProgress, Completed, Failed, Stopping, Stopped.
-        objective: the final value; None while it runs, or where it never printed one.
-        tuned_hyperparameters: the values it was given, as text without JSON quotes.
-        billable_seconds: per instance; of a trial that runs, the seconds so far.
-        cost_usd: by the catalogue's price; None if that is unknown.
-        is_early_stopped: it was stopped as one that would not win, while the search went on.
-        resumed_from: the training job that it goes on from; None for a fresh start.
+        status: status of the training job: InProgress, Completed, Failed, Stopping, Stopped.
+        definition: name of the training job definition; None if the search's only definition has no name.
+        objective: final value; None while the trial runs, and if it never logged one.
+        tuned_hyperparameters: tuned values, as text without JSON quotes.
+        billable_seconds: billable seconds per instance; for a running trial those so far.
+        cost_usd: cost by the catalogue's price; None if that is unknown.
+        is_early_stopped: True if the trial was stopped because it would not win, while the search continued.
+        resumed_from: training job from which the trial resumed; None for a new start.
     """
 
     training_job_name: str
@@ -48,23 +48,23 @@ class Trial:
 
     @property
     def is_terminal(self) -> bool:
-        """True if its training job has ended, in whatever way."""
+        """True if its training job has ended."""
         return self.status in TERMINAL_STATUSES
 
     @property
     def is_usable(self) -> bool:
-        """True if it ended with an objective; a failed one has none that counts."""
+        """True if the trial ended with an objective and did not fail."""
         return self.is_terminal and self.status != "Failed" and self.objective is not None
 
 
 def plain_text(value: str) -> str:
-    """Return a hyperparameter's wire text as people write it: `"adam"` in JSON quotes is `adam`."""
+    """Return a hyperparameter's wire text without JSON quotes: `"adam"` becomes `adam`."""
     read = typed_value(value)
     return read if isinstance(read, str) else value
 
 
 def typed_value(value: str) -> Any:
-    """Return what the toolkit makes of a hyperparameter's text: its JSON value, else the text itself."""
+    """Return a hyperparameter's text as the toolkit reads it: its JSON value if it is finite JSON, else the text."""
     try:
         read = json.loads(value)
     except ValueError:
@@ -73,16 +73,17 @@ def typed_value(value: str) -> Any:
 
 
 def best_trial(trials: Iterable[Trial], *, maximize: bool) -> Trial | None:
-    """Return the usable trial with the best objective, the first of equals; None when no trial is usable."""
+    """Return the usable trial with the best objective (the first on a tie); None if no trial is usable."""
     usable = [each for each in trials if each.is_usable and math.isfinite(each.objective or 0.0)]
     sign = -1 if maximize else 1
     return min(usable, key=lambda each: sign * (each.objective or 0.0), default=None)
 
 
 def to_parquet(trials: Sequence[Trial], *, categorical: Collection[str] = ()) -> bytes:
-    """Return the trials as a Parquet file, one row each, one column `hp_<name>` for each tuned hyperparameter.
+    """Return the trials as a Parquet file, one row per trial and one column `hp_<name>` per tuned hyperparameter.
 
-    Such a column holds doubles; text for the `categorical` ones, and where a value is no number.
+    These columns are doubles. They are text if the hyperparameter is in `categorical` or has a value that is not a
+    number.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -59,7 +59,7 @@ def automl_summary(row: AutoMLRow) -> dict[str, Any]:
 def candidates(
     context: ApiContext, row: AutoMLRow, steps: Sequence[AutoMLStep]
 ) -> list[dict[str, Any]]:
-    """Return an AutoMLCandidate for each candidate whose training job was created, by number."""
+    """Return an AutoMLCandidate per candidate whose training job was created, sorted by number."""
     plan = _plan(row, steps)
     if plan is None:
         return []
@@ -124,7 +124,7 @@ def _objective_status(step: AutoMLStep, objective: float | None) -> TrialPhase:
 
 
 def _steps(row: AutoMLRow, step: AutoMLStep, steps: Sequence[AutoMLStep]) -> list[dict[str, Any]]:
-    """Return the jobs that made a candidate, in their order."""
+    """Return the jobs that produced a candidate, in their order."""
     members = step.recipe.get("members", ())
     made_by = [steps[0], *(each for each in steps if each.job_name in members), step]
     start = row.arn.rpartition(":")[0]

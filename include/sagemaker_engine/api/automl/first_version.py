@@ -1,6 +1,6 @@
-"""CreateAutoMLJob and DescribeAutoMLJob, the first version of the API: the same job, in other words.
+"""CreateAutoMLJob and DescribeAutoMLJob: the first version of the API for the same jobs.
 
-Airflow's stock AutoML operator and the SDK v2's `AutoML` speak it.
+Airflow's stock AutoML operator and `AutoML` of the SDK v2 use it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any
 from sagemaker_engine.wire.errors import ValidationError
 
 FIRST = "FirstVersion"
-"""The member of a stored request that keeps what the first version's Create was sent."""
+"""Member of a stored request with the original request of CreateAutoMLJob."""
 _OF_ALL_CHANNELS = ("TargetAttributeName", "SampleWeightAttributeName")
 
 
 def as_second_version(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the CreateAutoMLJobV2 request that a CreateAutoMLJob request stands for.
+    """Return the CreateAutoMLJobV2 request that is equivalent to a CreateAutoMLJob request.
 
     Raises:
         ValidationError: Its channels do not agree on the target or the weights.
@@ -52,7 +52,7 @@ def as_second_version(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_first_version(described: dict[str, Any]) -> dict[str, Any] | None:
-    """Return DescribeAutoMLJob's answer from what DescribeAutoMLJobV2 says; None for a job of the second version."""
+    """Return DescribeAutoMLJob's answer from DescribeAutoMLJobV2's; None for a job of the second version."""
     if FIRST not in described:
         return None
     resolved = described.get("ResolvedAttributes")

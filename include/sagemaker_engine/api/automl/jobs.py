@@ -1,4 +1,4 @@
-"""CreateAutoMLJobV2, its first version, and what else there is to do with an AutoML job."""
+"""CreateAutoMLJobV2, its first version, and the other operations of AutoML jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOUN = "an AutoML job"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLJobs:
-    """The handlers of AutoML jobs; `wake` makes the driver look at what has changed at once."""
+    """Handlers of AutoML jobs; `wake` makes the searches poll immediately."""
 
     context: ApiContext
     tables: AutoMLTables
@@ -50,14 +50,14 @@ class AutoMLJobs:
         }
 
     def create_first(self, call: Call) -> dict[str, Any]:
-        """Accept an AutoML job in the words of the API's first version; see `create`."""
+        """Accept an AutoML job by the API's first version; see `create`."""
         return self.create(replace(call, request=as_second_version(call.request)))
 
     def describe_first(self, call: Call) -> dict[str, Any]:
-        """Return all that is known of a job that CreateAutoMLJob made.
+        """Return the description of a job that was created by CreateAutoMLJob.
 
         Raises:
-            ResourceNotFoundError: There is none of this name, or CreateAutoMLJobV2 made it.
+            ResourceNotFoundError: No job has this name, or it was created by CreateAutoMLJobV2.
         """
         answer = as_first_version(self.describe(call))
         if answer is None:
@@ -69,8 +69,8 @@ class AutoMLJobs:
         """Accept an AutoML job; its search begins at once.
 
         Raises:
-            ValidationError: The request contradicts itself or names what is not there.
-            ResourceInUseError: There is an AutoML job of this name.
+            ValidationError: The request contradicts itself or names resources that do not exist.
+            ResourceInUseError: An AutoML job of this name exists.
         """
         check_automl_request(call.request)
         self._check_preconditions(call)
@@ -97,7 +97,7 @@ class AutoMLJobs:
         return {"AutoMLJobArn": row.arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return all that is known of an AutoML job."""
+        """Return the description of an AutoML job."""
         row = self._row(call)
         return describe_automl_job(self.context, row, self.tables.jobs(row.arn))
 
@@ -109,10 +109,10 @@ class AutoMLJobs:
         return {"AutoMLJobSummaries": [automl_summary(row) for row in page], "NextToken": token}
 
     def stop(self, call: Call) -> dict[str, Any]:
-        """Let a job end: no step is launched any more and the running ones are stopped.
+        """Stop a job: no more steps are launched, and the running ones are stopped.
 
         Raises:
-            ValidationError: It has ended, or is stopping already.
+            ValidationError: The job has ended or is already stopping.
         """
         at = self.context.clock()
         stop_search(self.tables, self._row(call), AutoMLSearch.kind, noun="AutoML job", at=at)
@@ -127,10 +127,10 @@ class AutoMLJobs:
         return {"Candidates": page, "NextToken": token}
 
     def _check_preconditions(self, call: Call) -> None:
-        """Check that the job's role, data and bucket are there.
+        """Check that the job's role, data and bucket exist.
 
         Raises:
-            ValidationError: One is not.
+            ValidationError: One of them does not exist.
         """
         request = call.request
         role = request["RoleArn"]

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 def select_candidates(
     found: Sequence[dict[str, Any]], request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the candidates that a List request asks for, in its order.
+    """Return the candidates that match a List request, in its order.
 
-    Those without an objective come last when it is the order, whichever the direction.
+    If they are sorted by objective, those without one are last in both directions.
     """
     for filter_name, member in (
         ("StatusEquals", "CandidateStatus"),

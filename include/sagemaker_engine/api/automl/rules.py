@@ -29,7 +29,7 @@ ALGORITHMS = {
 
 
 def check_automl_request(request: Request) -> None:
-    """Check what the service model cannot say.
+    """Check the rules that the service model cannot express.
 
     Raises:
         ValidationError: Members contradict each other, or ask for what only the service has; the first is named.

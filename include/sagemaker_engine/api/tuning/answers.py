@@ -57,7 +57,7 @@ def tuning_summary(
 def trial_summaries(
     context: ApiContext, row: TuningRow, trials: Sequence[TrialRow]
 ) -> list[dict[str, Any]]:
-    """Return a summary of each trial that has a training job, by number."""
+    """Return a summary of each trial with a training job, sorted by number."""
     plan = read_plan(row.request)
     found = ((trial, _result(context, row, trial, plan)) for trial in trials)
     return [results.summary(trial, result, plan) for trial, result in found if result is not None]
@@ -66,7 +66,7 @@ def trial_summaries(
 def _result(
     context: ApiContext, row: TuningRow, trial: TrialRow, plan: TuningPlan
 ) -> dict[str, Any] | None:
-    """Return the stored result or, of a trial without, what its training job says now."""
+    """Return the stored result of a trial, or the current result of its training job."""
     if trial.result is not None:
         return trial.result
     try:

@@ -1,4 +1,4 @@
-"""CreateHyperParameterTuningJob and what else there is to do with a tuning job."""
+"""CreateHyperParameterTuningJob and the other operations of tuning jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_SEED = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningJobs:
-    """The handlers of tuning jobs; `wake` makes the search look at what has changed at once."""
+    """Handlers of tuning jobs; `wake` makes the searches poll immediately."""
 
     context: ApiContext
     tables: TuningTables
@@ -54,8 +54,8 @@ class TuningJobs:
         """Accept a tuning job; its search begins at once.
 
         Raises:
-            ValidationError: The request contradicts itself or names what is not there.
-            ResourceInUseError: There is a tuning job of this name.
+            ValidationError: The request contradicts itself or names resources that do not exist.
+            ResourceInUseError: A tuning job of this name exists.
         """
         check_tuning_request(call.request)
         parents = check_parents(self.tables, call.request, region=call.region)
@@ -86,7 +86,7 @@ class TuningJobs:
         return {"HyperParameterTuningJobArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return all that is known of a tuning job."""
+        """Return the description of a tuning job."""
         row = self._row(call)
         return describe_tuning_job(self.context, row, self.tables.jobs(row.arn))
 
@@ -103,10 +103,10 @@ class TuningJobs:
         }
 
     def stop(self, call: Call) -> dict[str, Any]:
-        """Let a search end: no trial is launched any more and the running ones are stopped.
+        """Stop a search: no more trials are launched, and the running ones are stopped.
 
         Raises:
-            ValidationError: It has ended, or is stopping already.
+            ValidationError: The search has ended or is already stopping.
         """
         at, noun = self.context.clock(), "hyperparameter tuning job"
         stop_search(self.tables, self._row(call), TuningSearch.kind, noun=noun, at=at)
@@ -114,10 +114,10 @@ class TuningJobs:
         return {}
 
     def delete(self, call: Call) -> dict[str, Any]:
-        """Forget a tuning job that has ended; its training jobs stay, as documented.
+        """Delete a tuning job that has ended. Its training jobs are kept, as documented.
 
         Raises:
-            ValidationError: It has not ended.
+            ValidationError: The tuning job has not ended.
         """
         row = self._row(call)
         if not row.is_terminal:
@@ -141,7 +141,7 @@ class TuningJobs:
 
 
 def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the request with the values that Describe shows for what was left out."""
+    """Return the request with the default values that Describe shows."""
     config = {
         "TrainingJobEarlyStoppingType": "Off",
         **request["HyperParameterTuningJobConfig"],

@@ -20,9 +20,9 @@ _TRIAL_ORDER: dict[str, Callable[[dict[str, Any]], Any]] = {
 def select_trials(
     summaries: Sequence[dict[str, Any]], request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the training jobs that a List request asks for, in its order.
+    """Return the training jobs that match a List request, in its order.
 
-    Those without an objective are left out when it is the order, as documented.
+    If they are sorted by objective, those without one are omitted, as documented.
     """
     wanted = request.get("StatusEquals")
     found = [each for each in summaries if wanted in {None, each["TrainingJobStatus"]}]

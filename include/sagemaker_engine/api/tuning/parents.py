@@ -1,4 +1,4 @@
-"""Warm start at Create: which parents a request may have, and what their trials came to.
+"""Warm start at Create: checks of a request's parents, and the results of their trials.
 
 Source of the rules: "Run a Warm Start Hyperparameter Tuning Job", SageMaker developer guide.
 """
@@ -24,10 +24,10 @@ MAX_CHANGES = 10
 
 
 def check_parents(tables: TuningTables, request: Request, *, region: str) -> list[TuningRow]:
-    """Return the parents of a request's warm start; none when it has none.
+    """Return the parents of a request's warm start; an empty list without one.
 
     Raises:
-        ValidationError: A parent is not there, has not ended, or does not fit.
+        ValidationError: A parent does not exist, has not ended, or does not match the request.
     """
     config = request.get("WarmStartConfig")
     if config is None:
@@ -47,7 +47,7 @@ def check_parents(tables: TuningTables, request: Request, *, region: str) -> lis
 
 
 def inherit(tables: TuningTables, parents: list[TuningRow]) -> list[dict[str, Any]]:
-    """Return what the parents' own trials came to: hyperparameters, objective, summary."""
+    """Return the results of the parents' own trials: hyperparameters, objective, summary."""
     inherited = []
     for parent in parents:
         plan = read_plan(parent.request)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def check_tuning_preconditions(context: ApiContext, call: Call) -> None:
-    """Check each definition as the training job that it will be.
+    """Check each definition as the request of its training jobs.
 
     Raises:
-        ValidationError: CreateTrainingJob would refuse it.
+        ValidationError: CreateTrainingJob would reject a definition.
     """
     for definition in read_definitions(call.request):
         request = training_request(definition, "trial", {}, tags={})

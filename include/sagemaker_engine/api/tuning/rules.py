@@ -34,7 +34,7 @@ MAX_PARALLEL_JOBS = 100
 
 
 def check_tuning_request(request: Request) -> None:
-    """Check what the service model cannot say.
+    """Check the rules that the service model cannot express.
 
     Raises:
         ValidationError: Members contradict each other; the first contradiction is named.

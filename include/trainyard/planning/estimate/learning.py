@@ -1,4 +1,4 @@
-"""Seconds of a job, learned from earlier jobs, newest first."""
+"""Duration of a job, learned from earlier jobs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from trainyard.planning.estimate.work import JobWork
 
 NEWEST = 5
-"""Jobs whose median counts: machines and data change, so older ones do not."""
+"""Number of newest jobs whose median is used. Older ones are ignored, because machines and data change."""
 SAME, SCALED, OTHER_CLUSTER = (0.9, 1.15), (0.75, 1.4), (0.6, 1.8)
-"""Low and high of a job's expected seconds, at least: of the same kind, another size, other instances of the type."""
+"""Low and high as multiples of the expected seconds, if learned from jobs of the same kind, of another size, and on
+another number of instances. For the same kind they are the narrowest range."""
 _SAME_LENGTH = 0.05
 _SINGULAR = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """A low, an expected and a high value of one amount."""
+    """Low, expected and high value of an amount."""
 
     low: float
     expected: float
@@ -35,7 +36,7 @@ class Range:
         return cls(low=spread[0] * expected, expected=expected, high=spread[1] * expected)
 
     def __add__(self, other: Range) -> Range:
-        """Return the sum of both, as if all lows and all highs came together."""
+        """Return the sum of both ranges: of the lows, of the expected values and of the highs."""
         return Range(
             low=self.low + other.low,
             expected=self.expected + other.expected,
@@ -43,13 +44,13 @@ class Range:
         )
 
     def times(self, factor: float) -> Range:
-        """Return the range of so many times the amount."""
+        """Return the range multiplied by a factor."""
         return Range(
             low=factor * self.low, expected=factor * self.expected, high=factor * self.high
         )
 
     def at_most(self, most: float | None) -> Range:
-        """Return the range below a bound; None is no bound."""
+        """Return the range limited to a bound; None = no bound."""
         if most is None:
             return self
         return Range(
@@ -59,11 +60,12 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedSeconds:
-    """Seconds that one job takes on its instances.
+    """Seconds of one job on its instances.
 
     Attributes:
-        total: of the whole job. fixed_s: what of the expected seconds does not depend on the steps.
-        basis: their source, in words.
+        total: seconds of the whole job.
+        fixed_s: part of the expected seconds that does not depend on the steps.
+        basis: source of the figures, in words.
     """
 
     total: Range
@@ -74,11 +76,14 @@ class LearnedSeconds:
 def learned_seconds(work: JobWork, measured: Sequence[JobMeasurement]) -> LearnedSeconds | None:
     """Return the seconds of a job by the most similar earlier jobs; None if there are none.
 
-    Most similar are jobs of the same kind on as many instances, then of other sizes, then on other numbers of instances
-    of the type, for which the operations of a rank count.
+    The first that exist are used, all of the same task, workload and instance type:
+
+    1. jobs of the same kind on the same number of instances
+    2. jobs of other sizes on the same number of instances
+    3. jobs on other numbers of instances, scaled by the operations per rank
 
     Args:
-        work: of the job.
+        work: work of the job.
         measured: earlier jobs, newest first.
     """
     alike = [each for each in measured if _is_alike(each.work, work)]
@@ -101,7 +106,7 @@ def _is_alike(earlier: JobWork, work: JobWork) -> bool:
 
 
 def _is_same(earlier: JobMeasurement, work: JobWork) -> bool:
-    """Return whether a job is of the same kind, and of the same length if only its whole time is known."""
+    """Return whether a job is of the same kind, and within 5 % of the operations if its loop was not timed."""
     operations = earlier.work.operations
     is_long_as = math.isclose(operations, work.operations, rel_tol=_SAME_LENGTH)
     return earlier.work.kind == work.kind and (_has_loop(earlier) or is_long_as)
@@ -114,7 +119,10 @@ def _jobs(measured: Sequence[JobMeasurement]) -> str:
 def _same_kind(
     work: JobWork, same: Sequence[JobMeasurement], here: Sequence[JobMeasurement]
 ) -> LearnedSeconds:
-    """Return the median of the same kind: its seconds for one operation, and the start of jobs on these instances."""
+    """Return the seconds by the median of jobs of the same kind.
+
+    The speed is that of `same`, the fixed seconds are those of `here`, all jobs on the same number of instances.
+    """
     basis = f"{_jobs(same)} of the same kind"
     rates = [(each.loop_s or 0.0) / each.work.operations for each in same if _has_loop(each)]
     if not rates or not work.operations:
@@ -136,7 +144,7 @@ def _learned(
 def _scaled(
     work: JobWork, measured: Sequence[JobMeasurement], spread: tuple[float, float], basis: str
 ) -> LearnedSeconds:
-    """Return the seconds by what a step, and an operation of a rank, took in other jobs."""
+    """Return the seconds by a fit of seconds per step and seconds per operation of a rank over other jobs."""
     loops = [each for each in measured if _has_loop(each)]
     if loops and work.operations:
         fixed_s = median(each.on_instances_s - (each.loop_s or 0.0) for each in loops[:NEWEST])
@@ -163,14 +171,14 @@ def _per_rank(work: JobWork) -> float:
 def fit(
     rows: Sequence[tuple[float, float, float]], *, is_constant_first: bool = False
 ) -> tuple[float, float]:
-    """Return a and b, not negative, of `y = a u + b v` with the least relative squares.
+    """Return the non-negative a and b of `y = a u + b v` with the least sum of squared relative errors.
 
     If the rows do not determine both, a is 0, or b with `is_constant_first`.
     Worked: rows (100, 0, 10) and (100, 1e9, 30): a = 0.1, b = 2e-8.
 
     Args:
-        rows: u, v and y, y positive.
-        is_constant_first: a is kept of rows that do not determine both, else b.
+        rows: u, v and y per row; y is positive.
+        is_constant_first: if the rows do not determine both, keep a instead of b.
     """
     scaled = [(u / y, v / y) for u, v, y in rows]
     uu, vv = sum(u * u for u, _ in scaled), sum(v * v for _, v in scaled)

@@ -1,4 +1,4 @@
-"""Measurement of a run: what its jobs took, kept for the estimates of later runs."""
+"""Measurement of a run: the durations of its jobs, stored for the estimates of later runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MAY_BE_ABSENT = {"wait_s", "loop_s", "saved_fraction", "test_units"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobMeasurement:
-    """Seconds of one ended job, of a search its mean trial.
+    """Durations of one ended job, or of the mean trial of a search.
 
     Attributes:
-        on_instances_s: seconds on instances, all of which on-demand capacity bills.
-        wait_s: from the request to the instances; None if that is not known.
-        loop_s: from the end of the first step to that of the last; None without such lines.
-        saved_fraction: share of the seconds that spot did not bill; None on demand.
+        on_instances_s: seconds on instances, which are the billed seconds on demand.
+        wait_s: seconds from the request to the start of the instances; None if unknown.
+        loop_s: seconds from the end of the first step to the end of the last; None if the log has no steps.
+        saved_fraction: share of the seconds that was not billed on spot; None on demand.
     """
 
     work: JobWork
@@ -38,12 +38,13 @@ class JobMeasurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMeasurement:
-    """Seconds of a run and of its jobs.
+    """Durations of a run and of its jobs.
 
     Attributes:
-        measured_at: epoch seconds.
-        between_jobs_s: wall time without a job: tasks of Airflow, sharding in the worker.
-        data: key of its data (`data_key`). test_units: tokens or rows of the test split; None if not measured.
+        measured_at: time of the measurement in epoch seconds.
+        between_jobs_s: wall time without a job in seconds: Airflow's tasks, and sharding in the worker.
+        data: key of its data (`data_key`).
+        test_units: tokens or rows of the test split; None if it was not measured.
     """
 
     run_id: str
@@ -54,15 +55,15 @@ class RunMeasurement:
     test_units: float | None = None
 
     def to_json(self) -> str:
-        """Return the measurement's document."""
+        """Return the measurement as a JSON document."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the measurement of a document.
+        """Return the measurement of a JSON document.
 
         Raises:
-            ContractError: the document is no measurement of this version.
+            ContractError: the document is not a measurement of this version.
         """
         try:
             return cls(**_members(json.loads(text)))

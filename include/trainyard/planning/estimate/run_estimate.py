@@ -1,4 +1,4 @@
-"""Estimate of a run's cost and time: low, expected and high, made before anything is paid."""
+"""Estimate of a run's cost and time before it starts: low, expected and high."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
     from trainyard.specs.base_run_conf import BaseRunConf
 
 PLANNED = (0.5, 3.0)
-"""Low and high of a figure of the planner's, which nobody has measured."""
+"""Low and high of an unmeasured figure, as multiples of the expected value."""
 START_S = 120.0
-"""Of a job nobody has measured: image, downloads, imports, the first step and the upload of the model."""
+"""Default seconds of a job without its steps: image, downloads, imports, the first step, upload of the model."""
 WAIT_S = 180.0
-"""From a request to its instances, if nobody has measured it."""
+"""Default seconds from a request to the start of its instances."""
 BETWEEN_JOBS_S = 120.0
-"""Of a run nobody has measured: tasks of Airflow without a job."""
+"""Default seconds of a run without a job: Airflow's tasks."""
 SHARDING_S = 300.0
+"""Default seconds of a sharding job."""
 SPOT_SAVED, MOST_SPOT_SAVED = 0.6, 0.7
-"""Share of the on-demand price that spot saves, expected and at its best, if nobody has measured it."""
+"""Default share of the on-demand price that spot saves, expected and at best."""
 INTERRUPTED_EACH_S = 3600.0
-"""Seconds between interruptions of spot, if the conf does not name them."""
+"""Default seconds between interruptions of spot, for confs without `mean_time_to_interruption_s`."""
 REDONE_SHARE = 0.1
-"""Of the steps that an interrupted training repeats, at its worst."""
+"""Largest share of the steps that an interrupted training repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +47,9 @@ class JobEstimate:
     """Estimate of the jobs of one task.
 
     Attributes:
-        usd: of all of them; None if the price is unknown.
-        seconds: from the first request to the last end.
-        basis: source of the figures.
+        usd: cost of all jobs; None if the price is unknown.
+        seconds: seconds from the first request to the last end.
+        basis: source of the figures, in words.
     """
 
     task_id: str
@@ -62,9 +63,10 @@ class RunEstimate:
     """Estimate of a run.
 
     Attributes:
-        usd: of all jobs; None if a price is unknown.
+        usd: cost of all jobs; None if a price is unknown.
         seconds: wall time without waits for a person.
-        num_runs: earlier runs that were looked at.
+        jobs: estimates by task.
+        num_runs: number of earlier runs that were read.
     """
 
     usd: Range | None
@@ -97,12 +99,15 @@ def estimate_run(
 ) -> RunEstimate:
     """Return the estimate of a run.
 
-    Expected is the first capacity tier with what earlier jobs took, else with the planner's figures. Low is without
-    interruptions on the cheapest tier. High is on the dearest one at the on-demand price, with one more start of the
-    training than expected and a tenth of its steps repeated. A cost cap and the run's ceiling bound all three.
+    - Expected assumes the first capacity tier, and the durations of earlier jobs or else the planner's figures.
+    - Low assumes the cheapest tier and no interruptions.
+    - High assumes the most expensive tier at the on-demand price, one more start of the training than expected, and a
+      tenth of its steps repeated per start.
+
+    The cost cap and the run's ceiling limit all three costs.
 
     Args:
-        conf: what the run shall do; its instance types are in the catalogue.
+        conf: the run's conf; its instance types are in the catalogue.
         history: earlier runs of the deployment, newest first.
         ceiling_usd: the most that the run can cost; None if unknown.
     """
@@ -153,7 +158,7 @@ def _job(conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]) -
 def _seconds(
     conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]
 ) -> LearnedSeconds:
-    """Return a job's seconds: of earlier jobs, of a trial those of trainings, else the planner's."""
+    """Return a job's seconds, by earlier jobs or else the planner. Trials are also learned from trainings."""
     learned = learned_seconds(work, measured)
     if learned is None and work.task_id == TaskId.TUNE:
         learned = learned_seconds(replace(work, task_id=TaskId.TRAIN), measured)
@@ -177,7 +182,10 @@ def _planned(conf: BaseRunConf, work: JobWork) -> LearnedSeconds:
 
 
 def _operations_per_s(conf: RunConf, work: JobWork) -> float:
-    """Return the operations a second of all instances of a job: less in an evaluation than in a training."""
+    """Return the floating-point operations per second of all instances of a job.
+
+    On accelerators an evaluation reaches INFERENCE_SHARE of a training's speed.
+    """
     instance = catalogue().find(work.instance_type)
     one = reachable_flops(conf, instance) or CPU_FLOPS_PER_VCPU * instance.vcpus
     if instance.name not in hardware():
@@ -187,7 +195,7 @@ def _operations_per_s(conf: RunConf, work: JobWork) -> float:
 
 
 def _with_restarts(conf: BaseRunConf, one: Range, learned: LearnedSeconds) -> Range:
-    """Return the seconds with the starts that interruptions of spot cost, and in the high one more."""
+    """Return the seconds with the restarts after interruptions of spot. The high has one more restart."""
     redone_s = REDONE_SHARE * max(0.0, one.expected - learned.fixed_s)
     each_s = getattr(conf, "mean_time_to_interruption_s", INTERRUPTED_EACH_S)
     expected = one.expected / each_s if conf.rungs[0].use_spot_instances else 0.0
@@ -201,7 +209,7 @@ def _with_restarts(conf: BaseRunConf, one: Range, learned: LearnedSeconds) -> Ra
 def _billed(
     conf: BaseRunConf, work: JobWork, usd: Range, measured: Sequence[JobMeasurement]
 ) -> Range:
-    """Return the cost with the discount of spot; the high has none, since nobody guarantees spot's price."""
+    """Return the cost with the discount of spot. The high has no discount, because spot's price is not guaranteed."""
     if not conf.rungs[0].use_spot_instances:
         return usd
     saved = [

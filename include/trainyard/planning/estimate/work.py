@@ -1,4 +1,4 @@
-"""Work of a run's jobs, as far as it is known before they start."""
+"""Work of a run's jobs before they start: instances, steps and operations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trainyard.specs.base_run_conf import BaseRunConf
 
 EVAL_BATCHES = 8
-"""Global batches of one validation, as the training scripts' hyperparameters have it: a test keeps them equal."""
+"""Global batches per validation: the default of the training scripts. A test keeps the two equal."""
 _OF_THE_KIND = (
     "model",
     "num_layers",
@@ -46,13 +46,14 @@ class JobWork:
     """Work of one job.
 
     Attributes:
-        workload: program and arithmetic; only jobs of one workload are compared.
-        kind: digest of what else decides the speed; jobs of one kind differ in their number of steps alone.
+        workload: program and arithmetic. Only jobs of the same workload are compared.
+        kind: digest of all other settings that affect the speed. Jobs of one kind differ only in their number of steps.
         num_ranks: processes of the whole job.
-        num_steps: optimizer steps after the first one, 0 if that is not known.
-        operations: floating-point operations of those steps with their validations, or of an evaluation; 0 if unknown.
-        num_jobs: trials of a search, else 1. num_parallel: trials at a time.
-        max_run_s: of one job.
+        num_steps: optimizer steps after the first one; 0 if unknown.
+        operations: floating-point operations of these steps with their validations, or of an evaluation; 0 if unknown.
+        num_jobs: trials of a search, else 1.
+        num_parallel: trials that run at a time, else 1.
+        max_run_s: time limit of one job.
     """
 
     task_id: str
@@ -69,16 +70,16 @@ class JobWork:
 
     @property
     def cluster(self) -> tuple[str, int, int]:
-        """Instances and ranks."""
+        """Instance type, number of instances and number of ranks."""
         return self.instance_type, self.instance_count, self.num_ranks
 
 
 def works_of(conf: BaseRunConf, *, test_units: float | None = None) -> tuple[JobWork, ...]:
-    """Return the jobs of a run in their order, the training on its first capacity tier.
+    """Return the work of a run's jobs in their order. The training is on its first capacity tier.
 
     Args:
-        conf: what the run shall do.
-        test_units: tokens (of a table rows) of the test split, by an earlier run on the same data; None if unknown.
+        conf: the run's conf.
+        test_units: tokens (tables: rows) of the test split in an earlier run on the same data; None if unknown.
     """
     if isinstance(conf, RunConf):
         return tuple(_works(conf, test_units))
@@ -87,13 +88,13 @@ def works_of(conf: BaseRunConf, *, test_units: float | None = None) -> tuple[Job
 
 
 def data_key(conf: BaseRunConf) -> str:
-    """Return a digest of the data that a run of a shipped model reads and splits."""
+    """Return a digest of the settings of a run's data: source, test split and tokens."""
     names = ("source", "max_source_bytes", "test_fraction", "tokenizer", "sequence_length")
     return _digest({name: getattr(conf, name, None) for name in names})
 
 
 def workload_of(conf: BaseRunConf) -> str:
-    """Return a name that runs share from which each other's cost is learned, as a part of an S3 key."""
+    """Return the name of the run's workload, as a part of an S3 key. Runs of the same name share measurements."""
     training = next(each for each in works_of(conf) if each.task_id == TaskId.TRAIN)
     return f"{training.instance_type}-{_digest(training.workload)}"
 
@@ -136,7 +137,10 @@ def _works(conf: RunConf, test_units: float | None) -> Iterator[JobWork]:
 
 
 def _training(conf: RunConf) -> JobWork:
-    """Return the steps after the first, and the validations between them: the last one comes after the last step."""
+    """Return the work of the steps after the first one, with the validations between them.
+
+    The validation after the last step is not included.
+    """
     batch = float(conf.global_batch_size * units_per_sample(conf))
     steps = conf.max_steps - 1
     validations = steps // conf.eval_interval if conf.eval_interval else 0
@@ -195,15 +199,16 @@ def _kind(conf: RunConf) -> str:
 
 
 def _operations_per_unit(conf: RunConf) -> float:
-    """Return the operations of forward and backward pass for one token, of a table for one row."""
+    """Return the operations of forward and backward pass per token, or per row of a table."""
     shape = shape_of(conf)
     return shape.flops_per_token if shape else 6.0 * parameters(conf)
 
 
 def _test_units(conf: RunConf) -> float:
-    """Return the tokens of the test split: by the most source bytes that are read, else a nominal number.
+    """Return the estimated tokens (tables: rows) of the test split.
 
-    A byte is a token of the tokenizer `bytes`; of others a token takes about four bytes.
+    With `max_source_bytes` a decoder's test split is estimated by those bytes: one byte per token of the tokenizer
+    `bytes`, four per token of others. Otherwise the number is nominal: NOMINAL_TOKENS, or a hundredth of it for tables.
     """
     if not conf.max_source_bytes or conf.model != "gpt":
         return float(NOMINAL_TOKENS) if conf.model == "gpt" else NOMINAL_TOKENS / 100

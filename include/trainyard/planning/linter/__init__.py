@@ -1,5 +1,6 @@
 """Linter of training jobs: requests that AWS would reject, ignore or mishandle, found before anything is paid.
 
-`lint` takes the facts of a job and a dated table (`trainyard/catalog/strategy_support.json`); the few rules that need
-numbers are code. Every finding says what, why, by which source, and how to fix it. Imports as its parent's. Pure.
+`lint` checks the facts of a job against a dated table (`trainyard/catalog/strategy_support.json`). The few rules with
+arithmetic are code. Every finding names the problem, the reason, the source and the fix. May import what
+`trainyard.planning` may. Pure.
 """

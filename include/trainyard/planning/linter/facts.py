@@ -1,4 +1,4 @@
-"""Facts of one training job on one kind of instances, as the linter's claims use them."""
+"""Facts of a training job on one instance type, for the conditions of the linter."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """One job, as far as the support table and the rules ask.
+    """Facts of one job that the support table and the rules use.
 
     Attributes:
-        strategy: None for a plain process on each instance.
-        instance: the type that the strategy's ranks run on; None if the catalogue does not know it.
-        instance_count: of that type.
-        framework: the estimator's.
-        library: torch or tensorflow with its (major, minor) version; None if neither image nor spec says so.
-        image: repository name of the image; None if it is looked up.
-        flags: those of `trainyard.catalog.strategy_support.FLAGS` that hold.
-        where: put before a finding's place, such as a ladder's rung.
-        inputs: the channels.
-        input_mode: the job's, for channels that name none.
-        hyperparameters: the script's own.
+        strategy: distribution strategy; None for a plain process on each instance.
+        instance: type of the strategy's ranks; None if it is not in the catalogue.
+        instance_type: name of that type.
+        instance_count: number of instances of that type.
+        framework: framework of the estimator.
+        library: torch or tensorflow with its (major, minor) version; None if neither image nor spec defines it.
+        image: repository name of the image; None if the image is looked up.
+        flags: the true flags of `trainyard.catalog.strategy_support.FLAGS`.
+        where: prefix of a finding's `where`, such as a ladder's rung.
+        inputs: channels.
+        input_mode: input mode of channels without their own.
+        hyperparameters: hyperparameters of the script.
     """
 
     strategy: Strategy | None
@@ -75,7 +76,7 @@ class JobFacts:
                 return self._name(condition.name) in condition.values
             case sign:
                 if self.library is None or self.library[0] != condition.name:
-                    return condition.is_negated  # what nobody knows is held against nobody
+                    return condition.is_negated  # an unknown version makes no condition true
                 bound = tuple(int(part) for part in condition.values[0].split(".")[:2])
                 return self.library[1] >= bound if sign == ">=" else self.library[1] < bound
 

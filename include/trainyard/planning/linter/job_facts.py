@@ -1,4 +1,4 @@
-"""Derives the linter's facts from a training job's spec: one set for each kind of instances it may get."""
+"""Facts of a training job's spec for the linter: one set per instance type that the job may get."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMPILER = "sagemaker_training_compiler_enabled"
 _ON = {True, "true", "True", "1"}
 _BEFORE_TURING = {"NVIDIA K80", "NVIDIA V100"}
 _IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/:@]+)(?::(?P<version>\d+\.\d+)?[^@]*)?(?:@.*)?")
-# AWS's own, whose tags begin with the library's version: `pytorch-training:2.2.0-gpu-py310`. Others count as they like.
+# AWS's images, whose tags begin with the library's version: `pytorch-training:2.2.0-gpu-py310`. Other tags are free.
 # From PyTorch 2.11 on the repository is `pytorch`: `pytorch:2.13-cu133-amzn2023-sagemaker`.
 _FRAMEWORK_IMAGE = re.compile(
     r"pytorch"
@@ -35,12 +35,12 @@ _BUILT_IN_IMAGES = {
     *("object2vec", "pca", "randomcutforest", "sagemaker-xgboost", "semantic-segmentation"),
     *("seq2seq", "xgboost"),
 }
-"""Repositories of the algorithms (SDK v2 2.257.7, image_uri_config)."""
+"""Repositories of the built-in algorithms (SDK v2 2.257.7, image_uri_config)."""
 _LIBRARY_OF_FRAMEWORK = {"tensorflow": "tensorflow", "pytorch": "torch"}
 
 
 def job_facts(spec: TrainingJobSpec) -> Iterator[JobFacts]:
-    """Yield the facts of the job on each type it may get: its own, a rung's, a preference's or its group's."""
+    """Yield the facts of the job per type that it may get: its own, a rung's, a preference's or its group's."""
     flags = {flag for flag, holds in _flags(spec).items() if holds}
     for where, instance_type, count, is_spot in _capacities(spec):
         instance = catalogue().types.get(instance_type)
@@ -71,9 +71,9 @@ def image_name(uri: str | None) -> str | None:
 
 
 def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
-    """Return torch or tensorflow and its version, by an AWS image's tag, the spec or the default image.
+    """Return torch or tensorflow and its version, by the tag of an AWS image, the spec or the default image.
 
-    Returns None for an image of the author's own, and for a framework without a default.
+    None for a versioned image that is not AWS's, and for a framework without a default version.
     """
     found = _IMAGE.fullmatch(spec.image_uri or "")
     if found and found["version"]:
@@ -87,7 +87,7 @@ def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
 
 
 def _default_version(spec: TrainingJobSpec) -> str | None:
-    """Return the version of the image that a spec without image and version gets; None if that has no default."""
+    """Return the version of the default image for a spec without image and version; None without a default."""
     has_own_image = bool(spec.image_uri or spec.algorithm_name)
     is_pinned = spec.launch is None or spec.launch.strategy.name != "smp_v2"
     return None if has_own_image or not is_pinned else training_images().version(spec.framework)
@@ -102,7 +102,7 @@ def framework_of_image(name: str) -> str | None:
 
 
 def _capacities(spec: TrainingJobSpec) -> Iterator[tuple[str, str, int, bool]]:
-    """Yield place, type, count and spot of what the strategy may run on."""
+    """Yield `where`, instance type, instance count and spot of each capacity that the strategy may run on."""
     if spec.instance_groups:
         group = _strategy_group(spec)
         yield "", group.instance_type, group.instance_count, spec.use_spot_instances
@@ -129,7 +129,7 @@ def _strategy_group(spec: TrainingJobSpec) -> InstanceGroup:
 
 
 def _flags(spec: TrainingJobSpec) -> dict[str, bool]:
-    """Return the claims that hold whatever the instances are."""
+    """Return the flags that do not depend on the instances."""
     rules = [each.get("RuleParameters", {}) for each in spec.rules]
     profiled = {
         each.get("RuleParameters", {}).get("rule_to_invoke") for each in spec.profiler_rules
@@ -159,7 +159,7 @@ def _is_on(hyperparameters: Mapping[str, Any], name: str) -> bool:
 
 
 def _place_flags(spec: TrainingJobSpec, *, instance_type: str, count: int) -> dict[str, bool]:
-    """Return the claims about this kind of instances."""
+    """Return the flags that depend on the instance type and count."""
     types = catalogue().types
     instance = types.get(instance_type)
     others = [types.get(each.instance_type) for each in spec.instance_groups]
@@ -175,7 +175,7 @@ def _place_flags(spec: TrainingJobSpec, *, instance_type: str, count: int) -> di
 
 
 def _with_ranks(facts: JobFacts) -> JobFacts:
-    """Add the claim that follows from the others: several ranks train together."""
+    """Return the facts with the flag `several_ranks` if several ranks train together."""
     together = facts.instance_count if facts.strategy is not None else 1
     is_several = together * (facts.ranks_per_instance or 1) > 1
     return replace(facts, flags=facts.flags | {"several_ranks"}) if is_several else facts

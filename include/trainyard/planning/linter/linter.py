@@ -1,4 +1,4 @@
-"""All findings about a training job, worst first."""
+"""Linter of a training job's spec: all findings, errors first."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 _OF_DEBUGGER = frozenset({"debugger_hook_config", "rules", "profiler_rules"})
 _SAVES_NOTHING = "debugger-hook-not-in-image"
-"""A warning of the table's: a script may bring a hook. Rules over an image without one have nothing to judge."""
+"""Id of a warning in the table: the image has no debugger hook. A script may bring one. Without a hook, Debugger's
+rules have no tensors to evaluate."""
 
 
 def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[Finding, ...]:
-    """Return everything that is wrong or doubtful about a training job, errors first.
+    """Return all errors and warnings about a training job, errors first.
 
     Args:
-        spec: the job; what it alone can get wrong it has refused itself.
-        table: what AWS supports; None for the one in the repository.
+        spec: the job. Its own validation has passed already.
+        table: combinations that AWS supports; None for the table of the repository.
     """
     table = table or support_table()
     found = dict.fromkeys(each for facts in job_facts(spec) for each in _of_facts(facts, table))
@@ -41,9 +42,10 @@ def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[F
 
 
 def debugger_refusals(spec: TrainingJobSpec) -> tuple[Finding, ...]:
-    """Return why the service's Debugger would not judge this job: the combinations that it is known not to evaluate.
+    """Return the findings for which the service's Debugger cannot evaluate this job.
 
-    Rules over an image that saves nothing for them are one of these: the service starts them, and they find nothing.
+    They are the errors about Debugger, and rules over an image that saves no tensors: the service would start these
+    rules, but they would find nothing.
     """
     table = support_table()
     return _refusals(spec, lint(replace(spec, debugger=Debugger.OWN), table=table), table)
@@ -62,7 +64,7 @@ def _refusals(
 
 
 def _as_fallback(finding: Finding) -> Finding:
-    """Return a refusal of Debugger's as a warning: with `debugger: service` our evaluator judges instead."""
+    """Return an error about Debugger as a warning, because Trainyard's evaluator runs the rules instead."""
     instead = "our evaluator judges instead; set debugger to own to say so yourself"
     return replace(finding, severity=Severity.WARNING, next_step=instead)
 
@@ -87,7 +89,7 @@ def _combinations(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
 
 
 def _unknown_type(facts: JobFacts) -> Iterator[Finding]:
-    """Yield a warning for a type that the catalogue does not know: the service has the last word."""
+    """Yield a warning if the type is not in the catalogue. The service may still support it."""
     try:
         catalogue().find(facts.instance_type)
     except SpecError as error:

@@ -1,4 +1,4 @@
-"""The linter's rules that need numbers: what a strategy runs on, degrees and ranks, channels, one larger instance."""
+"""Rules of the linter with arithmetic: supported devices and versions, ranks, degrees, channels, larger instances."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _API = "API reference, Channel and S3DataSource"
 
 
 def rule_findings(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
-    """Yield what the rules find about a job."""
+    """Yield the findings of all rules about a job."""
     support = table.strategies.get(facts.strategy.name) if facts.strategy else None
     if support:
         yield from _device(facts, support)
@@ -97,7 +97,7 @@ def _versions(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
 
 
 def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
-    """Yield an image without the strategy's library; what an image of the author's own has nobody knows."""
+    """Yield an error for an AWS image without the strategy's library, or a warning for any other unlisted image."""
     if facts.image is None or not support.images or facts.image in support.images:
         return
     is_aws = framework_of_image(facts.image) is not None
@@ -116,13 +116,13 @@ def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
 
 
 def _ranks(facts: JobFacts) -> Iterator[Finding]:
-    """Yield what processes_per_host gets wrong about the accelerators."""
+    """Yield a finding if processes_per_host is not the number of accelerators."""
     asked = facts.strategy.processes_per_host if facts.strategy else None
     has = facts.instance.num_accelerators if facts.instance else 0
     if asked is None or not has or asked == has or _name(facts) in _ONE_PROCESS:
         return
     is_more = asked > has
-    # What mpirun starts need not train on a GPU: simulators and data servers are ranks, too.
+    # Not every process of mpirun trains on a GPU: simulators and data servers are ranks, too.
     shares_by_nccl = is_more and _name(facts) != "mpi"
     yield Finding(
         where="distribution.processes_per_host",
@@ -145,7 +145,7 @@ _ONE_PROCESS = {"parameter_server", "multi_worker_mirrored_strategy"}
 
 
 def _degrees(facts: JobFacts) -> Iterator[Finding]:
-    """Yield degrees of model parallelism that do not divide the ranks."""
+    """Yield an error per product of degrees of model parallelism that does not divide the number of ranks."""
     if not isinstance(facts.strategy, (SmModelParallelV1, SmModelParallelV2)):
         return
     if facts.ranks_per_instance is None:
@@ -168,7 +168,7 @@ def _degrees(facts: JobFacts) -> Iterator[Finding]:
 
 
 def _offloading(facts: JobFacts) -> Iterator[Finding]:
-    """Yield activation offloading without the checkpointing it works on."""
+    """Yield a finding for activation offloading without activation checkpointing, which it requires."""
     if not isinstance(facts.strategy, SmModelParallelV2):
         return
     if not facts.strategy.parameters.get("sm_activation_offloading"):
@@ -188,7 +188,7 @@ def _offloading(facts: JobFacts) -> Iterator[Finding]:
 
 
 def _channels(facts: JobFacts) -> Iterator[Finding]:
-    """Yield what channels say that their input mode cannot do."""
+    """Yield findings about channels whose settings do not match their input mode."""
     read = {name: each for name, each in facts.inputs.items() if isinstance(each, TrainingInput)}
     modes = {name: each.input_mode or facts.input_mode for name, each in read.items()}
     ranks = facts.ranks_per_instance or 1
@@ -223,7 +223,7 @@ def _channels(facts: JobFacts) -> Iterator[Finding]:
 
 
 def _one_larger(facts: JobFacts) -> Iterator[Finding]:
-    """Yield the smallest type of the same family that has all accelerators in one instance."""
+    """Yield a warning if one instance of a larger type in the family has at least as many accelerators."""
     instance = facts.instance
     if instance is None or not instance.num_accelerators or facts.instance_count < 2:
         return

@@ -1,14 +1,14 @@
-"""Continuity of a run: the cost of its interruptions, and proof that each sample was taken once. Pure.
+"""Continuity of a run: the cost of its interruptions, and proof that each sample was used once. Pure.
 
-    document    the numbers as frozen values, and continuity.json, field by field
+    document    the measured values, and continuity.json, field by field
     log_lines   the `trainyard ` lines of a training log
-    starts      lines -> the starts of the training processes, each with its steps
-    spans       a job's secondary statuses -> the lives of its instances
-    attempts    both together -> the attempts of a run
-    lineage     which steps of each attempt survived, which samples they took
-    measure     all of it -> `Continuity`
+    starts      the starts of the training processes with their steps, from the lines
+    spans       the lifetimes of a job's instances, from its secondary statuses
+    attempts    the attempts of a run, from starts and spans
+    lineage     the surviving steps of each attempt, and their samples
+    measure     `Continuity`, from all of these
 
-`verify` computes the same numbers another way and imports nothing from here.
+`verify` calculates the same numbers in another way and imports nothing from this package.
 """
 
 from trainyard.runs.continuity.document import Attempt, Bill, Continuity

@@ -1,4 +1,4 @@
-"""The attempts of a run: each start of the processes, within the life of the instances it ran on."""
+"""Attempts of a run: starts of the training processes, each on one set of instances."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One attempt: instances of a job, and the processes that started on them, if any did."""
+    """One attempt: a lifetime of a job's instances, and the start of the processes on them; None if none started."""
 
     job: JobRecord
     span: Span
@@ -25,19 +25,19 @@ class Life:
 
     @property
     def waiting_seconds(self) -> float:
-        """From the end of the attempt before (the job's creation) until there were instances."""
+        """Seconds from the end of the previous attempt (or the job's creation) until the instances were available."""
         span = self.span
         return _seconds(span.began_at, span.ended_at if span.ready_at is None else span.ready_at)
 
     @property
     def startup_seconds(self) -> float:
-        """From there until the processes began; to the end when none did."""
+        """Seconds from the availability of instances to the start of the processes, or to the end without a start."""
         began = self.start.time if self.start else self.span.ended_at
         return _seconds(self.span.ready_at, began)
 
     @property
     def training_seconds(self) -> float:
-        """From the processes' begin to the end of training."""
+        """Seconds from the start of the processes to the end of training; 0 without a start."""
         if self.start is None:
             return 0.0
         until = self.span.trained_until
@@ -45,11 +45,11 @@ class Life:
 
     @property
     def seconds_on_instances(self) -> float:
-        """Key of the attempt's share of the job's bill."""
+        """Seconds with instances, by which the job's bill is divided among its attempts."""
         return _seconds(self.span.ready_at, self.span.ended_at)
 
     def lost_work_seconds(self, kept_until: int) -> float:
-        """Return the seconds from the step `kept_until` to the end of the attempt."""
+        """Return the seconds from the end of step `kept_until` to the end of the attempt; 0 without a start."""
         if self.start is None:
             return 0.0
         end = self.start.last_time if self.span.ended_at is None else self.span.ended_at
@@ -57,7 +57,7 @@ class Life:
 
 
 def lives_of(jobs: Sequence[JobRecord], starts: Sequence[TrainingStart]) -> list[Life]:
-    """Return the attempts in order: all jobs of the task, oldest first, with their starts."""
+    """Return the attempts of all jobs of a task, oldest first."""
     lives: list[Life] = []
     for job in jobs:
         own = [each for each in starts if each.job == job.name]
@@ -80,7 +80,7 @@ def _lives_of_job(
 
 
 def _lives_of_span(job: JobRecord, span: Span, starts: list[TrainingStart]) -> Iterator[Life]:
-    """Yield one life a start; processes that start again on the same instances cut the span."""
+    """Yield one attempt per start. A restart on the same instances ends the attempt before it."""
     if not starts:
         yield Life(job=job, span=span, start=None)
         return

@@ -19,7 +19,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillShare:
-    """An attempt's part of its job's bill; None if the bill is not known."""
+    """Share of an attempt in its job's bill; None for unknown amounts."""
 
     billed_seconds: float | None
     billed_usd: float | None
@@ -27,12 +27,12 @@ class BillShare:
 
 
 def bills_of(jobs: Sequence[JobRecord]) -> list[Bill]:
-    """Return one bill a job, as `trainyard.cost` works it out."""
+    """Return one bill per job, with the cost of `trainyard.cost`."""
     return [_bill(job) for job in jobs]
 
 
 def shares_of(lives: Sequence[Life]) -> list[BillShare]:
-    """Return each attempt's share: by its time on instances; even if none had any."""
+    """Return each attempt's share in its job's bill: by time on instances, or equal if there was no such time."""
     on_instances: dict[str, float] = defaultdict(float)
     count: dict[str, int] = defaultdict(int)
     for life in lives:
@@ -50,7 +50,7 @@ def shares_of(lives: Sequence[Life]) -> list[BillShare]:
 
 
 def total(amounts: Iterable[N | None]) -> N | None:
-    """Return the sum; None when one of the amounts is not known."""
+    """Return the sum of the amounts; None if one of them is unknown."""
     known = list(amounts)
     return None if None in known else sum(each for each in known if each is not None)
 

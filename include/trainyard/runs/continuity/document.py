@@ -1,32 +1,32 @@
-"""continuity.json: what the attempts of a training run did, redid, waited for and cost.
+"""continuity.json: steps, redone steps, waiting times and cost of the attempts of a training run.
 
     {"format": "trainyard-continuity", "version": 1,
-     "why_unknown": null,              a sentence when there was nothing to read; then the rest is empty
+     "why_unknown": null,              reason if the log had nothing to measure; then the numbers by the log are empty
      "is_finished": true,              the last attempt completed
      "final_step": 400,                the last step of the surviving lineage
      "seed": 1, "num_samples": 9411, "global_batch_size": 16, "max_steps": 400,
-     "weights_sha256": "ab...",        as the last attempt printed it at its end
-     "interruptions": 2,               times the service took instances away
+     "weights_sha256": "ab...",        logged by the last attempt at its end
+     "interruptions": 2,               interruptions of the jobs by the service
      "steps_redone": 17, "samples_rolled_back": 272,
-     "samples_seen": 6400,             positions of the lineage that step lines cover
-     "samples_repeated": 0,            of those, covered more than once
-     "samples_missed": 0,              positions that a start's own step lines leave out
-     "samples_without_line": 0,        positions after the last (or before the first) step line of a start,
-                                       taken according to the checkpoint from which the next one resumed
+     "samples_seen": 6400,             positions of the surviving lineage that step lines cover
+     "samples_repeated": 0,            additional coverings of these positions
+     "samples_missed": 0,              positions that no line covers, before the end of a start's step lines
+     "samples_without_line": 0,        positions after a start's last step line (or before the first start), which
+                                       were used according to the checkpoint of the next resume
      "epochs": 0.68,
      "lost_work_seconds": 12.0,        from the last surviving step to the end of the attempt, summed
-     "waiting_seconds": 30.0,          until there were instances, attempts after the first
-     "startup_seconds": 20.0,          from there until the training processes began, likewise
-     "lost_seconds": 62.0,             the three together
-     "training_seconds": 190.0,        from the processes' begin to the end of training, all attempts
+     "waiting_seconds": 30.0,          until instances were available, all attempts but the first
+     "startup_seconds": 20.0,          from then to the start of the training processes, all attempts but the first
+     "lost_seconds": 62.0,             sum of the three
+     "training_seconds": 190.0,        from the start of the processes to the end of training, all attempts
      "num_checkpoints": 8, "stall_seconds": 0.4, "longest_stall_seconds": 0.08, "stall_share": 0.002,
      "billable_seconds": 89, "saved_seconds": 129, "billed_usd": 0.0057, "saved_usd": 0.0082,
      "attempts": [Attempt ...], "bills": [Bill ...]}
 
-Times are epoch seconds, durations seconds, rounded to milliseconds, stalls to microseconds. An amount of money is null
-when a price or the billed seconds are not known. Step s has taken the positions [(s - 1) * B, s * B) of the sample
-order, B being the global batch size; each epoch holds each sample once, so a position that is covered once is a sample
-seen once.
+Times are epoch seconds. Durations are seconds, rounded to milliseconds; stalls are rounded to microseconds. An amount
+of money is null if a price or the billed seconds are unknown. Step s uses the positions [(s - 1) * B, s * B) of the
+sample order, B being the global batch size. Each epoch has each sample once, so a position that is covered once is a
+sample that was seen once.
 """
 
 from __future__ import annotations
@@ -46,26 +46,32 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One start of the training processes, or instances that vanished before any started.
+    """One start of the training processes, or one lifetime of instances on which none started.
 
     Attributes:
         number: 1, 2, ... over the whole run.
-        job_attempt: which job of the task; instance_attempt: which instances of that job.
-        stream: the log stream it wrote; None without a line.
-        rung: of the capacity ladder, from 0; rung_reason: why this one.
-        attempt_id: random name that the processes gave themselves.
-        resumed_at: steps that were done when it started; None when it never did.
-        first_step: the first step it took; None when it took none that was logged.
-        last_step_logged: the last step a line speaks of; the real one may be a little later.
-        kept_until: the last of its steps that survived: where the earliest later start resumed.
-        steps_redone: logged steps beyond, taken again by a later attempt.
+        job_attempt: number of the job within the task, from 1.
+        instance_attempt: number of the instances' lifetime within the job, from 1.
         ended_by: completed, interrupted, restarted, failed, stopped, timed_out or running.
-        began_at: when the attempt before had ended; ready_at: when it had instances; started_at:
-            when its processes said they began; ended_at: when its instances were gone.
-        waiting_seconds: began to ready; startup_seconds: ready to started; training_seconds:
-            started to the end of training; lost_work_seconds: the last surviving step to ended.
-        billed_seconds: its share of the job's billable seconds, by time on instances.
-        redone_losses: [step, loss] of the steps that did not survive, for the report's plot.
+        stream: log stream of the processes; None without a start.
+        attempt_id: random id that the processes logged.
+        rung: rung of the capacity ladder, from 0.
+        rung_reason: why this rung was used.
+        resumed_at: number of steps that were complete at the start; None without a start.
+        first_step: the first step of the attempt; None if no step was logged.
+        last_step_logged: the last step in the log; the actual last step may be later.
+        kept_until: the last surviving step: the smallest step from which a later start resumed.
+        steps_redone: number of logged steps after that, which a later attempt repeated.
+        began_at: end of the previous attempt, or creation of the job.
+        ready_at: time when instances were available.
+        started_at: time of the processes' `start` line.
+        ended_at: end of the instances.
+        waiting_seconds: from began_at to ready_at.
+        startup_seconds: from ready_at to started_at.
+        training_seconds: from started_at to the end of training.
+        lost_work_seconds: from the last surviving step to ended_at; 0 for the last start.
+        billed_seconds: share of the job's billable seconds, by time on instances.
+        redone_losses: [step, loss] of at most 200 steps that did not survive, for the report's chart.
     """
 
     number: int
@@ -108,7 +114,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """Bill of one job, for each of its instances, and the saving of spot against on-demand."""
+    """Bill of one job, and the saving of spot compared with on-demand capacity.
+
+    Seconds and `price_usd_per_hour` are per instance; `billed_usd` and `saved_usd` are for all instances.
+    """
 
     job: str
     instance_type: str | None
@@ -123,7 +132,7 @@ class Bill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuity:
-    """The content of continuity.json; the module's text says what each field means."""
+    """Content of continuity.json; the module's docstring describes each field."""
 
     why_unknown: str | None = None
     is_finished: bool = False
@@ -159,16 +168,16 @@ class Continuity:
 
     @property
     def is_unbroken(self) -> bool:
-        """True if one attempt did it all."""
+        """True if there was a single attempt."""
         return len(self.attempts) == 1
 
     @property
     def has_every_sample_once(self) -> bool:
-        """True if the lines show each position of the lineage once; none may be without a line."""
+        """True if step lines cover each position of the surviving lineage exactly once."""
         return not (self.samples_repeated or self.samples_missed or self.samples_without_line)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document as JSON-safe data, lists for tuples."""
+        """Return the document as JSON-safe data, with lists instead of tuples."""
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
         return {"format": FORMAT, "version": VERSION, **data}
 
@@ -178,10 +187,10 @@ class Continuity:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` wrote.
+        """Return the continuity of `to_dict`'s data.
 
         Raises:
-            ContractError: the data is no continuity document of this version.
+            ContractError: the data is not a continuity document of this version.
         """
         try:
             return cls(**_members(data))
@@ -194,10 +203,10 @@ class Continuity:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return what `to_json` wrote.
+        """Return the continuity of `to_json`'s text.
 
         Raises:
-            ContractError: the text is no continuity document of this version.
+            ContractError: the text is not a continuity document of this version.
         """
         try:
             data = json.loads(text)

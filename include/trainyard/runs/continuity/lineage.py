@@ -12,11 +12,10 @@ if TYPE_CHECKING:
 
 
 def kept_until(starts: Sequence[TrainingStart]) -> list[int]:
-    """Return for each start the last of its steps that survived.
+    """Return the last surviving step of each start.
 
-    That is where the next start resumed; an even later start that resumed further back (from an
-    older checkpoint, or from step 0 after damaged ones) takes more away. What is below the start's
-    own `resumed_at` means that nothing of it survived.
+    It is the smallest step from which any later start resumed: a later one may resume from an older checkpoint, or from
+    step 0 if checkpoints are damaged. If it is below the start's own `resumed_at`, no step of that start survived.
 
     Worked example: starts at 0 (to step 40), 30 (to 50) and 10 (to 60) keep 10, 10 and 60.
     """
@@ -30,12 +29,13 @@ def kept_until(starts: Sequence[TrainingStart]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Number of step lines that cover the positions of some steps, in samples.
+    """Coverage of the sample positions of some steps by step lines, in samples.
 
     Attributes:
-        seen: covered at least once; repeated: covered again (two more times count two).
-        missed: before a step line of the start, left out by the lines before it.
-        without_line: after the last step line of the start.
+        seen: positions that are covered at least once.
+        repeated: additional coverings (a position covered three times counts two).
+        missed: positions before the end of the start's lines that no line covers.
+        without_line: positions after the last step line of the start.
     """
 
     seen: int = 0
@@ -53,7 +53,7 @@ class Coverage:
 
 
 def coverage_of(start: TrainingStart, *, until: int) -> Coverage:
-    """Return how the start's lines cover its steps up to `until`, rolled-back steps left out."""
+    """Return the coverage of the start's steps up to step `until`, without rolled-back steps."""
     first, end = start.resumed_at * start.global_batch_size, until * start.global_batch_size
     if end <= first:
         return Coverage()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def write_log(path: Path, lines: Iterable[LogLine]) -> int:
-    """Write the lines as they come and return how many they were."""
+    """Write the lines in their order and return their number."""
     count = 0
     with gzip.open(path, "wt", encoding="utf-8") as file:
         for line in lines:

@@ -1,6 +1,6 @@
-"""The `trainyard ` lines of a training job's log, read into values.
+"""Parser of the `trainyard ` lines in a training job's log.
 
-A line is `trainyard step=12 loss=2.3 ...` or `trainyard <event> step=12 ...`; values have no blanks unless quoted.
+A line is `trainyard step=12 loss=2.3 ...` or `trainyard <event> step=12 ...`. Values with blanks are quoted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 
 
 def without_rank(text: str) -> str:
-    """Return a line without what mpirun puts before it.
+    """Return a line without the prefix of mpirun.
 
     Worked: `[1,mpirank:0,algo-1]<stdout>: trainyard step=1` becomes `trainyard step=1`.
     """
@@ -29,7 +29,7 @@ def without_rank(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One line: whose it is, when it was written (epoch milliseconds), what it says."""
+    """One line of a job's log stream, with its time in epoch milliseconds."""
 
     job: str
     stream: str
@@ -51,9 +51,12 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Event of a line: `start`, `step`, `checkpoint`, `durable`, `alive`, `done`, ...
+    """Event of a line.
 
-    A number that cannot be read is absent.
+    Attributes:
+        kind: `start`, `step`, `checkpoint`, `durable`, `alive`, `done`, ...
+        time: epoch seconds.
+        values: texts by key. Unreadable numbers count as absent.
     """
 
     kind: str
@@ -62,29 +65,29 @@ class Event:
 
     @property
     def step(self) -> int | None:
-        """The step it speaks of."""
+        """Step of the event; None if it has none."""
         return self.integer("step")
 
     def integer(self, key: str) -> int | None:
-        """Return a whole number; None when it is not there."""
+        """Return the integer of a key; None if it is absent."""
         text = self.values.get(key, "")
         return int(text) if text.isdecimal() else None
 
     def number(self, key: str) -> float | None:
-        """Return a number; None when it is not there."""
+        """Return the number of a key; None if it is absent."""
         try:
             return float(self.values[key])
         except (KeyError, ValueError):
             return None
 
     def positions(self) -> tuple[int, int] | None:
-        """Return the positions [first, end) of `samples=first:end`; None when it is not there."""
+        """Return the positions [first, end) of `samples=first:end`; None if they are absent."""
         first, _, end = self.values.get("samples", "").partition(":")
         return (int(first), int(end)) if first.isdecimal() and end.isdecimal() else None
 
 
 def parse_event(line: LogLine) -> Event:
-    """Return what a line says."""
+    """Return the event of a line."""
     rest = line.text.removeprefix(PREFIX)
     word = rest.partition(" ")[0]
     return Event(

@@ -1,4 +1,4 @@
-"""Log lines and jobs -> `Continuity`: what each attempt did, and the sums over all of them."""
+"""Measurement of a run's continuity from log lines and jobs: values per attempt, and their sums."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def measure_continuity(
 ) -> Continuity:
     """Return the continuity of a run's training.
 
-    Memory grows by a few hundred bytes per line, however long the lines are.
+    Memory grows by a few hundred bytes per line.
 
     Args:
-        lines: the `trainyard ` lines of all the jobs, in any order.
-        jobs: the training task's jobs, oldest first.
-        why_no_log: the reason, if the log could not be read.
+        lines: `trainyard ` lines of all jobs, in any order.
+        jobs: jobs of the training task, oldest first.
+        why_no_log: reason if the log could not be read.
     """
     if not jobs:
         return Continuity(why_unknown="no training job of this run is known")
@@ -122,7 +122,7 @@ def _attempt(
 
 
 def _facts(start: TrainingStart, kept_until: int) -> dict[str, Any]:
-    """Return what an attempt's own lines say of it."""
+    """Return the fields of an attempt that come from its log lines."""
     steps_kept = max(0, kept_until - start.resumed_at)
     steps_redone = max(0, start.last_step - max(kept_until, start.resumed_at))
     redone = [(s.step, s.loss) for s in start.steps if s.step > kept_until and s.loss is not None]
@@ -147,7 +147,7 @@ def _facts(start: TrainingStart, kept_until: int) -> dict[str, Any]:
 
 
 def _lineage_sums(lives: Sequence[Life]) -> dict[str, Any]:
-    """Return the sums over the surviving steps, and the facts that all starts share."""
+    """Return the sums over the surviving steps, and facts of the last start, such as seed and batch size."""
     starts = [each.start for each in lives if each.start]
     if not starts:
         return {}
@@ -201,7 +201,7 @@ D = TypeVar("D", Attempt, Continuity)
 
 
 def _rounded(values: D) -> D:
-    """Return the document with times to the millisecond, fine numbers to six digits, money whole."""
+    """Return the document with times rounded to milliseconds and fine numbers to six digits. Money is not rounded."""
     floats: dict[str, Any] = {
         each.name: value
         for each in fields(values)

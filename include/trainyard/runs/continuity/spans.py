@@ -1,4 +1,4 @@
-"""A job's secondary statuses -> the lives of its instances, cut where the service took them away."""
+"""Lifetimes of a job's instances from its secondary statuses, divided at interruptions and restarts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ _STATUSES = {"Completed": "completed", "Failed": "failed", "Stopped": "stopped"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One life of a job's instances, in epoch seconds.
+    """One lifetime of a job's instances. Times are epoch seconds.
 
     Attributes:
-        began_at: the job's creation, or the end of the life before.
-        ready_at: when there were instances; None when they never came.
-        trained_until: the end of its last `Training`; ended_at where it has none.
-        ended_at: when the instances were gone; None while they are there.
+        number: 1, 2, ... within the job.
+        ended_by: completed, interrupted, restarted, failed, stopped, timed_out or running.
+        began_at: creation of the job, or end of the previous lifetime.
+        ready_at: time when instances were available; None if they never were.
+        trained_until: end of the last status `Training`; ended_at without one.
+        ended_at: end of the instances; None while they exist.
     """
 
     number: int
@@ -36,7 +38,7 @@ class Span:
 
 
 def spans_of(job: JobRecord) -> list[Span]:
-    """Return the lives of the job's instances, oldest first; at least one."""
+    """Return the lifetimes of the job's instances, oldest first; at least one."""
     parts: list[list[Mapping[str, Any]]] = [[]]
     cuts: list[tuple[str, float]] = []
     for each in job.transitions:

@@ -1,4 +1,4 @@
-"""Lines of a log -> the starts of the training processes, each with the steps it took."""
+"""Starts of the training processes with their steps, from the lines of a log."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from trainyard.runs.continuity.log_lines import Event, LogLine
 
-# These are written before the `start` line of their processes, and name no step that these took.
+# Events that are logged up to the `start` line of their processes. Their `step` is not a step of this start.
 BEFORE_THE_START = frozenset({"start", "resume", "setup"})
 _AT_THE_END_OF_A_STEP = frozenset({"step", "checkpoint", "alive"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedStep:
-    """One step line: its time (epoch seconds), and the positions [first, end) it covers."""
+    """One step line, with its time in epoch seconds and its sample positions [first, end)."""
 
     step: int
     time: float
@@ -32,13 +32,15 @@ class LoggedStep:
 
 @dataclass(slots=True, kw_only=True)
 class TrainingStart:
-    """One start of the processes of a job, and what its lines said until the next one.
+    """One start of a job's processes, with the values of its lines up to the next start.
 
     Attributes:
-        resumed_at: steps that were done before.
-        last_step: the highest step any of its lines speaks of; resumed_at without any.
-        last_time: of its last line.
-        moments: (step, time) of the lines that are written when a step ends, in order.
+        time: epoch seconds of the `start` line.
+        resumed_at: number of steps that were complete before.
+        last_step: the highest step in its lines; resumed_at if there is none.
+        last_time: epoch seconds of its last line.
+        moments: (step, epoch seconds) of the lines that are logged at the end of a step, in order.
+        stalls: seconds that each checkpoint blocked training.
     """
 
     job: str
@@ -60,7 +62,7 @@ class TrainingStart:
 
     @classmethod
     def of(cls, event: Event, *, job: str, stream: str) -> TrainingStart | None:
-        """Return the start that a `start` line tells of; None when the line is cut off."""
+        """Return the start of a `start` line; None if the line is incomplete."""
         resumed_at, batch = event.step, event.integer("global_batch_size")
         num_samples, seed = event.integer("num_samples"), event.integer("seed")
         if resumed_at is None or not batch or not num_samples or seed is None:
@@ -81,7 +83,7 @@ class TrainingStart:
         )
 
     def take(self, event: Event) -> None:
-        """Add what one more line says."""
+        """Add the values of one more line."""
         if event.kind in BEFORE_THE_START:
             return
         self.last_time = max(self.last_time, event.time)
@@ -101,9 +103,9 @@ class TrainingStart:
                 pass
 
     def moment_of(self, step: int) -> float:
-        """Return when the step had ended, between two lines by linear interpolation.
+        """Return the end of a step in epoch seconds, interpolated linearly between two lines.
 
-        Before the first it is the start's own time, after the last line the last line's.
+        For steps up to `resumed_at` it is the time of the start, and after the last line the time of that line.
         """
         before, at = self.resumed_at, self.time
         for later, moment in sorted(self.moments):
@@ -125,10 +127,10 @@ class TrainingStart:
 
 
 def read_starts(lines: Iterable[LogLine]) -> list[TrainingStart]:
-    """Return the starts in the order of time, whatever the order of the lines.
+    """Return the starts in the order of time. The lines may be in any order.
 
-    A stream belongs to one host of one life of the instances; its lines are ordered by time, and
-    within a millisecond a `start` comes first. Lines before a stream's first `start` are dropped.
+    A log stream belongs to one host in one lifetime of the instances. Its lines are sorted by time, and within a
+    millisecond `start` lines are first. Lines before the first `start` of a stream are ignored.
     """
     streams: dict[tuple[str, str], list[LogLine]] = defaultdict(list)
     for line in lines:
@@ -146,7 +148,7 @@ def _place(line: LogLine) -> tuple[int, bool, int]:
 
 
 def _split(lines: list[LogLine], *, job: str, stream: str) -> Iterator[TrainingStart]:
-    """Yield each start once it has all its lines."""
+    """Yield each start with all its lines."""
     current: TrainingStart | None = None
     for line in lines:
         event = parse_event(line)

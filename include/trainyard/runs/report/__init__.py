@@ -1,4 +1,4 @@
-"""A run's record as one self-contained HTML page: no network, no empty panel, light and dark."""
+"""Report of a run: one self-contained HTML page, without network access and empty panels, in light and dark."""
 
 from trainyard.runs.report.page import render_report_html
 

@@ -1,4 +1,4 @@
-"""Steps that each attempt took, kept and lost, one row an attempt, as inline SVG."""
+"""Chart of the steps of each attempt, kept and redone, as inline SVG with one row per attempt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROW, _BAR = 26, 14
 
 
 def attempt_strip(continuity: Continuity) -> Markup:
-    """Return the strip; an empty Markup for fewer than two attempts, which it could not compare."""
+    """Return the chart of the first 24 attempts; an empty Markup for fewer than two attempts."""
     attempts = continuity.attempts[:MOST_ROWS]
     if len(attempts) < 2:
         return Markup("")
@@ -33,7 +33,7 @@ def attempt_strip(continuity: Continuity) -> Markup:
 
 
 def strip_legend(continuity: Continuity) -> Markup:
-    """Return the legend of the strip."""
+    """Return the legend of the chart."""
     item = Markup('<span class="key"><i class="swatch block {}"></i>{}</span>')
     kept = item.format("phase-working", "steps that survived")
     return kept + (item.format("redone", "redone later") if continuity.steps_redone else "")

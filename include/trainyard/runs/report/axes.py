@@ -1,4 +1,4 @@
-"""Scales and ticks of a chart: round numbers, few digits."""
+"""Scales of charts, with ticks at round numbers."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Scale(Protocol):
-    """Mapping of values to pixels, linear or not, and its ticks."""
+    """Mapping of values to pixels, with ticks."""
 
     @property
     def start(self) -> float:
-        """The first pixel."""
+        """Pixel of the first value."""
 
     @property
     def end(self) -> float:
-        """The last pixel."""
+        """Pixel of the last value."""
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """The values to label."""
+        """Values with a label."""
 
     @property
     def factor(self) -> str:
-        """The power of ten that the labels leave out; empty for none."""
+        """Power of ten that the labels omit, as text; empty if there is none."""
 
     def pixel(self, value: float) -> float:
-        """Return where a value lies."""
+        """Return the pixel of a value."""
 
     def tick_label(self, tick: float) -> str:
-        """Return the text of a tick."""
+        """Return the label of a tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +41,10 @@ class Axis:
     """A linear scale from values to pixels, with its ticks.
 
     Attributes:
-        low, high: the values at the two ends.
-        start, end: their pixels (start > end on a y axis, which grows upwards).
+        low, high: values at the two ends.
+        start, end: pixels of low and high; start > end on a y axis, which grows upwards.
         ticks: round values between low and high.
-        exponent: the power of ten that tick labels leave out; it belongs into the axis label.
+        exponent: power of ten that tick labels omit; the axis label shows it.
     """
 
     low: float
@@ -55,25 +55,25 @@ class Axis:
     exponent: int = 0
 
     def pixel(self, value: float) -> float:
-        """Return where a value lies."""
+        """Return the pixel of a value."""
         share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
     def tick_label(self, tick: float) -> str:
-        """Return the tick's text, without needless digits."""
+        """Return the label of a tick, with as many digits as the distance of ticks needs."""
         step = (self.ticks[1] - self.ticks[0]) / 10**self.exponent if len(self.ticks) > 1 else 1
         digits = next((d for d in range(9) if math.isclose(step, round(step, d))), 9)
         return f"{tick / 10**self.exponent:,.{digits}f}"
 
     @property
     def factor(self) -> str:
-        """The left-out power of ten as text; empty when there is none."""
+        """Power of ten that the labels omit, as text; empty if there is none."""
         return f"{TIMES}10{str(self.exponent).translate(_SUPERSCRIPTS)}" if self.exponent else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogAxis:
-    """A logarithmic scale from positive values to pixels; 1, 2 and 5 times each power of ten as far as they fit."""
+    """A logarithmic scale from positive values to pixels."""
 
     low: float
     high: float
@@ -83,18 +83,18 @@ class LogAxis:
     factor: str = ""
 
     def pixel(self, value: float) -> float:
-        """Return where a value lies."""
+        """Return the pixel of a value."""
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
     def tick_label(self, tick: float) -> str:
-        """Return the tick's text: `0.002`, and `2e-05` for the very small."""
+        """Return the label of a tick: `0.002`, or `2e-05` below 1e-4."""
         return f"{tick:,.6g}" if tick >= 1e-4 else f"{tick:.0e}".replace("e-0", "e-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameAxis:
-    """A scale of names, evenly apart; a name's value is its index."""
+    """A scale of names at equal distances. The value of a name is its index."""
 
     names: tuple[str, ...]
     start: float
@@ -103,11 +103,11 @@ class NameAxis:
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """Every name."""
+        """Indices of all names."""
         return tuple(float(index) for index in range(len(self.names)))
 
     def pixel(self, value: float) -> float:
-        """Return where a name's index lies: in the middle of its band."""
+        """Return the pixel of a name's index: the middle of its band."""
         return self.start + (value + 0.5) / len(self.names) * (self.end - self.start)
 
     def tick_label(self, tick: float) -> str:
@@ -116,16 +116,17 @@ class NameAxis:
 
 
 def count_axis(most: int, *, start: float, end: float) -> Axis:
-    """Return the axis of whole numbers from 1 to `most`, each in the middle of its band."""
+    """Return the axis of integers from 1 to `most`, each in the middle of its band."""
     every = next((each for each in (1, 2, 5, 10, 20, 50) if most / each <= 26), 100)
     ticks = tuple(float(each) for each in range(every, most + 1, every))
     return Axis(low=0.5, high=most + 0.5, start=start, end=end, ticks=ticks)
 
 
 def log_axis(low: float, high: float, *, start: float, end: float, num_ticks: int) -> LogAxis:
-    """Return the logarithmic axis that ends exactly at `low` and `high`, both positive, `low` below `high`.
+    """Return the logarithmic axis from exactly `low` to exactly `high`, both positive, `low` below `high`.
 
-    Its ticks are the powers of ten, with 2 and 5 times them if there are too few.
+    The ticks are 1, 2 and 5 times the powers of ten. If these are more than `num_ticks`, they are 1 and 3 times the
+    powers of ten, or the powers alone.
     """
     ticks: tuple[float, ...] = ()
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -138,13 +139,13 @@ def log_axis(low: float, high: float, *, start: float, end: float, num_ticks: in
 
 
 _SMALLEST = 1e-300
-"""Spread below which a part of it may be no number any more; such values are drawn as zero."""
+"""Smallest spread of values. Parts of a smaller one could underflow, so it is drawn as zero."""
 
 
 def linear_axis(
     values: list[float], *, start: float, end: float, num_ticks: int, from_zero: bool = False
 ) -> Axis:
-    """Return the axis for the values: padded a little on top and below unless it starts at zero."""
+    """Return the axis of the values, with 6 % of their spread added above, and below unless it starts at zero."""
     low, high = min(values), max(values)
     if from_zero:
         low = min(0.0, low)
@@ -157,7 +158,7 @@ def linear_axis(
 
 
 def exact_axis(low: float, high: float, *, start: float, end: float, num_ticks: int) -> Axis:
-    """Return the axis that ends exactly at low and high: for steps and for time."""
+    """Return the axis from exactly `low` to exactly `high`, such as for steps and for time."""
     return _axis(low, high if high > low else low + 1, start=start, end=end, num_ticks=num_ticks)
 
 
@@ -171,7 +172,7 @@ def _axis(low: float, high: float, *, start: float, end: float, num_ticks: int) 
 
 
 def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
-    """Return about `most` round values: 1, 2, 2.5 or 5 times a power of ten apart."""
+    """Return about `most` round values between low and high, at a distance of 1, 2, 2.5 or 5 times a power of ten."""
     raw = (high - low) / max(1, most)
     power = 10 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * (1 - 1e-9))

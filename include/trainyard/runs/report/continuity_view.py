@@ -1,4 +1,4 @@
-"""Continuity section of the page: one sentence, the key numbers, a row an attempt."""
+"""Continuity section of the page: one sentence, the key numbers, and one row per attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TONES = {"completed": "good", "failed": "bad", "stopped": "bad", "timed_out": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """One key number: its name, value, and the sentence beneath."""
+    """One key number: its name, its value, and a note below it."""
 
     name: str
     value: str
@@ -31,7 +31,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRow:
-    """One attempt as the table shows it; empty columns are left out of the table."""
+    """Row of one attempt in the table; all values are text."""
 
     number: int
     job: str
@@ -53,7 +53,13 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuityView:
-    """The section: `is_compact` if nothing was interrupted, `why_unknown` where all else is not."""
+    """Continuity section.
+
+    Attributes:
+        why_unknown: reason why the log could not be measured; then the sentence and the numbers are empty.
+        is_compact: True for a single attempt, for which the table of attempts is empty.
+        verify: command that repeats the measurement; empty if the log could not be measured.
+    """
 
     sentence: str
     tone: str
@@ -73,7 +79,7 @@ def continuity_of(record: RunRecord) -> Continuity | None:
 
 
 def continuity_view(record: RunRecord) -> ContinuityView | None:
-    """Return the section; None if continuity was not measured or no job came to be."""
+    """Return the section; None if continuity was not measured or there was no attempt."""
     continuity = continuity_of(record)
     if continuity is None or not continuity.attempts:
         return None
@@ -95,7 +101,7 @@ def continuity_view(record: RunRecord) -> ContinuityView | None:
 
 
 def _sentence(found: Continuity) -> tuple[str, str]:
-    """Return what happened in one sentence, and its tone."""
+    """Return the interruptions and their consequences in one sentence, and its tone."""
     breaks = _breaks(found)
     redone = f"{found.steps_redone:,} {_plural('step', found.steps_redone)} redone"
     if found.samples_repeated or found.samples_missed:
@@ -197,7 +203,7 @@ def _row(attempt: Attempt) -> AttemptRow:
 
 
 def _has_ladder(record: RunRecord, found: Continuity) -> bool:
-    """Return whether the run had more than one rung to stand on."""
+    """Return whether the run had, or used, more than one rung."""
     return len(record.conf.get("capacity_ladder") or ()) > 1 or any(e.rung for e in found.attempts)
 
 

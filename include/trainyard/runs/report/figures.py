@@ -1,4 +1,4 @@
-"""Charts of a run's metric events. A chart without data is left out, not drawn empty."""
+"""Charts of a run's metric events and resources. A chart without data is omitted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SMOOTH_FROM = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One chart with its title, its legend and, where it helps, one sentence on how to read it."""
+    """One chart with its title and legend; `note` explains how to read it."""
 
     title: str
     svg: Markup
@@ -43,7 +43,7 @@ class Figure:
 
 
 def learning_figures(record: RunRecord) -> list[Figure]:
-    """Return loss, learning rate, throughput and gradient norm, as far as there are events."""
+    """Return the charts of loss, learning rate, throughput and gradient norm for which there are events."""
     is_tokens = record.dataset is None or record.dataset.kind != "columns"
     small = (
         ("learning_rate", "Learning rate", "learning rate", "rate"),
@@ -59,7 +59,7 @@ def learning_figures(record: RunRecord) -> list[Figure]:
 
 
 def resource_figures(record: RunRecord) -> list[Figure]:
-    """Return CPU and memory by host over time, as far as there are samples."""
+    """Return the charts of CPU, memory and GPU by host over time for which there are samples."""
     samples = [each for each in record.resources if each.get("time") is not None]
     if not samples:
         return []
@@ -73,7 +73,7 @@ def resource_figures(record: RunRecord) -> list[Figure]:
 
 
 def points_of(record: RunRecord, event: str, key: str) -> tuple[Point, ...]:
-    """Return (step, value) of the events, each step once: the last attempt's counts."""
+    """Return (step, value) of the events, sorted by step. For a repeated step the last event counts."""
     by_step = {
         float(each["step"]): float(each[key])
         for each in record.history
@@ -97,7 +97,7 @@ def _loss(record: RunRecord, *, is_tokens: bool) -> Figure | None:
     )
     levels = _baseline(record)
     marks = break_marks(record, train)
-    is_own = bool(record.conf.get("entry_point"))  # nobody here knows the unit of its loss
+    is_own = bool(record.conf.get("entry_point"))  # the unit of its loss is unknown
     unit = "" if is_own else f" ({'nats per token' if is_tokens else 'training objective'})"
     svg = line_chart(
         series,
@@ -126,7 +126,7 @@ _LEVELS = 4
 
 
 def break_marks(record: RunRecord, curve: tuple[Point, ...]) -> tuple[CurveMark, ...]:
-    """Return a mark at the last step of each interrupted attempt, with a dot at the step from which the next resumed.
+    """Return a mark at the last step of each attempt but the final one, with a dot at the step of the next resume.
 
     Without measured continuity, the marks are at the `resume` events of the record's history.
     """
@@ -152,12 +152,12 @@ def break_marks(record: RunRecord, curve: tuple[Point, ...]) -> tuple[CurveMark,
 
 
 def _height(curve: tuple[Point, ...], step: float) -> float | None:
-    """Return the curve's value at its last point up to the step; None before the first."""
+    """Return the curve's value at its last point up to the step; None before the first point."""
     return next((py for px, py in reversed(curve) if px <= step), None)
 
 
 def _break_label(one: Attempt, then: Attempt) -> str:
-    """Return `interrupted at 20, resumed at 16`; the words for the page's narrow room."""
+    """Return the label of a mark, such as `interrupted at 20, resumed at 16`."""
     said = {"restarted": "started again", "timed_out": "time was up"}.get(
         one.ended_by, one.ended_by
     )
@@ -165,7 +165,7 @@ def _break_label(one: Attempt, then: Attempt) -> str:
 
 
 def _redone(record: RunRecord, kept: tuple[Point, ...]) -> Iterator[Series]:
-    """Yield the losses of the steps that did not survive, each from the last point that did."""
+    """Yield one curve per attempt with redone steps: their losses, after the last point that was kept."""
     continuity = continuity_of(record)
     for attempt in continuity.attempts if continuity else ():
         if not attempt.redone_losses:

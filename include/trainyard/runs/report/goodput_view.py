@@ -1,4 +1,4 @@
-"""Wall time of a run by cause, as the report shows it."""
+"""Goodput section of the page: wall time of a run by cause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLOURS: Mapping[str, str] = {
     Cause.EVALUATING: "speed",
     Cause.AIRFLOW: "other",
 }
-"""Of each cause, by the variables of the style sheet."""
+"""Colour per cause: the name of a variable in the style sheet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +41,14 @@ class CauseView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodputView:
-    """The section: one sentence, and the causes in the order in which a run meets them."""
+    """Goodput section: one sentence, and the causes in the order of the record."""
 
     sentence: str
     causes: tuple[CauseView, ...]
 
 
 def goodput_view(record: RunRecord) -> GoodputView | None:
-    """Return the section; None for a run that has no wall time yet."""
+    """Return the section; None for a run without wall time."""
     told = record.goodput
     if not told or not told["wall_seconds"]:
         return None

@@ -1,4 +1,4 @@
-"""Everything paid that a run created, as the page shows it."""
+"""Ledger section of the page: billed resources that a run created."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """One paid thing of the run, as the table shows it."""
+    """Row of one billed resource in the table; all values are text."""
 
     kind: str
     name: str
@@ -26,7 +26,7 @@ class LedgerRow:
 
 
 def ledger_rows(record: RunRecord) -> list[LedgerRow]:
-    """Return everything paid that the run created, what still costs money first."""
+    """Return a row per billed resource that the run created. Unsettled ones, which may still cost money, are first."""
     entries = (record.ledger or {}).get("entries", ())
     ordered = sorted(entries, key=lambda each: each.get("settled_at") is not None)
     return [_ledger_row(each) for each in ordered]

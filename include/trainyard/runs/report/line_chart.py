@@ -1,4 +1,4 @@
-"""A line chart as inline SVG; the page's style sheet colours it, for light and dark."""
+"""Line chart as inline SVG. The page's style sheet has its colours, for light and dark."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One curve: its label in the legend, its points and the CSS class that colours it.
+    """One curve of a chart.
 
-    `is_ghost`: what another curve shows again; drawn beneath it, wide and light, silent under the pointer.
-    `gaps`: where on the x axis nothing was observed between two points: the curve is interrupted there.
+    Attributes:
+        label: label in the legend.
+        points: (x, y) of the points, in the order of x.
+        css: CSS class of the colour.
+        is_faint: whether the curve is drawn faintly, without legend and tooltip.
+        has_dots: whether each point has a dot.
+        is_ghost: whether the curve is drawn wide and light below the others, without tooltip.
+        gaps: x values at which the curve is interrupted, because nothing was observed.
     """
 
     label: str
@@ -51,7 +57,7 @@ def line_chart(
     from_zero: bool = False,
     reach: float | None = None,
 ) -> Markup:
-    """Return the chart; an empty Markup when no series has a point. `reach`: how far its y axis goes at least."""
+    """Return the chart; an empty Markup if no series has a point. The y axis includes `reach`."""
     points = [point for each in series for point in each.points]
     if not points:
         return Markup("")
@@ -132,7 +138,7 @@ def _curve(series: Series, x: Axis, y: Axis) -> Markup:
 
 
 def _unbroken(series: Series) -> list[list[Point]]:
-    """Return the curve's points in stretches that no gap lies in."""
+    """Return the curve's points, split at its gaps."""
     stretches: list[list[Point]] = [[]]
     for before, point in zip((None, *series.points), series.points, strict=False):
         if before and any(before[0] < gap <= point[0] for gap in series.gaps):
@@ -158,7 +164,7 @@ def _level(level: Level, x: Axis, y: Axis, frame: Frame) -> Markup:
 
 
 def _hover_data(series: tuple[Series, ...], x: Axis, y: Axis, x_label: str) -> str:
-    """Return what the page's script needs to show values under the pointer, as JSON text."""
+    """Return the data of the page's tooltips as JSON text."""
     curves = [
         {
             "label": each.label,
@@ -175,7 +181,7 @@ def _hover_data(series: tuple[Series, ...], x: Axis, y: Axis, x_label: str) -> s
 
 
 def smoothed(points: tuple[Point, ...], *, window: int) -> tuple[Point, ...]:
-    """Return the centred moving average over `window` points, narrower at both ends: no lag.
+    """Return the centred moving average over `window` points. The window is narrower at both ends, so there is no lag.
 
     Worked example: values 1, 2, 6 with window 3 give 1, 3, 6.
     """

@@ -1,4 +1,4 @@
-"""Vertical marks in a line chart: where something happened, and how far back it threw the run."""
+"""Vertical marks in a line chart, such as interruptions, with the steps that were redone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """The chart's size in pixels and the room around the plot."""
+    """Size of a chart and margins around its plot, in pixels."""
 
     width: int
     height: int
@@ -25,10 +25,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveMark:
-    """A vertical line with its label, such as an interruption.
+    """A vertical line with a label, such as an interruption.
 
-    `back_to`: how far back it took the run: the stretch is shaded. `back_y`: the height there, where
-    a dot is set. `level`: how many lines of text lower the label stands, clear of the one before.
+    Attributes:
+        x: x value of the line.
+        back_to: x value from which the run resumed; the range from there to `x` is shaded.
+        back_y: y value of the dot at `back_to`.
+        level: number of text lines by which the label is lowered, so that labels do not overlap.
     """
 
     label: str
@@ -39,7 +42,7 @@ class CurveMark:
 
 
 def mark_band(mark: CurveMark, x: Axis, frame: Frame) -> Markup:
-    """Return the shade over what a mark threw back."""
+    """Return the shaded range from `back_to` to the mark; an empty Markup without one."""
     if mark.back_to is None or mark.back_to >= mark.x:
         return Markup("")
     return Markup('<rect class="band" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(
@@ -51,7 +54,7 @@ def mark_band(mark: CurveMark, x: Axis, frame: Frame) -> Markup:
 
 
 def mark_dot(mark: CurveMark, x: Axis, y: Axis) -> Markup:
-    """Return the dot where the run went on."""
+    """Return the dot where the run resumed; an empty Markup without one."""
     if mark.back_to is None or mark.back_y is None:
         return Markup("")
     return Markup('<circle class="dot redone" cx="{:.1f}" cy="{:.1f}" r="4.5"/>').format(

@@ -1,4 +1,4 @@
-"""Puts the page together from the template, style sheet and script beside this module."""
+"""HTML page of a run's report, rendered from the template, style sheets and script in this folder."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MOST_SHARD_ROWS = 64
 
 
 def render_report_html(record: RunRecord) -> str:
-    """Return the report of a run as one HTML document that needs nothing else.
+    """Return the report of a run as one self-contained HTML document.
 
-    Every text of the record is escaped. Parts the run has no data for are left out.
+    Every text of the record is escaped. Sections without data are omitted.
     """
     said, tone = views.verdict(record)
     return page_template(_FOLDER / "page.html.jinja").render(

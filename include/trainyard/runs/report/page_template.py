@@ -1,4 +1,4 @@
-"""The template of a page: one HTML document that needs nothing else, in which every text is escaped."""
+"""Template of a self-contained HTML page in which every text is escaped."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def page_template(path: Path, **filters: Callable[..., str]) -> Template:
-    """Return the template at `path`, which may include the files beside it.
+    """Return the template at `path`, which may include files of the same folder.
 
-    `duration` (s), `size` (bytes), `usd` and `moment` (epoch s) are there; `filters` are further ones. A name that the
-    page is not given is an error.
+    It has the filters `duration` (seconds), `size` (bytes), `usd` and `moment` (epoch seconds), and those of `filters`.
+    An undefined name is an error.
     """
     environment = Environment(
         loader=FileSystemLoader(path.parent),
@@ -37,5 +37,5 @@ def page_template(path: Path, **filters: Callable[..., str]) -> Template:
 
 
 def assets(*paths: Path) -> Markup:
-    """Return our own style sheets or scripts, one after the other, to stand in a page as they are."""
+    """Return the concatenated text of Trainyard's own style sheets or scripts, which is not escaped."""
     return Markup("".join(each.read_text(encoding="utf-8") for each in paths))  # noqa: S704  # our own files

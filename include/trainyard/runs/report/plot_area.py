@@ -1,4 +1,4 @@
-"""The room that a chart plots in: grid, ticks and labels of its axes."""
+"""Plot area of a chart: grid, ticks and labels of its axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def grid_lines(y: Scale, frame: Frame) -> list[Markup]:
-    """Return a line for each tick of the y axis, and the x axis."""
+    """Return a line per tick of the y axis, and the x axis."""
     row = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
     right, base = frame.width - frame.right, frame.height - frame.bottom
     lines = [row.format(frame.left, right, y.pixel(t), y.pixel(t)) for t in y.ticks]
@@ -25,7 +25,7 @@ def grid_lines(y: Scale, frame: Frame) -> list[Markup]:
 
 
 def axis_labels(x: Scale, y: Scale, frame: Frame, *, x_label: str, y_label: str) -> list[Markup]:
-    """Return the ticks' texts, and what each axis shows, with its unit."""
+    """Return the labels of the ticks and of both axes."""
     base = frame.height - frame.bottom
     at_x = Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
     at_y = Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>')

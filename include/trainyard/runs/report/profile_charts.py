@@ -1,4 +1,4 @@
-"""The charts of a profile. A chart without data says why in its place."""
+"""Charts of a profile. A chart without data has the reason in its place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOTHING = Markup("")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """One chart with its title; `why_none` in its place where it would be empty, or beside what it lacks."""
+    """One chart with its title; `why_none` is the reason if the chart or a part of it has no data."""
 
     title: str
     svg: Markup = _NOTHING
@@ -45,7 +45,7 @@ class Chart:
 
 
 def steps_chart(profile: Profile) -> Chart:
-    """Return the step time by part over the steps, the mean of all ranks."""
+    """Return the chart of step time by part over the steps, averaged over all ranks."""
     title = "Step time over the steps, mean of all ranks"
     if not profile.bins:
         return Chart(title=title, why_none=profile.why_no_steps, is_wide=True)
@@ -76,7 +76,7 @@ def steps_chart(profile: Profile) -> Chart:
 
 
 def shares_chart(summary: Mapping[str, Any], *, width: int = 1100) -> Chart:
-    """Return the step time by part as a share, one bar a rank; `summary` as report.json holds it."""
+    """Return the chart of the shares of step time by part, one bar per rank; `summary` is that of report.json."""
     title, steps = "Share of step time, by rank", summary["step_time"]
     if not steps["ranks"] or not steps["shares"]:
         why = steps["why_none"] or "the parts of steps were not timed"
@@ -101,7 +101,7 @@ def shares_chart(summary: Mapping[str, Any], *, width: int = 1100) -> Chart:
 
 
 def local_chart(profile: Profile) -> Chart:
-    """Return how long each rank was busy before the first collective, over the steps."""
+    """Return the chart of each rank's time before the first collective, over the steps."""
     title = "Time before the first collective, by rank"
     if profile.why_no_stragglers:
         return Chart(title=title, why_none=profile.why_no_stragglers, is_wide=True)
@@ -126,9 +126,9 @@ def local_chart(profile: Profile) -> Chart:
 
 
 def usage_charts(profile: Profile) -> list[Chart]:
-    """Return what the hosts used over time, one chart a metric.
+    """Return the charts of the hosts' resource usage over time, one per metric.
 
-    Those that were not observed come last and say why, together where it is the same.
+    Metrics without data are last, with the reason. Those with the same reason share a chart.
     """
     longest = max(
         (x for each in profile.usages for own in each.series for x, _ in own.points), default=0.0
@@ -151,7 +151,7 @@ def usage_charts(profile: Profile) -> list[Chart]:
 
 
 def part_legend(parts: Sequence[Part]) -> Markup:
-    """Return the legend of parts of a step."""
+    """Return the legend of the parts of a step."""
     return block_legend([(f"part-{part}", PART_NAMES[part]) for part in parts])
 
 
@@ -185,7 +185,7 @@ def _usage_chart(usage: Usage, scale: float, unit: str, marks: tuple[CurveMark, 
 
 
 def step_time(seconds: float) -> str:
-    """Return a step's time with three significant digits: `42.3 ms`, `3.83 s`."""
+    """Return a step time with three significant digits: `42.3 ms`, `3.83 s`."""
     scale, unit = _step_unit(seconds)
     return f"{scale * seconds:.3g} {unit}"
 

@@ -1,4 +1,4 @@
-"""profile.html: a profile as one page that needs nothing else, in the house style of the run's report."""
+"""profile.html: a profile as one self-contained page in the style of the run's report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COMPUTING = (Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSection:
-    """The section of the run's report: the bottleneck, the main figure and the link."""
+    """Profile section of the run's report: the bottleneck, the main figure and the link."""
 
     tone: str
     title: str
@@ -45,7 +45,7 @@ class ProfileSection:
 
 
 def render_profile_html(profile: Profile, *, run_id: str, subtitle: str = "") -> str:
-    """Return the profile as one HTML document. Every text is escaped; what was not observed says why."""
+    """Return the profile as one HTML document. Every text is escaped. Missing data has a reason in its place."""
     verdicts = verdict_rows([each.to_dict() for each in profile.verdicts])
     return page_template(_FOLDER / "profile.html.jinja", ms=step_time, percent=_percent).render(
         run_id=run_id,
@@ -69,7 +69,7 @@ def render_profile_html(profile: Profile, *, run_id: str, subtitle: str = "") ->
 
 
 def profile_section(summary: Mapping[str, Any] | None, *, run_id: str) -> ProfileSection | None:
-    """Return the report's section, from what report.json holds of the profile; None if there is none."""
+    """Return the report's section for the profile summary of report.json; None without a summary."""
     if summary is None:
         return None
     found = summary["bottleneck"]
@@ -142,6 +142,6 @@ def _tiles(profile: Profile) -> list[Tile]:
 
 
 def _percent(share: float) -> str:
-    """Return a share of 1 as percent: `48 %`, `0.4 %`."""
+    """Return a share from 0 to 1 in percent: `48 %`, `0.4 %`."""
     value = 100 * share
     return f"{value:.1f} %" if 0 < abs(value) < 9.95 else f"{value:.0f} %"

@@ -1,4 +1,4 @@
-"""Rules section of the page: one sentence, and a row a rule."""
+"""Rules section of the page: one sentence, and one row per rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TONES = {"error": "bad", "warning": "warn", None: "good"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesView:
-    """The section: what was judged, and apart from it what was not, for want of data."""
+    """Rules section: the evaluated rules, and those that had no data."""
 
     sentence: str
     tone: str
@@ -32,7 +32,7 @@ class RulesView:
 
 
 def rules_view(record: RunRecord) -> RulesView | None:
-    """Return the section; None if nothing was judged, and nothing asked for."""
+    """Return the section; None if no rule was evaluated, unless the run has its own script."""
     if record.rules is None or not record.rules["verdicts"]:
         return _nothing_to_evaluate() if record.conf.get("entry_point") else None
     rows = verdict_rows(record.rules["verdicts"])
@@ -46,7 +46,7 @@ def rules_view(record: RunRecord) -> RulesView | None:
 
 
 def _nothing_to_evaluate() -> RulesView:
-    """Return the section of an own script that wrote nothing for the rules."""
+    """Return the section for a user's script that wrote no data for the rules."""
     return RulesView(
         sentence="nothing to evaluate: the script does not use trainyard_watch (docs/own_scripts.md)",
         tone="warn",
@@ -57,7 +57,7 @@ def _nothing_to_evaluate() -> RulesView:
 
 
 def _judged_by(rules: Mapping[str, Any]) -> str:
-    """Return by what the training was judged, and which of its jobs nothing watched where something watched others."""
+    """Return the source of the verdicts, and the jobs that were not watched to their end, in words."""
     unwatched = ", ".join(rules.get("unwatched", ()))
     by = _BY.get(str(rules.get("judged")), "")
     return f"{by} (nothing watched job {unwatched} to its end)" if unwatched else by

@@ -1,4 +1,4 @@
-"""Parts of a whole as inline SVG: stacked areas over steps, and stacked bars, one a row."""
+"""Stacked areas over steps, and rows of stacked bars, as inline SVG."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAST_LABEL_SHARE = 0.07
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One part: its name, the CSS class that colours it, and a value for each x."""
+    """One part of stacked areas: its name, the CSS class of its colour, and a value per x."""
 
     label: str
     css: str
@@ -32,7 +32,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarRow:
-    """One bar: its name, its parts as (label, css, value), and what stands at its end."""
+    """One bar: its name, its parts as (label, CSS class, value), and a note at its end."""
 
     name: str
     parts: tuple[tuple[str, str, float], ...]
@@ -42,7 +42,7 @@ class BarRow:
 def stacked_areas(
     xs: Sequence[float], layers: Sequence[Layer], *, x_label: str, y_label: str, frame: Frame
 ) -> Markup:
-    """Return the layers on top of each other, the first at the bottom; an empty Markup without an x."""
+    """Return the stacked layers, the first at the bottom; an empty Markup without an x."""
     if not xs:
         return Markup("")
     tops = _tops(layers, len(xs))
@@ -57,7 +57,7 @@ def stacked_areas(
         num_ticks=max(3, (frame.width - frame.left) // 80),
     )
     whole = tuple(tick for tick in x.ticks if tick == round(tick))
-    x = replace(x, ticks=whole or x.ticks)  # half a step is none
+    x = replace(x, ticks=whole or x.ticks)  # steps are integers
     bottoms = [[0.0] * len(xs), *tops[:-1]]
     areas = (
         _area(layer, xs, below, above, x, y)
@@ -86,7 +86,7 @@ def stacked_areas(
 
 
 def stacked_bars(rows: Sequence[BarRow], *, x_label: str, width: int) -> Markup:
-    """Return a bar for each row, as percent of its own sum; an empty Markup without a row."""
+    """Return a bar per row, in percent of the row's sum; an empty Markup without rows. Rows of sum 0 are omitted."""
     rows = [row for row in rows if sum(value for _, _, value in row.parts) > 0]
     if not rows:
         return Markup("")
@@ -136,7 +136,7 @@ def _area(
     x: Axis,
     y: Axis,
 ) -> Markup:
-    """Return one layer; a single x becomes a stroke of its own width."""
+    """Return the area of one layer; for a single x it is 6 pixels wide."""
     upper = [(x.pixel(at), y.pixel(value)) for at, value in zip(xs, above, strict=True)]
     lower = [(x.pixel(at), y.pixel(value)) for at, value in zip(xs, below, strict=True)]
     if len(xs) == 1:

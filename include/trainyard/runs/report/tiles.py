@@ -1,4 +1,4 @@
-"""The run in six numbers: losses, cost, time, throughput, steps. What is not known is left out."""
+"""Key numbers of a run: losses, cost, time, throughput and steps. Unknown ones are omitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """One key number: its name, value, unit and the sentence beneath."""
+    """One key number: its name, value and unit, and a note below it."""
 
     name: str
     value: str
@@ -27,7 +27,7 @@ class Tile:
 
 
 def tiles(record: RunRecord) -> list[Tile]:
-    """Return the key numbers there are: losses, cost, time, throughput, steps."""
+    """Return the known key numbers: losses, cost, time, throughput and steps."""
     found = [
         _validation_tile(record),
         _test_tile(record),
@@ -40,7 +40,7 @@ def tiles(record: RunRecord) -> list[Tile]:
 
 
 def last_validation_loss(record: RunRecord) -> float | None:
-    """Return the last validation loss the script reported, else the service's final metric."""
+    """Return the last validation loss that the script logged, else the service's final metric; None without either."""
     evals = points_of(record, "eval", "validation_loss")
     if evals:
         return evals[-1][1]
@@ -79,7 +79,7 @@ def _test_tile(record: RunRecord) -> Tile | None:
 
 
 def _own_metric_tile(metrics: Mapping[str, Any]) -> Tile | None:
-    """Return the first figure of an own evaluation, with the next ones beside it."""
+    """Return the first metric of a user's evaluation, with the next two in its note; None without metrics."""
     found = [(name, value) for name, value in metrics.items() if value is not None]
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""When each task ran and, beneath it, what its SageMaker job was doing, as inline SVG."""
+"""Timeline of a run's tasks and of the phases of their SageMaker jobs, as inline SVG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH = 1100
 _LEFT, _RIGHT, _TOP, _BOTTOM = 190, 110, 8, 42
 _TASK_HEIGHT, _JOB_HEIGHT, _GAP = 20, 10, 12
 
-# Secondary statuses by what they mean for the reader; the rest is drawn as `other`.
+# Phase per secondary status; other statuses have the phase `other`.
 PHASES = {
     "Pending": "waiting",
     "Starting": "waiting",
@@ -46,7 +46,7 @@ _PHASE_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelinePhase:
-    """One stretch of a job's life; times are epoch seconds."""
+    """One phase of a job, from `start` to `end` in epoch seconds."""
 
     name: str
     css: str
@@ -55,7 +55,7 @@ class TimelinePhase:
 
 
 def timeline(record: RunRecord) -> Markup:
-    """Return the timeline; an empty Markup when no task has started."""
+    """Return the timeline; an empty Markup if no task has started."""
     tasks = sorted((t for t in record.tasks if t.start is not None), key=lambda t: t.start or 0)
     if not tasks:
         return Markup("")
@@ -93,7 +93,7 @@ def timeline_legend(record: RunRecord) -> Markup:
 
 
 def job_phases(job: JobRecord, until: float) -> list[TimelinePhase]:
-    """Return the stretches of a job's life; two for a processing job, which has no finer status."""
+    """Return the phases of a job. A job without secondary statuses has two: starting and working."""
     if job.transitions:
         spans = [(t["status"], t["start"], t["end"] or until) for t in job.transitions]
     else:

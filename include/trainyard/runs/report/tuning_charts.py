@@ -1,4 +1,4 @@
-"""The charts of a search as inline SVG: best so far, each hyperparameter against the objective, what mattered."""
+"""Charts of a search as inline SVG: best so far, objective by hyperparameter, and importance."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Dot:
 
     @property
     def title(self) -> str:
-        """Text of the pointer's tooltip."""
+        """Text of the tooltip."""
         said = "no objective" if self.objective is None else f"{self.objective:.5g}"
         values = ", ".join(f"{name} {_short(value)}" for name, value in self.values.items())
         return f"trial {self.number} ({self.kind}): {said}; {values}"
 
 
 def best_so_far(dots: Sequence[Dot], *, metric: str, maximize: bool, frame: Frame) -> Markup:
-    """Return each trial's objective by its number, with the best up to then as a line; empty without any."""
+    """Return the chart of objectives by trial number, with the best so far as a line; empty without objectives."""
     y = _objective_axis(dots, frame, maximize=maximize)
     if y is None:
         return Markup("")
@@ -82,15 +82,15 @@ def against(
     maximize: bool,
     frame: Frame,
 ) -> Markup:
-    """Return the objective against one hyperparameter; empty without any.
+    """Return the chart of objectives by the values of one hyperparameter; empty without objectives.
 
     Args:
-        name: the hyperparameter.
-        dots: the trials.
-        given: its range as the search's document has it.
-        metric: the objective's name.
-        maximize: whether more is better.
-        frame: the chart's size.
+        name: name of the hyperparameter.
+        dots: trials.
+        given: range of the hyperparameter, as in tuning.json.
+        metric: name of the objective.
+        maximize: whether a higher objective is better.
+        frame: size of the chart.
     """
     y = _objective_axis(dots, frame, maximize=maximize)
     if y is None:
@@ -114,7 +114,7 @@ def against(
 
 
 def importance_bars(shares: Sequence[Mapping[str, Any]], *, width: int) -> Markup:
-    """Return a bar for each hyperparameter's share, with a line from its lower to its upper quartile."""
+    """Return a bar per hyperparameter's importance, with a line from its lower to its upper quartile."""
     left, right, top = 24 + 8 * max(len(each["name"]) for each in shares), 60, 6
     base = top + _ROW * len(shares)
     x = exact_axis(0, 100, start=left, end=width - right, num_ticks=5)
@@ -160,10 +160,10 @@ def _bar(share: Mapping[str, Any], x: Axis, top: float) -> Markup:
 
 
 def limit_of(objectives: Sequence[float], *, maximize: bool) -> float:
-    """Return the objective beyond which a trial is drawn at the edge, lest one diverged trial flatten all others.
+    """Return the objective beyond which a trial is drawn at the edge, so that a diverged trial does not set the scale.
 
-    The median, and from there eight times its distance from the best. Worked example: losses 2.4, 2.5, 2.6, 2.7 and 90
-    end at 2.6 + 8 x 0.2 = 4.2.
+    It is the median plus eight times the distance from the best to the median. Worked example: losses 2.4, 2.5, 2.6,
+    2.7 and 90 give 2.6 + 8 x 0.2 = 4.2.
     """
     best = max(objectives) if maximize else min(objectives)
     middle = median(objectives)
@@ -196,7 +196,7 @@ def _value_axis(given: Mapping[str, Any], frame: Frame) -> Scale:
 
 
 def _dot(dot: Dot, x: float, y: Axis, *, maximize: bool) -> Markup:
-    """Return a trial's mark: a circle, a triangle at the edge for one beyond it, a cross for one without objective."""
+    """Return the mark of a trial: a circle, a triangle at the edge if it is beyond, a cross without an objective."""
     title = Markup("<title>{}</title>").format(dot.title)
     if dot.objective is None:
         cross = Markup('<path class="trial {}" d="M{x0:.1f} {y0:.1f}l6 6m0 -6l-6 6">{}</path>')
@@ -212,7 +212,7 @@ def _dot(dot: Dot, x: float, y: Axis, *, maximize: bool) -> Markup:
 
 
 def _within(y: Axis, value: float) -> float:
-    """Return the pixel of a value, at the edge of the plot for one beyond."""
+    """Return the pixel of a value, limited to the plot."""
     top, bottom = min(y.start, y.end), max(y.start, y.end)
     return min(bottom, max(top, y.pixel(value)))
 

@@ -1,4 +1,4 @@
-"""Search section of the page: the winner and its reason, the trials, importance, cost and end."""
+"""Search section of the page: the winner and the reasons, trials, importance, cost, and cause of the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ENDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialView:
-    """One trial as the table shows it."""
+    """Row of one trial in the table."""
 
     number: int
     job: str
@@ -47,7 +47,7 @@ class TrialView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenRow:
-    """One hyperparameter of the final training, and where it comes from."""
+    """One hyperparameter of the final training, and the origin of its value."""
 
     name: str
     value: str
@@ -58,10 +58,14 @@ class ChosenRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningView:
-    """The section.
+    """Search section.
 
-    `names` are the searched hyperparameters, `search_name` is what the trials' jobs leave out of theirs, and
-    `num_hidden` counts the trials that only tuning.json has.
+    Attributes:
+        names: searched hyperparameters.
+        search_name: name of the search, which is omitted from the names of its trials.
+        num_hidden: number of trials that are not in the table, only in tuning.json.
+        chosen: hyperparameters of the final training that are not defaults.
+        others: the other hyperparameters.
     """
 
     sentence: str
@@ -79,7 +83,7 @@ class TuningView:
 
 
 def tuning_view(record: RunRecord) -> TuningView | None:
-    """Return the section; None for a run without a search, or whose search started no trial."""
+    """Return the section; None for a run without a search or without trials."""
     found = record.tuning
     if found is None or not found["trials"]:
         return None
@@ -119,7 +123,7 @@ def _sentence(found: Mapping[str, Any]) -> str:
 
 
 def _reasons(found: Mapping[str, Any], *, maximize: bool) -> Iterator[str]:
-    """Yield why the winner won, each reason a sentence."""
+    """Yield the reasons for the winner, one sentence each."""
     result, metric = found["result"], found["search"]["metric_name"]
     best, others = result["best"], _others(found)
     if others:
@@ -225,7 +229,7 @@ _NO_LEGEND = Markup("")
 
 
 def _legend(dots: Sequence[Dot]) -> Markup:
-    """Return the key of the kinds of trial that occur."""
+    """Return the legend of the kinds of trials that occur."""
     words = {"best": "winner", "stopped": "short or stopped early"}
     kinds = [kind for kind in _TONES if any(each.kind == kind for each in dots)]
     keys = Markup("").join(_KEY.format(kind, words.get(kind, kind)) for kind in kinds)
@@ -254,14 +258,14 @@ def _kind(trial: Mapping[str, Any], *, winner: str | None) -> str:
 
 
 def _is_pruned(trial: Mapping[str, Any]) -> bool:
-    """Return whether the trial was asked for fewer steps than others, and took them all."""
+    """Return whether the trial was planned with fewer steps than others, and completed them."""
     return bool(trial["status"] == "Completed" and trial["is_early_stopped"])
 
 
 def _ranked(
     found: Mapping[str, Any], dots: Sequence[Dot], *, maximize: bool
 ) -> list[tuple[Dot, Mapping[str, Any]]]:
-    """Return the trials from the best to the worst, those that count for nothing last."""
+    """Return the trials from best to worst; failed ones and those without an objective are last."""
     sign = -1 if maximize else 1
 
     def place(pair: tuple[Dot, Mapping[str, Any]]) -> tuple[bool, float]:
@@ -293,13 +297,13 @@ def _row(dot: Dot, trial: Mapping[str, Any], found: Mapping[str, Any]) -> TrialV
 
 
 def _short_name(job: str, found: Mapping[str, Any]) -> str:
-    """Return a trial's job without the search's name, which all of its trials' names begin with."""
+    """Return the name of a trial's job without the search's name, its common prefix."""
     search = found["result"]["tuning_job_name"] if found["result"] else ""
     return job.removeprefix(f"{search}-") if search else job
 
 
 def _others(found: Mapping[str, Any]) -> list[float]:
-    """Return the objectives of the trials that lost."""
+    """Return the objectives of the other trials, without failed and early-stopped ones."""
     winner = found["result"]["best"]["training_job_name"]
     return [
         trial["objective"]

@@ -1,4 +1,4 @@
-"""Words and tables of the page: verdict, failure, shards, cost, lineage, conf."""
+"""Texts and tables of the page: verdict, failure, shards, cost, lineage and conf."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitView:
-    """The shards of one split: totals, how even they are, each as a share of the largest."""
+    """Shards of one split: totals, excess of the largest over the mean, and sizes as shares of the largest."""
 
     name: str
     num_shards: int
@@ -59,7 +59,7 @@ def verdict(record: RunRecord) -> tuple[str, str]:
 
 
 def subtitle(record: RunRecord) -> str:
-    """Return one sentence about what was trained on what, as far as it is known."""
+    """Return the known facts about model, data and instances in one line."""
     conf, job = record.conf, record.job_of("train")
     parts = []
     if conf.get("model"):
@@ -78,7 +78,7 @@ def subtitle(record: RunRecord) -> str:
 
 
 def failure_view(record: RunRecord) -> FailureView | None:
-    """Return what went wrong and what to do; None for a run that did not fail."""
+    """Return the cause of a failure and the next step; None for a run that did not fail."""
     failed = [t.task_id for t in record.tasks if t.state == "failed"]
     if record.failure is None:
         if not failed:
@@ -90,7 +90,7 @@ def failure_view(record: RunRecord) -> FailureView | None:
 
 
 def verdict_view(record: RunRecord) -> FailureView | None:
-    """Return what a rule said that ended the training; None if none did."""
+    """Return the verdict of the rule that ended the training; None if no rule did."""
     if record.verdict is None:
         return None
     told = record.verdict
@@ -127,12 +127,12 @@ def cap_view(record: RunRecord) -> FailureView | None:
 
 
 def at_step(stop: Mapping[str, Any]) -> str:
-    """Return ` at step N` of a stop, nothing if the script wrote no checkpoint that names it."""
+    """Return ` at step N` of a stop; empty if no checkpoint has the step."""
     return "" if stop["step"] is None else f" at step {stop['step']}"
 
 
 def error_view(error: Mapping[str, Any]) -> FailureView:
-    """Return an error as `TrainingRunError.to_dict()`, with its `task_id`, tells it."""
+    """Return the section of an error: `TrainingRunError.to_dict()` with its `task_id`."""
     labelled = (
         ("task", error.get("task_id")),
         ("error", error.get("error")),
@@ -163,14 +163,14 @@ def _finding_line(finding: Mapping[str, Any]) -> str:
 
 
 def tasks_not_run(record: RunRecord) -> str:
-    """Return the tasks that never started, once the run is over; empty when all did."""
+    """Return the tasks that never started, in words; empty while the run is running."""
     if record.status == "running":
         return ""
     return ", ".join(task.task_id for task in record.tasks if task.start is None)
 
 
 def split_views(record: RunRecord) -> list[SplitView]:
-    """Return one row for each split of the data set."""
+    """Return one row per split of the data set."""
     if record.dataset is None:
         return []
     names = dict.fromkeys(shard.split for shard in record.dataset.shards)
@@ -219,7 +219,7 @@ def dataset_rows(record: RunRecord) -> list[Row]:
 
 
 def cost_rows(record: RunRecord) -> list[Row]:
-    """Return the money: sum, ceiling, budget, savings and the price of a million tokens."""
+    """Return the costs: total, estimate, ceilings, budget, savings and cost per unit of training."""
     cost = record.cost
     if not record.jobs:
         return []
@@ -244,7 +244,7 @@ def cost_rows(record: RunRecord) -> list[Row]:
 
 
 def lineage_rows(record: RunRecord) -> list[Row]:
-    """Return where the model came from and where it is."""
+    """Return the model's origin (data, code, job) and location."""
     data, job = record.dataset, record.job_of("train")
     return _present(
         [
@@ -291,7 +291,7 @@ def _why_not_measured(record: RunRecord) -> str:
 
 
 def conf_rows(record: RunRecord) -> list[Row]:
-    """Return the run's conf, one row a field; what is not set is left out."""
+    """Return the run's conf, one row per field that is set."""
     chosen = record.plan.get("auto") or {}
     reasons = [("chosen by the planner", "; ".join(chosen["reasons"]))] if chosen else []
     return reasons + _present(
@@ -302,7 +302,7 @@ def conf_rows(record: RunRecord) -> list[Row]:
 
 
 def job_state(job: JobRecord) -> tuple[str, str]:
-    """Return a job's status as the table shows it, and its tone."""
+    """Return a job's status with its secondary status, and its tone."""
     finer = job.secondary_status
     said = job.status if finer in {None, job.status} else f"{job.status} ({finer})"
     tones = {"Completed": "good", "Failed": "bad", "Stopped": "bad"}
@@ -315,7 +315,7 @@ def moment(epoch: float | None) -> str:
 
 
 def _saved(cost: Mapping[str, Any]) -> str | None:
-    """Return what spot saved, and against what: `$0.52 of $0.74 on demand, 70 %`."""
+    """Return the saving of spot and the on-demand cost: `$0.52 of $0.74 on demand, 70 %`; None without a saving."""
     saved, fraction = cost.get("saved_usd"), cost.get("saved_fraction")
     if not saved or fraction is None:
         return _usd(saved or None)
@@ -324,7 +324,7 @@ def _saved(cost: Mapping[str, Any]) -> str | None:
 
 
 def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
-    """Return the estimate beside the actual cost; None if there was no estimate.
+    """Return the estimate with the actual cost; None without an estimate.
 
     `$1.20 ($0.90 to $2.10), actual $1.31, +9 %`
     """

@@ -1,4 +1,4 @@
-"""The report of an AutoML run: one self-contained page, from what the service and the run's jobs said.
+"""Report of an AutoML run: its record, and one self-contained HTML page.
 
-May import what `trainyard.runs` may. `record` is what is known, `page` the HTML of it. Pure.
+May import what `trainyard.runs` may. `record` has the data, `page` renders the HTML. Pure.
 """

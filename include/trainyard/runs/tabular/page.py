@@ -1,4 +1,4 @@
-"""Puts the page of an AutoML run together, with the style sheet of the other reports."""
+"""HTML page of an AutoML run, with the style sheet of the other reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ABSENT = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreBar:
-    """One row with a bar: its name, text, and length from 0 to 100; `note` says more."""
+    """One row with a bar: its name, text, length from 0 to 100, and a note."""
 
     name: str
     text: str
@@ -35,7 +35,7 @@ class ScoreBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryTile:
-    """One number of the head."""
+    """One key number at the top of the page."""
 
     name: str
     value: str
@@ -44,9 +44,9 @@ class SummaryTile:
 
 
 def render_tabular_html(record: TabularRecord) -> str:
-    """Return the report of an AutoML run as one HTML document that needs nothing else.
+    """Return the report of an AutoML run as one self-contained HTML document.
 
-    Every text of the record is escaped. Parts the run has no data for are left out.
+    Every text of the record is escaped. Sections without data are omitted.
     """
     return page_template(_FOLDER / "page.html.jinja").render(
         record=record,
@@ -66,9 +66,9 @@ def render_tabular_html(record: TabularRecord) -> str:
 
 
 def candidate_bars(record: TabularRecord) -> list[ScoreBar]:
-    """Return a bar for each candidate, the best first, by its objective.
+    """Return a bar per candidate by its objective, the best first.
 
-    The best is as long as the row is wide; the worst of those shown is a twentieth.
+    The length is 100 for the best and 5 for the worst of those shown, or 0 without an objective.
     """
     shown = record.candidates[:MOST_CANDIDATES]
     values = [float(each["value"]) for each in shown if each["value"] is not None]
@@ -91,7 +91,7 @@ def candidate_bars(record: TabularRecord) -> list[ScoreBar]:
 
 
 def importance_bars(record: TabularRecord) -> list[ScoreBar]:
-    """Return a bar for each of the most important columns, the first first; negative importance has length 0."""
+    """Return a bar for each of the 20 most important columns. Negative importance has length 0."""
     shown = record.importance[:MOST_COLUMNS]
     most = max((float(each["importance"]) for each in shown), default=0.0) or 1.0
     return [
@@ -106,7 +106,7 @@ def importance_bars(record: TabularRecord) -> list[ScoreBar]:
 
 
 def metric_rows(record: TabularRecord) -> Iterable[tuple[str, str, str, str, bool]]:
-    """Yield name, validation, test and baseline of each metric that the test rows have; the objective first."""
+    """Yield name, validation, test, baseline and "is the objective" per metric of the test rows, objective first."""
     told = record.evaluation
     if told is None:
         return

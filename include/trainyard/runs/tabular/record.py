@@ -14,18 +14,18 @@ MINIMIZED = frozenset({"MSE", "RMSE", "MAE"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabularRecord:
-    """One run. Times are epoch seconds; None and empty if the run did not come so far.
+    """Record of one AutoML run. Times are epoch seconds. Data of steps that the run did not reach is None or empty.
 
     Attributes:
         conf: the run's params.
-        facts: of the data: `num_rows` by split, `num_columns`, `fingerprint`.
-        search: what the AutoML task returned.
-        candidates: all of them, the best first.
-        importance: `name, importance, std` of each column, the most important first.
-        evaluation: the test rows' `metrics`, `baseline`, `confusion_matrix`.
-        model: what was registered.
-        ledger: everything paid, as `Ledger.to_dict`.
-        failure: the error that ended the run.
+        facts: facts of the data: `num_rows` by split, `num_columns`, `fingerprint`.
+        search: result of the AutoML task.
+        candidates: all candidates, the best first.
+        importance: `name`, `importance` and `std` per column, the most important first.
+        evaluation: `metrics`, `baseline` and `confusion_matrix` on the test rows.
+        model: the registered model.
+        ledger: billed resources, as `Ledger.to_dict`.
+        failure: error that ended the run.
     """
 
     dag_id: str
@@ -45,22 +45,22 @@ class TabularRecord:
 
     @property
     def status(self) -> str:
-        """`failed` where a task failed, else `succeeded`."""
+        """`failed` if an error ended the run, else `succeeded`."""
         return "failed" if self.failure else "succeeded"
 
     @property
     def metric(self) -> str | None:
-        """The objective's name."""
+        """Name of the objective; None without a search result."""
         return self.search["objective"]["metric_name"] if self.search else None
 
     @property
     def is_minimized(self) -> bool:
-        """True if less of the objective is better."""
+        """True if a lower objective is better."""
         return self.metric in MINIMIZED
 
     @property
     def beats_baseline(self) -> bool | None:
-        """True if the model is better than the baseline on the test rows; None if that is not known."""
+        """True if the model is better than the baseline on the test rows; None if unknown."""
         name, told = self.metric, self.evaluation
         if told is None or name not in told["metrics"] or name not in told["baseline"]:
             return None
