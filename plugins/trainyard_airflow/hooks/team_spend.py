@@ -107,13 +107,8 @@ class TeamSpend:
         self.write(wanted)
         is_admitted = False
         try:
-            others = [
-                each
-                for each in self.of_month(spend.team, spend.month)
-                if not each.is_of_same_run(spend)
-            ]
             found = over_budget(
-                [*others, replace(before, reserved_usd=0.0)],
+                [*self._others(spend), replace(before, reserved_usd=0.0)],
                 team=spend.team,
                 month=spend.month,
                 budget_usd=budget_usd,
@@ -172,6 +167,10 @@ class TeamSpend:
         """
         uri = self._uri_of(spend)
         return _readable([self._read(uri)])[0] if self._objects.exists(uri) else spend
+
+    def _others(self, spend: RunSpend) -> list[RunSpend]:
+        month = self.of_month(spend.team, spend.month)
+        return [each for each in month if not each.is_of_same_run(spend)]
 
     def _read(self, uri: str) -> RunSpend | Finding:
         try:
