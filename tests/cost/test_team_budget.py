@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -82,12 +83,76 @@ def test_team_without_a_budget_of_its_own_has_that_of_any() -> None:
     assert budget_of("ads", {"research": 5.0}) is None
 
 
+def test_what_the_run_itself_spent_before_it_was_cleared_counts() -> None:
+    cleared = spend(spent_usd=90.0)
+
+    assert cleared.reserving(20.0).counted_usd == 110.0
+    assert found(cleared, needed_usd=20.0) is not None
+
+
+@pytest.mark.parametrize(
+    ("spent", "is_final", "counted"),
+    [
+        pytest.param(30.0, True, 30.0, id="over"),
+        pytest.param(30.0, False, 60.0, id="a job still runs"),
+        pytest.param(75.0, False, 75.0, id="it has cost more than was reserved"),
+    ],
+)
+def test_reservation_counts_until_every_cost_is_known(
+    spent: float, is_final: bool, counted: float
+) -> None:
+    assert spend(reserved_usd=60.0).closed(spent, is_final=is_final).counted_usd == counted
+
+
+@given(spent=st.floats(0, 1e6), reserved=st.floats(0, 1e6), needed=st.floats(0, 1e6))
+def test_run_that_is_not_over_never_counts_less_than_before(
+    spent: float, reserved: float, needed: float
+) -> None:
+    before = spend(spent_usd=spent, reserved_usd=reserved)
+
+    assert before.reserving(needed).counted_usd >= before.counted_usd
+    assert before.closed(needed, is_final=False).counted_usd == pytest.approx(
+        max(before.counted_usd, needed)
+    )
+
+
+def test_document_of_an_earlier_release_is_read() -> None:
+    old = '{"team": "a", "month": "2026-11", "dag_id": "d", "run_id": "r", "user": null, '
+
+    reserved = RunSpend.from_json(old + '"reserved_usd": 5.0, "spent_usd": null}')
+    over = RunSpend.from_json(old + '"reserved_usd": 0.0, "spent_usd": 3.0}')
+
+    assert [reserved.counted_usd, over.counted_usd] == [5.0, 3.0]
+
+
+def test_unknown_key_of_a_document_is_ignored() -> None:
+    one = spend(reserved_usd=1.5)
+
+    assert RunSpend.from_json(json.dumps({**json.loads(one.to_json()), "note": "x"})) == one
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{",
+        "{}",
+        spend().to_json().replace('"version": 1', '"version": 2'),
+        spend().to_json().replace('"spent_usd": 0.0', '"spent_usd": NaN'),
+        spend().to_json().replace('"spent_usd": 0.0', '"spent_usd": -5'),
+    ],
+    ids=["list", "no JSON", "no keys", "later version", "NaN", "negative"],
+)
+def test_document_without_usable_money_is_rejected(text: str) -> None:
+    with pytest.raises(ContractError):
+        RunSpend.from_json(text)
+
+
 def test_money_of_a_run_is_read_back() -> None:
     one = spend(user="ana", reserved_usd=1.5)
 
     assert RunSpend.from_json(one.to_json()) == one
-    with pytest.raises(ContractError):
-        RunSpend.from_json("{}")
+    assert json.loads(one.to_json())["version"] == 1
 
 
 def test_month_is_utc() -> None:

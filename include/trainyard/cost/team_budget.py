@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from trainyard.errors import ContractError, Finding
+from trainyard.errors import ContractError, Finding, RejectedRequestError
 from trainyard.units import format_usd
 
 if TYPE_CHECKING:
@@ -16,19 +17,20 @@ if TYPE_CHECKING:
 BUDGETS = "the connection's extra, trainyard.job_limits.team_month_usd"
 ANY_TEAM = "*"
 """Key of the budget of each team that is not listed."""
+FORMAT, VERSION = "trainyard-team-spend", 1
 _MOST_SPENDERS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpend:
-    """Money of one run in the month in which it started, in USD.
+    """Money of one run in the month in which it first started, in USD.
 
     Attributes:
         team: team of the run.
         month: month in UTC, such as `2026-11`.
         user: user who started the run; None for a scheduled run.
-        reserved_usd: high of the run's estimate, which counts until the run has ended.
-        spent_usd: sum of the run's ledger; None until the run has ended.
+        reserved_usd: the most that the run may still cost on top of `spent_usd`; 0 once its cost is known.
+        spent_usd: sum of the known costs of the run's ledger.
     """
 
     team: str
@@ -37,33 +39,84 @@ class RunSpend:
     run_id: str
     user: str | None = None
     reserved_usd: float = 0.0
-    spent_usd: float | None = None
+    spent_usd: float = 0.0
 
     @property
     def counted_usd(self) -> float:
         """Amount that counts against the budget."""
-        return self.reserved_usd if self.spent_usd is None else self.spent_usd
+        return self.spent_usd + self.reserved_usd
 
     @property
     def spender(self) -> str:
         """DAG, with the user who started the run."""
         return f"{self.dag_id} ({self.user})" if self.user else self.dag_id
 
+    def is_of_same_run(self, other: RunSpend) -> bool:
+        """Return whether both are the money of one run."""
+        return (self.dag_id, self.run_id) == (other.dag_id, other.run_id)
+
+    def reserving(self, needed_usd: float) -> Self:
+        """Return the money with this amount reserved, or with what is reserved already if that is more."""
+        return replace(self, reserved_usd=max(self.reserved_usd, needed_usd))
+
+    def closed(self, spent_usd: float, *, is_final: bool) -> Self:
+        """Return the money of a run whose report is written.
+
+        Args:
+            spent_usd: sum of the known costs of its ledger.
+            is_final: whether the ledger has every cost; else at least what counted so far still counts.
+        """
+        open_usd = 0.0 if is_final else max(0.0, self.counted_usd - spent_usd)
+        return replace(self, spent_usd=spent_usd, reserved_usd=open_usd)
+
     def to_json(self) -> str:
-        """Return the run's money as a JSON document."""
-        return json.dumps(asdict(self), indent=1) + "\n"
+        """Return the document of the run's money."""
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the run's money of a JSON document.
+        """Return the money of a document; unknown keys are ignored.
+
+        A document of an earlier release has no version, and no `spent_usd` until its run is over.
 
         Raises:
-            ContractError: the document has another format.
+            ContractError: the document is none of a run's money, or of a later version.
         """
         try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise ContractError("this is no run's money", got=repr(text[:200])) from error
+            data = _members(text)
+            known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+            amounts = {name: _amount(data.get(name)) for name in ("reserved_usd", "spent_usd")}
+            return cls(**{**known, **amounts})
+        except (ValueError, TypeError, AttributeError) as error:
+            allowed = f"format {FORMAT}, version {VERSION}"
+            raise ContractError(
+                "this is no run's money", got=repr(text[:200]), allowed=allowed
+            ) from error
+
+
+def _members(text: str | bytes) -> dict[str, Any]:
+    """Return the members of a document.
+
+    Raises:
+        ValueError: it is no JSON, or of a later version.
+    """
+    data: dict[str, Any] = json.loads(text)
+    if data.get("version", VERSION) > VERSION:
+        raise ValueError(f"version {data['version']}")
+    return data
+
+
+def _amount(value: Any) -> float:
+    """Return an amount of a document; 0 if it has none.
+
+    Raises:
+        ValueError: it is negative or not finite.
+        TypeError: it is no number.
+    """
+    amount = float(value or 0.0)
+    if not math.isfinite(amount) or amount < 0:
+        raise ValueError(f"{value!r} is no amount of money")
+    return amount
 
 
 def month_of(moment_s: float) -> str:
@@ -86,8 +139,29 @@ def unnamed_team(tag: str) -> Finding:
     )
 
 
+def unreadable(uri: str, error: ContractError) -> Finding:
+    """Return the finding that a document of the team's month cannot be read."""
+    return Finding(
+        where=uri,
+        what="is no document of a run's money, so what is left of the budget is not known",
+        got=error.got,
+        allowed=error.allowed,
+        next_step="correct it, or delete it if its run is over",
+    )
+
+
+def rejected(error: RejectedRequestError) -> Finding:
+    """Return the finding that S3 rejects the documents of a team's month."""
+    return Finding(
+        where=error.where or BUDGETS,
+        what=f"S3 rejected {error.operation} of the team's spend",
+        got=error.got,
+        next_step="allow the connection s3:ListBucket, s3:GetObject and s3:PutObject there",
+    )
+
+
 def over_budget(
-    others: Iterable[RunSpend],
+    counted: Iterable[RunSpend],
     *,
     team: str,
     month: str,
@@ -97,13 +171,13 @@ def over_budget(
     """Return the error that a run does not fit into the rest of its team's monthly budget; None if it fits.
 
     Args:
-        others: the team's other runs of the month.
-        team: team of the run.
-        month: month of the run.
-        budget_usd: monthly budget of the team.
-        needed_usd: high of the run's estimate; None if its price is unknown.
+        counted: the team's other runs of the month, and what the run itself has spent before.
+        team: of the run.
+        month: of the run.
+        budget_usd: of the team and the month.
+        needed_usd: the most that the run is estimated to cost; None if its price is not known.
     """
-    runs = list(others)
+    runs = [each for each in counted if each.counted_usd]
     used = sum(each.counted_usd for each in runs)
     left = max(0.0, budget_usd - used)
     if needed_usd is not None and needed_usd <= left:
@@ -127,8 +201,8 @@ def _spent(runs: list[RunSpend]) -> str:
     """Return the spent and reserved amounts and the largest spenders, in words."""
     if not runs:
         return "nothing spent yet"
-    spent = sum(each.spent_usd or 0.0 for each in runs)
-    reserved = sum(each.reserved_usd for each in runs if each.spent_usd is None)
+    spent = sum(each.spent_usd for each in runs)
+    reserved = sum(each.reserved_usd for each in runs)
     parts = [f"{format_usd(spent)} spent"]
     parts += [f"{format_usd(reserved)} reserved by runs that are not over"] if reserved else []
     return f"{' and '.join(parts)}: {_spenders(runs)}"

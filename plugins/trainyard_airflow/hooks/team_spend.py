@@ -7,15 +7,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.team_budget import RunSpend, budget_of, month_of, over_budget, unnamed_team
+from trainyard.cost.team_budget import (
+    RunSpend,
+    budget_of,
+    month_of,
+    over_budget,
+    unnamed_team,
+    unreadable,
+)
+from trainyard.errors import ContractError, Finding, SpecError
 from trainyard.sagemaker_api.names import run_slug
 from trainyard_airflow.hooks.objects import S3Address, S3Objects
 from trainyard_airflow.hooks.refusals import refusals_typed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from trainyard.errors import Finding
+    from airflow.sdk import Context
+
     from trainyard.runs.ledger import Ledger
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
@@ -31,30 +40,37 @@ def team_of(clients: AwsClients) -> str | None:
     return clients.job_defaults.tags.get(clients.job_limits.team_tag)
 
 
-def run_spend(clients: AwsClients, dag_run: Any, *, dag_id: str) -> RunSpend | None:
-    """Return a run's spend without amounts; None if its connection names no team.
+def run_spend(
+    clients: AwsClients, context: Context, *, state: Mapping[str, Any] | None = None
+) -> RunSpend | None:
+    """Return a run's team and month, without amounts; None if it has no team.
 
-    The run counts in the month of its start.
+    Airflow resets the start of a run that is cleared: such a run keeps the month of its document.
 
     Args:
-        clients: clients of the run's connection.
-        dag_run: Airflow's DAG run.
-        dag_id: id of the run's DAG.
+        clients: of the run's connection.
+        context: of a task of the run.
+        state: preflight's result, whose team and month hold for the whole run.
 
     Raises:
-        SpecError: the connection's defaults or limits are invalid.
+        SpecError: the connection's defaults or limits cannot be read.
+        TrainingRunError: S3 rejects the search for the document of a cleared run.
     """
-    team = team_of(clients)
+    fixed = state or {}
+    team, month = fixed.get("team") or team_of(clients), fixed.get("team_month")
     if team is None:
         return None
+    dag_run: Any = context["dag_run"]
     began = dag_run.start_date.timestamp() if dag_run.start_date else time.time()
-    return RunSpend(
+    spend = RunSpend(
         team=team,
-        month=month_of(began),
-        dag_id=dag_id,
+        month=month or month_of(began),
+        dag_id=dag_run.dag_id,
         run_id=str(dag_run.run_id),
         user=getattr(dag_run, "triggering_user_name", None),
     )
+    is_reset = month is None and bool(dag_run.clear_number)
+    return TeamSpend(clients).in_first_month(spend) if is_reset else spend
 
 
 class TeamSpend:
@@ -69,10 +85,10 @@ class TeamSpend:
         self._objects = S3Objects(self._client)
 
     def reserve(self, spend: RunSpend | None, *, needed_usd: float | None) -> Iterator[Finding]:
-        """Reserve a run's cost in its team's monthly budget; if it does not fit, yield a finding and reserve nothing.
+        """Count a run's amount against its team's budget, or yield why not, and count what counted before.
 
-        The reservation is written before the other runs' costs are read. Two runs that start at the same time therefore
-        cannot both use the rest of the budget. Without a budget for the team, nothing is reserved.
+        The amount is written before the others are read: of two runs that start at the same time not both can take the
+        last money. What the run itself spent before it was cleared counts, too.
 
         Args:
             spend: the run's spend; None, if its connection names no team, yields a finding.
@@ -85,51 +101,109 @@ class TeamSpend:
         budget_usd = budget_of(spend.team, limits.team_month_usd)
         if budget_usd is None:
             return
-        self.write(replace(spend, reserved_usd=needed_usd or 0.0))
-        others = [each for each in self.of_month(spend.team, spend.month) if not _same(each, spend)]
-        found = over_budget(
-            others,
-            team=spend.team,
-            month=spend.month,
-            budget_usd=budget_usd,
-            needed_usd=needed_usd,
-        )
+        before = self._recorded(spend)
+        self._uris(spend.team, spend.month)  # if S3 rejects the listing, nothing is written
+        wanted = before.reserving(needed_usd or 0.0)
+        self.write(wanted)
+        is_admitted = False
+        try:
+            found = over_budget(
+                [*self._others(spend), replace(before, reserved_usd=0.0)],
+                team=spend.team,
+                month=spend.month,
+                budget_usd=budget_usd,
+                needed_usd=None if needed_usd is None else wanted.reserved_usd,
+            )
+            is_admitted = found is None
+        finally:
+            if not is_admitted:
+                self.write(before)
         if found is not None:
-            self.write(replace(spend, spent_usd=0.0))
             yield found
 
     def close(self, spend: RunSpend, ledger: Ledger) -> None:
-        """Replace a run's reservation by the cost in its ledger; entries with unknown cost count as 0."""
+        """Count what a run spent by its ledger.
+
+        While a job is not over or a cost is unknown, what is reserved still counts if it is more.
+        """
         spent = sum(each.cost_usd or 0.0 for each in ledger.entries)
-        self.write(replace(spend, spent_usd=spent))
+        is_final = ledger.is_empty and ledger.total_usd is not None
+        self.write(self._recorded(spend).closed(spent, is_final=is_final))
 
     def of_month(self, team: str, month: str) -> list[RunSpend]:
-        """Return the spend of all runs of a team that started in a month."""
-        uri = f"{self._folder(team, month)}/"
+        """Return the money of all runs of a team that first started in a month.
+
+        Raises:
+            SpecError: documents cannot be read; each is named.
+        """
+        with ThreadPoolExecutor(_READERS) as readers:
+            read = list(readers.map(self._read, self._uris(team, month)))
+        return _readable(read)
+
+    def in_first_month(self, spend: RunSpend) -> RunSpend:
+        """Return the money of a run with the first month that has a document of it; else with its own."""
+        at = S3Address.parse(f"{self._folder(spend.team)}/")
+        pages = self._client.get_paginator("list_objects_v2")
+        with refusals_typed(f"s3://{at.bucket}/{at.key}"):
+            months = [
+                each["Prefix"].removeprefix(at.key).rstrip("/")
+                for page in pages.paginate(Bucket=at.bucket, Prefix=at.key, Delimiter="/")
+                for each in page.get("CommonPrefixes", ())
+            ]
+        dated = (replace(spend, month=month) for month in sorted(months))
+        return next((each for each in dated if self._objects.exists(self._uri_of(each))), spend)
+
+    def write(self, spend: RunSpend) -> None:
+        """Store the money of a run."""
+        self._objects.write(
+            self._uri_of(spend), spend.to_json().encode(), content_type="application/json"
+        )
+
+    def _recorded(self, spend: RunSpend) -> RunSpend:
+        """Return the stored money of a run; `spend` if none is stored.
+
+        Raises:
+            SpecError: its document cannot be read.
+        """
+        uri = self._uri_of(spend)
+        return _readable([self._read(uri)])[0] if self._objects.exists(uri) else spend
+
+    def _others(self, spend: RunSpend) -> list[RunSpend]:
+        month = self.of_month(spend.team, spend.month)
+        return [each for each in month if not each.is_of_same_run(spend)]
+
+    def _read(self, uri: str) -> RunSpend | Finding:
+        try:
+            return RunSpend.from_json(self._objects.read(uri))
+        except ContractError as error:
+            return unreadable(uri, error)
+
+    def _uris(self, team: str, month: str) -> list[str]:
+        uri = f"{self._folder(team)}/{month}/"
         at = S3Address.parse(uri)
         pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(uri):
-            keys = [
-                each["Key"]
+            return [
+                f"s3://{at.bucket}/{each['Key']}"
                 for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
                 for each in page.get("Contents", ())
             ]
-        with ThreadPoolExecutor(_READERS) as readers:
-            texts = readers.map(self._objects.read, (f"s3://{at.bucket}/{key}" for key in keys))
-            return [RunSpend.from_json(each) for each in texts]
 
-    def write(self, spend: RunSpend) -> None:
-        """Store a run's spend."""
+    def _uri_of(self, spend: RunSpend) -> str:
         name = f"{spend.dag_id}--{run_slug(spend.run_id)}.json"
-        self._objects.write(
-            f"{self._folder(spend.team, spend.month)}/{name}",
-            spend.to_json().encode(),
-            content_type="application/json",
-        )
+        return f"{self._folder(spend.team)}/{spend.month}/{name}"
 
-    def _folder(self, team: str, month: str) -> str:
-        return f"{self._clients.root}/spend/{run_slug(team)}/{month}"
+    def _folder(self, team: str) -> str:
+        return f"{self._clients.root}/spend/{run_slug(team)}"
 
 
-def _same(one: RunSpend, other: RunSpend) -> bool:
-    return (one.dag_id, one.run_id) == (other.dag_id, other.run_id)
+def _readable(read: list[RunSpend | Finding]) -> list[RunSpend]:
+    """Return the documents that were read.
+
+    Raises:
+        SpecError: some could not be read.
+    """
+    faults = [each for each in read if isinstance(each, Finding)]
+    if faults:
+        raise SpecError(faults, subject="the team's spend")
+    return [each for each in read if isinstance(each, RunSpend)]

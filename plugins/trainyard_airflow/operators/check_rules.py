@@ -117,14 +117,47 @@ class CheckRulesOperator(ConnectedOperator):
         if "absent" in event and watched is None:
             self._wait_for_begin(context)
         while True:
-            if "error" in event:
+            if "error" in event and not self._gives_up(context, event):
                 error = error_from_dict(event["error"])
                 raise error
-            watched = event.get("watched") or watched
-            if self._is_all(context, event):
+            watched = self._later(context, event.get("watched"), watched)
+            if self._is_all(context, event, watched) and self._left(context, watched) is None:
                 return self._told(watched)
             before_s = 0.0 if "watched" in event else event["absent_s"]
             event = self._watch(context, before_s=before_s, watched=watched)
+
+    def _gives_up(self, context: Context, event: Mapping[str, Any]) -> bool:
+        """Return whether the watch continues without a job that has ended and whose watch failed.
+
+        It does not if the job is the last one of a watched task that has ended, or if nothing can be remembered.
+        """
+        attempts = self._attempts(context) if self.watched_task_id else []
+        names = [each.name for each in attempts if each.is_terminal]
+        name = event.get("job_name")
+        is_last = bool(attempts) and name == attempts[-1].name
+        if name not in names or (is_last and self._has_ended(context, 1)):
+            return False
+        self.log.warning(
+            "Job %s has ended and cannot be watched, its verdicts are missing: %s",
+            name,
+            error_from_dict(event["error"]),
+        )
+        memory = task_memory(context, self.clients)
+        memory.note_given_up(str(name))
+        return name in memory.given_up_jobs
+
+    def _later(
+        self, context: Context, new: dict[str, Any] | None, known: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
+        """Return the findings on the later attempt: earlier jobs may be watched after a running one."""
+        if new is None or known is None:
+            return new or known
+        names = [each.name for each in self._attempts(context)]
+        is_earlier = (
+            new["watched_job"] in names
+            and known["watched_job"] in names[names.index(new["watched_job"]) + 1 :]
+        )
+        return known if is_earlier else new
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
@@ -152,7 +185,7 @@ class CheckRulesOperator(ConnectedOperator):
             raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]  # Airflow's
 
     def _is_over(self, context: Context) -> bool:
-        """Return whether the watched task, or the job in its place, has ended; False if the service does not say."""
+        """Return whether the watched task, or the job in its place, has ended; False if that is unknown."""
         if self.watched_task_id:
             return self._watched_state(context) in ENDED
         try:
@@ -175,15 +208,17 @@ class CheckRulesOperator(ConnectedOperator):
         again = datetime.now(UTC) + timedelta(seconds=self._plan.absence_s())
         raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
 
-    def _is_all(self, context: Context, event: Mapping[str, Any]) -> bool:
-        """Return whether no further job follows the event of a trigger."""
+    def _is_all(
+        self, context: Context, event: Mapping[str, Any], watched: dict[str, Any] | None
+    ) -> bool:
+        """Return whether no further job follows the event of a trigger and the last job's findings."""
         if not self.watched_task_id:
             return True
-        if "watched" not in event:
+        if "watched" not in event or watched is None:
             return self._has_ended(context, 1)
-        # A stop may be followed by a retry of the plan's: then the watched task says when all is over.
-        is_last = bool(event["watched"]["stopped_by"]) and not self._plan.on_stop
-        has_verdict = is_last or event["watched"]["job_status"] == "Completed"
+        # If the plan has a retry, a stop may not be the end; the state of the watched task decides.
+        is_last = bool(watched["stopped_by"]) and not self._plan.on_stop
+        has_verdict = is_last or watched["job_status"] == "Completed"
         return has_verdict or self._has_ended(context, _SETTLING_LOOKS)
 
     @cached_property
@@ -211,22 +246,25 @@ class CheckRulesOperator(ConnectedOperator):
             before_s: seconds of waiting for the job before this watch.
             watched: findings on the previous job.
         """
-        name = self._name(context, after=watched["watched_job"] if watched else None)
+        name = self._name(context, watched)
         absent_s = self._plan.absence_s(before_s)
         self.log.info("Watching job %s every %g s", name, self._plan.pause_s)
         if self.deferrable:
             self._defer(context, name, absent_s, watched)
         from trainyard_airflow.triggers.rule_look import watch_job
 
-        event = run_interruptible(
-            watch_job(
-                name,
-                plan=self._plan,
-                connection=self.connection,
-                absent_s=absent_s,
-                notifier=Notifier.from_dict(self.notifier),
+        try:
+            event = run_interruptible(
+                watch_job(
+                    name,
+                    plan=self._plan,
+                    connection=self.connection,
+                    absent_s=absent_s,
+                    notifier=Notifier.from_dict(self.notifier),
+                )
             )
-        )
+        except TrainingRunError as error:
+            event = {"error": error.to_dict(), "job_name": name}
         return {**event, "absent_s": absent_s}
 
     def _defer(
@@ -250,29 +288,43 @@ class CheckRulesOperator(ConnectedOperator):
             kwargs={"watched": watched},
         )
 
-    def _name(self, context: Context, *, after: str | None = None) -> str:
-        """Return the name of the job to watch: the given one, or the watched task's first job not watched to its end.
+    def _name(self, context: Context, watched: dict[str, Any] | None = None) -> str:
+        """Return the name of the job to watch: the given one, or one of the watched task's.
 
-        A job that ended while its trigger had failed is watched too, as its statistics are still there.
+        A running job comes first, so that no paid job is unguarded. Then come the jobs that ended while the trigger had
+        failed, as their statistics are still there, and then the next attempt.
 
         Args:
             context: the task's context.
-            after: the job that was watched last.
+            watched: findings on the previous job.
         """
         if self.job_name:
             return self.job_name
-        attempt = 1
-        while (snapshot := self.jobs.describe(self._name_of(context, attempt))) is not None:
-            if not snapshot.is_terminal:
-                break
-            if snapshot.name != after and not self._was_watched(snapshot):
-                break
+        attempts = self._attempts(context)
+        running = [each for each in attempts if not each.is_terminal]
+        job = running[-1] if running else self._left(context, watched)
+        if job is None and attempts and self._has_ended(context, 1):
             # The last job of a task that has ended is watched again: this task returns what it finds.
-            is_last = self.jobs.describe(self._name_of(context, attempt + 1)) is None
-            if is_last and self._has_ended(context, 1):
-                break
-            attempt += 1
-        return self._name_of(context, attempt)
+            job = attempts[-1]
+        return job.name if job else self._name_of(context, len(attempts) + 1)
+
+    def _left(self, context: Context, watched: dict[str, Any] | None) -> JobSnapshot | None:
+        """Return the watched task's first ended job that was neither watched to its end nor given up."""
+        if not self.watched_task_id:
+            return None
+        ended = [each for each in self._attempts(context) if each.is_terminal]
+        done = task_memory(context, self.clients).given_up_jobs if ended else frozenset()
+        done |= {watched["watched_job"]} if watched else frozenset()
+        return next(
+            (each for each in ended if each.name not in done and not self._was_watched(each)), None
+        )
+
+    def _attempts(self, context: Context) -> list[JobSnapshot]:
+        """Return the watched task's jobs, oldest first."""
+        found: list[JobSnapshot] = []
+        while snapshot := self.jobs.describe(self._name_of(context, len(found) + 1)):
+            found.append(snapshot)
+        return found
 
     def _was_watched(self, snapshot: JobSnapshot) -> bool:
         """Return whether a job that has ended has its last verdicts, or never trained."""
@@ -310,12 +362,7 @@ class CheckRulesOperator(ConnectedOperator):
 
     def _goes_on(self, context: Context) -> bool:
         """Return whether the watched task has a job that has not ended: its next attempt."""
-        attempt = 1
-        while (snapshot := self.jobs.describe(self._name_of(context, attempt))) is not None:
-            if not snapshot.is_terminal:
-                return True
-            attempt += 1
-        return False
+        return any(not each.is_terminal for each in self._attempts(context))
 
     def _watched_task(self, context: Context) -> ObservedTask:
         ti = context["ti"]

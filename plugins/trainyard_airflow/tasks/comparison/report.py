@@ -64,7 +64,7 @@ class ComparisonReportOperator(ClosingReportOperator):
         stop_leftover_jobs(
             self.clients, paths, task_ids=unfinished, trial_tasks=[CELLS], num_mapped=len(cells)
         )
-        ledger = self._closed_ledger(context, paths)
+        ledger = self._closed_ledger(context, paths, state=state)
         records = [self._cell(each, mapped.get(index), state) for index, each in enumerate(cells)]
         record = self._record(context, [*facts, *mapped.values()], state, records, ledger)
         findings = findings_of(record)

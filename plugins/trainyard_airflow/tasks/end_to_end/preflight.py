@@ -12,6 +12,7 @@ from trainyard.errors import (
     BudgetExceededError,
     Finding,
     FindingsError,
+    RejectedRequestError,
     Severity,
     SpecError,
     ThrottledError,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context, Param
 
+    from trainyard.cost.team_budget import RunSpend
     from trainyard.planning.auto_plan import AutoChoice
     from trainyard.planning.comparison_plan import ComparisonPlan
     from trainyard.planning.estimate.run_estimate import RunEstimate
@@ -78,6 +80,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         super().__init__(**{**RETRIES, **kwargs})
         self.more_findings = more_findings
         self._result: dict[str, Any] = {}
+        self._spend: RunSpend | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the run's state.
@@ -89,8 +92,6 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             ThrottledError: no check failed, but AWS throttled a call; a retry may succeed.
             TaskAwaitingInput: a person must approve the cost; `execute_approved` resumes.
         """
-        from trainyard_airflow.hooks.team_spend import team_of
-
         found = _Findings()
         params = {
             **context["params"],
@@ -124,7 +125,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
         self._result = self._state(context, plan, place, region).to_dict()
-        self._result["team"] = team_of(self.clients)
+        self._result["team"] = self._spend.team if self._spend else None
+        self._result["team_month"] = self._spend.month if self._spend else None
         if auto:
             self._result["plan"]["auto"] = auto.to_dict()
         if estimate:
@@ -271,19 +273,29 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             plan: the run's plan.
             estimate: the run's estimate, of which the upper bound is reserved; without one, the plan's maximum cost is.
         """
-        from trainyard_airflow.hooks.team_spend import TeamSpend, run_spend
+        from trainyard.cost.team_budget import rejected  # a DAG file imports this module
+        from trainyard_airflow.hooks.account_check import asked
 
+        needed = plan.ceiling_usd
+        if estimate:
+            needed = estimate.usd.high if estimate.usd else None
         try:
-            if not self.clients.job_limits.team_month_usd:
-                return
-            spend = run_spend(self.clients, context["dag_run"], dag_id=context["ti"].dag_id)
-            needed = plan.ceiling_usd
-            if estimate:
-                needed = estimate.usd.high if estimate.usd else None
-            team = TeamSpend(self.clients)
-            yield from team.reserve(spend, needed_usd=needed)
+            yield from asked(
+                lambda: self._reserved(context, needed), where="team's spend", got=None
+            )
         except SpecError as error:
             yield from error.findings
+        except RejectedRequestError as error:
+            yield rejected(error)
+
+    def _reserved(self, context: Context, needed_usd: float | None) -> list[Finding]:
+        """Reserve the run's part, and return why it cannot be."""
+        from trainyard_airflow.hooks.team_spend import TeamSpend, run_spend
+
+        self._spend = run_spend(self.clients, context)
+        if not self.clients.job_limits.team_month_usd:
+            return []
+        return list(TeamSpend(self.clients).reserve(self._spend, needed_usd=needed_usd))
 
     def _deployment_findings(self) -> Iterator[Finding]:
         """Yield a warning if the connection names no deployment: two Airflows could then use the same job names."""

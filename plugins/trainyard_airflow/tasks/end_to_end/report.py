@@ -98,7 +98,8 @@ class ReportOperator(ClosingReportOperator):
         from trainyard.runs.report import render_report_html
 
         self._stop_leftover_jobs(facts)
-        ledger = self._closed_ledger(context, paths)
+        state = facts[TaskId.PREFLIGHT].result
+        ledger = self._closed_ledger(context, paths, state=state)
         record = self._record(context, facts, paths, ledger)
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
         self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)

@@ -66,29 +66,38 @@ class ClosingReportOperator(ConnectedOperator):
             text = "no report: preflight failed, and there is nowhere to write"
             raise AirflowSkipException(text) from None
 
-    def _closed_ledger(self, context: Context, paths: RunPaths) -> Ledger | None:
-        """Return the ledger once its entries are settled or the wait is over; None if it cannot be read.
+    def _closed_ledger(
+        self, context: Context, paths: RunPaths, *, state: Mapping[str, Any] | None = None
+    ) -> Ledger | None:
+        """Return the ledger once everything in it has ended; None if it cannot be read.
 
-        The run's cost is then added to its team's spend.
+        What the run spent counts against its team's budget from then on.
+
+        Args:
+            context: the task's.
+            paths: of the run.
+            state: preflight's result; None if there is none.
         """
         from trainyard_airflow.hooks.ledger import RunLedger
 
         ledger = closed_ledger(RunLedger(self.clients, uri=paths.ledger))
         if ledger is not None:
-            self._count_spend(context, ledger)
+            self._count_spend(context, ledger, state=state)
         return ledger
 
-    def _count_spend(self, context: Context, ledger: Ledger) -> None:
+    def _count_spend(
+        self, context: Context, ledger: Ledger, *, state: Mapping[str, Any] | None
+    ) -> None:
         from botocore.exceptions import BotoCoreError
 
         from trainyard_airflow.hooks.team_spend import TeamSpend, run_spend
 
         try:
-            spend = run_spend(self.clients, context["dag_run"], dag_id=context["ti"].dag_id)
+            spend = run_spend(self.clients, context, state=state)
             if spend is not None:
                 TeamSpend(self.clients).close(spend, ledger)
         except (TrainingRunError, BotoCoreError) as error:
-            self.log.warning("The team's spend does without this run: %s", error)
+            self.log.warning("What this run spent is not counted for its team: %s", error)
 
     def _write(self, page: str, data: str, *, html_uri: str, json_uri: str) -> None:
         """Write the report as a page and as data.
