@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import struct
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pytest
 
 import trainyard.sharding.token_rows as token_rows
 from trainyard.errors import DataError, SpecError
-from trainyard.sharding import ShardSettings, Source, plan_dataset
+from trainyard.sharding import ShardSettings, Source, plan_dataset, shard_dataset
 from trainyard.sharding.merge import merge_parts
 from trainyard.sharding.parts import files_of_part, write_part
 
@@ -177,6 +178,46 @@ def test_an_array_of_two_axes_has_one_row_a_row(tmp_path: Path, store: Store) ->
 
     every = [each for split in store.index(result).splits for each in rows(store, result, split)]
     assert sorted(every) == sorted(array.tolist())
+
+
+@pytest.mark.parametrize("compression", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("shape", "change"),
+    [((2000,), -2000), ((400, 5), -3), ((2000,), 400), ((400, 5), 10), ((2000,), -2)],
+    ids=["half", "mid-id of a row", "trailing", "a row more", "an id"],
+)
+def test_an_npy_file_is_as_long_as_its_header_states(
+    tmp_path: Path, store: Store, shape: tuple[int, ...], change: int, compression: str
+) -> None:
+    path = tmp_path / "train.npy"
+    np.save(path, (np.arange(2000, dtype=np.uint16) % VOCABULARY).reshape(shape))
+    content = path.read_bytes()
+    content = content[:change] if change < 0 else content + b"\1\0" * (change // 2)
+    path.unlink()
+    file = tmp_path / f"train.npy{compression}"
+    file.write_bytes(gzip.compress(content) if compression else content)
+
+    with pytest.raises(DataError) as caught:
+        store.shard(file, vocab_size=VOCABULARY)
+
+    for part in (f"train.npy{compression}", f"{4000 + change:,} bytes", "4,000 bytes: 2,000 ids"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("compression", ["", ".gz"])
+def test_a_capped_npy_file_is_read_up_to_the_cap(
+    tmp_path: Path, store: Store, compression: str
+) -> None:
+    np.save(tmp_path / "train.npy", np.random.default_rng(2).integers(0, 999, (4000, 5), np.uint16))
+    file = tmp_path / f"train.npy{compression}"
+    if compression:
+        file.write_bytes(gzip.compress((tmp_path / "train.npy").read_bytes(), compresslevel=0))
+    source = Source(uri=str(file), max_source_bytes=20_000)
+    result = shard_dataset(
+        source, ShardSettings(vocab_size=VOCABULARY), store, destination="s3://bucket/trainyard"
+    )
+
+    assert result.index.num_rows == 2000
 
 
 def test_a_tokenizer_file_is_the_vocabulary(tmp_path: Path, store: Store) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from numpy.lib import format as npy
@@ -15,8 +17,23 @@ _WHOLE_NUMBERS = "iu"
 _MOST_AXES = 2
 
 
-def read_npy_header(name: str, stream: BinaryIO) -> tuple[np.dtype[Any], int | None]:
-    """Return the type of the ids and the length of a row, None for an array of one axis; the stream is at the ids then.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NpyHeader:
+    """Header of an array.
+
+    Attributes:
+        dtype: of an id as it is stored.
+        row_tokens: length of each row; None for an array of one axis.
+        num_tokens: ids of the whole array.
+    """
+
+    dtype: np.dtype[Any]
+    row_tokens: int | None
+    num_tokens: int
+
+
+def read_npy_header(name: str, stream: BinaryIO) -> NpyHeader:
+    """Return the header; the stream is at the ids then.
 
     Raises:
         ValueError: it is no NumPy file.
@@ -39,4 +56,5 @@ def read_npy_header(name: str, stream: BinaryIO) -> tuple[np.dtype[Any], int | N
             allowed="whole numbers of shape (tokens,) or (rows, tokens), in row order",
             next_step="write it with numpy.save(path, numpy.ascontiguousarray(ids))",
         )
-    return dtype, int(shape[1]) if is_wide else None
+    row_tokens = int(shape[1]) if is_wide else None
+    return NpyHeader(dtype=dtype, row_tokens=row_tokens, num_tokens=math.prod(shape))

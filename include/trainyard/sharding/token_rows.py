@@ -69,10 +69,12 @@ class TokenLayout:
         dtype: of an id as it is stored.
         row_tokens: length of each row; None if rows differ.
         row_ends: tokens up to the end of each row; None if an end token or the length gives it.
+        num_tokens: tokens of the whole file; None if no header has it.
     """
 
     dtype: np.dtype[Any]
     row_tokens: int | None = None
+    num_tokens: int | None = None
     row_ends: npt.NDArray[np.int64] | None = None
 
     def ends(
@@ -163,7 +165,7 @@ def _rows(
     with opened(file, objects) as (stream, raw):
         layout = _layout(file, index, objects, stream, vocabulary)
         carry = np.empty(0, layout.dtype)
-        for block in _blocks(file, stream, layout.dtype):
+        for block in _blocks(file, stream, layout):
             if not first:
                 _check_width(file, block)
             tokens = np.concatenate([carry, block])
@@ -177,25 +179,41 @@ def _rows(
             yield row, carry, np.array([len(carry)], np.int64), file.size
 
 
-def _blocks(file: SourceFile, stream: BinaryIO, dtype: np.dtype[Any]) -> Iterator[npt.NDArray[Any]]:
+def _blocks(file: SourceFile, stream: BinaryIO, layout: TokenLayout) -> Iterator[npt.NDArray[Any]]:
     """Yield the ids of a stream.
 
     Raises:
         ValueError: the last id is cut off.
-    """
-    left, size = file.max_bytes, BLOCK_TOKENS * dtype.itemsize
-    rest = b""
+        DataError: the stream ends before or after the ids that its header promises.
+    """  # noqa: DOC501 - the named function returns a DataError
+    width = layout.dtype.itemsize
+    left, size = file.max_bytes, BLOCK_TOKENS * width
+    rest, num_bytes = b"", 0
     while data := stream.read(size if left is None else min(left, size)):
         left = None if left is None else left - len(data)
+        num_bytes += len(data)
         data = rest + data
-        count = len(data) // dtype.itemsize
-        rest = data[count * dtype.itemsize :]
+        count = len(data) // width
+        rest = data[count * width :]
         if count:
-            yield np.frombuffer(data, dtype, count)
+            yield np.frombuffer(data, layout.dtype, count)
+    if left == 0:
+        return  # max_bytes ends it
+    if layout.num_tokens is not None and num_bytes != layout.num_tokens * width:
+        raise _other_length(file, layout.num_tokens, num_bytes=num_bytes, width=width)
     if rest and left is None:
-        raise ValueError(
-            f"{len(rest)} bytes are left over after the last id of {dtype.itemsize} bytes"
-        )
+        raise ValueError(f"{len(rest)} bytes are left over after the last id of {width} bytes")
+
+
+def _other_length(file: SourceFile, num_tokens: int, *, num_bytes: int, width: int) -> DataError:
+    return DataError(
+        "a NumPy file is not as long as its header states",
+        job_name="sharding",
+        where=file.name,
+        got=f"{num_bytes:,} bytes after the header: {num_bytes / width:,.10g} ids of {width} bytes",
+        allowed=f"{num_tokens * width:,} bytes: {num_tokens:,} ids",
+        next_step="copy or write the file again: it was cut off, or has other data behind it",
+    )
 
 
 def _layout(
@@ -205,13 +223,22 @@ def _layout(
     stream: BinaryIO,
     vocabulary: Vocabulary,
 ) -> TokenLayout:
-    """Return the layout of a file, whose header has been read from the stream then."""
+    """Return the layout of a file, whose header has been read from the stream then.
+
+    Raises:
+        DataError: an index or header is wrong, or a header is of another number of ids than the file has.
+    """  # noqa: DOC501 - the named functions return a DataError
     if index is not None:
         dtype, row_ends = read_megatron_index(index, objects, num_bytes=file.size)
         return TokenLayout(dtype=dtype, row_ends=row_ends)
     if suffix_of(file.name) == _NPY:
-        dtype, row_tokens = read_npy_header(file.name, stream)
-        return TokenLayout(dtype=dtype, row_tokens=row_tokens)
+        header = read_npy_header(file.name, stream)
+        num_bytes, width = file.size - stream.tell(), header.dtype.itemsize
+        if file.compression is None and num_bytes != header.num_tokens * width:
+            raise _other_length(file, header.num_tokens, num_bytes=num_bytes, width=width)
+        return TokenLayout(
+            dtype=header.dtype, row_tokens=header.row_tokens, num_tokens=header.num_tokens
+        )
     is_small = vocabulary.vocab_size <= _LARGEST_UINT16
     return TokenLayout(dtype=np.dtype("<u2" if is_small else "<u4"))
 
