@@ -63,6 +63,14 @@ def as_megatron(folder: Path, documents: Documents) -> None:
     (folder / "train.idx").write_bytes(content)
 
 
+def write_bounds(folder: Path, num_sequences: int, bounds: list[int]) -> None:
+    """Give the index in a folder these document bounds."""
+    index = folder / "train.idx"
+    header = bytearray(index.read_bytes()[: 34 + 12 * num_sequences])
+    header[26:34] = struct.pack("<Q", len(bounds))
+    index.write_bytes(header + np.array(bounds, np.int64).tobytes())
+
+
 def as_parquet(folder: Path, documents: Documents) -> None:
     pq.write_table(pa.table({"input_ids": pa.array(documents)}), folder / "train.parquet")
 
@@ -314,6 +322,44 @@ def test_what_is_no_array_of_ids_is_refused(
     write(folder, documents)
     with pytest.raises(DataError, match=message):
         store.shard(folder, **IDS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda bounds: bounds[:-1],
+        lambda bounds: bounds[1:],
+        lambda bounds: [0, -1, *bounds[2:]],
+        lambda bounds: [*bounds[:5], bounds[6], bounds[5], *bounds[7:]],
+        lambda bounds: [*bounds, bounds[-1] + 1],
+        lambda _: [],
+    ],
+    ids=["early end", "late start", "negative", "descending", "beyond", "none"],
+)
+def test_wrong_document_bounds_are_refused(
+    tmp_path: Path,
+    store: Store,
+    documents: Documents,
+    change: Callable[[list[int]], list[int]],
+) -> None:
+    as_megatron(tmp_path, documents)
+    write_bounds(tmp_path, len(documents), change([*range(len(documents) + 1)]))
+
+    with pytest.raises(DataError, match="this is not the Megatron index") as caught:
+        store.shard(tmp_path, **IDS)
+
+    assert "train.idx" in str(caught.value)
+    assert "document bounds" in str(caught.value)
+
+
+def test_documents_of_several_sequences_are_one_row_each(
+    tmp_path: Path, store: Store, documents: Documents
+) -> None:
+    as_megatron(tmp_path, documents)
+    write_bounds(tmp_path, len(documents), [*range(0, 300, 2), 300])
+    result = store.shard(tmp_path, **IDS)
+
+    assert result.index.num_rows == 150
 
 
 def test_ids_without_a_vocabulary_and_text_with_one_are_refused(
