@@ -418,6 +418,33 @@ def test_a_data_set_on_disk_is_a_table(tmp_path: Path, store: Store) -> None:
     assert sorted(store.table(result), key=str) == sorted(rows * 2, key=str)
 
 
+def test_dictionaries_on_disk_are_columns_of_their_values(tmp_path: Path, store: Store) -> None:
+    places = [at % 3 for at in range(400)]
+    values = {
+        "whole": pa.array([10, None, 2**60]),
+        "fraction": pa.array([0.5, 1.5, 2.5]),
+        "flag": pa.array([True, False, None]),
+        "day": pa.array([0, 1, None], pa.date32()),
+        "colour": pa.array(["red", "green", None]),
+    }
+    columns = {
+        name: pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), each)
+        for name, each in values.items()
+    }
+    plain = {name: each.dictionary_decode() for name, each in columns.items()}
+    number = {"number": pa.array(range(400))}
+    (tmp_path / "dictionaries").mkdir()
+    write_stream(tmp_path / "dictionaries" / "data.arrow", pa.table(number | columns))
+    (tmp_path / "plain").mkdir()
+    write_stream(tmp_path / "plain" / "data.arrow", pa.table(number | plain))
+
+    found, wanted = (
+        store.table(store.shard(tmp_path / each)) for each in ("dictionaries", "plain")
+    )
+
+    assert found == wanted
+
+
 def test_a_text_column_on_disk_is_tokenised(tmp_path: Path, store: Store) -> None:
     texts = [f"row {at} of the text" for at in range(300)]
     write_stream(tmp_path / "data-00000-of-00001.arrow", pa.table({"text": texts}))
