@@ -264,6 +264,41 @@ def test_empty_lists_are_bad_rows(tmp_path: Path, store: Store, documents: Docum
         shard(store, tmp_path / "data", documents, "arrow")
 
 
+def test_the_largest_ids_are_bad_rows_beside_missing_ones(tmp_path: Path, store: Store) -> None:
+    lists = [[1, 2**63 + 1], [None, 5], [2**64 - 1], *([at, at // 2] for at in range(300))]
+    table = pa.table({"input_ids": pa.array(lists, pa.list_(pa.uint64()))})
+    pq.write_table(table, tmp_path / "train.parquet")
+    with pytest.raises(DataError) as caught:
+        store.shard(tmp_path, text_column="input_ids", **IDS)
+
+    for place in (
+        f":1: outside the vocabulary: id {2**63 + 1} at token 1",
+        f":2: outside the vocabulary: id {2**64 - 1} at token 0",
+        f":3: outside the vocabulary: id {2**64 - 1} at token 0",
+    ):
+        assert place in str(caught.value)
+
+
+@pytest.mark.parametrize("block", [3, 7, 1 << 20])
+def test_empty_documents_are_bad_rows_wherever_blocks_end(
+    tmp_path: Path,
+    store: Store,
+    documents: Documents,
+    monkeypatch: pytest.MonkeyPatch,
+    block: int,
+) -> None:
+    monkeypatch.setattr(token_rows, "BLOCK_TOKENS", block)
+    empty = (0, 4, 5, 150, len(documents) - 1)
+    for at in empty:
+        documents[at] = []
+    documents[151][:0] = [VOCABULARY]
+    result = shard(store, tmp_path / "data", documents, "megatron", max_bad_row_fraction=0.05)
+
+    every = [each for split in store.index(result).splits for each in rows(store, result, split)]
+    assert sorted(every) == sorted(each for each in documents if each and each[0] < VOCABULARY)
+    assert result.index.bad_rows["count"] == len(empty) + 1
+
+
 def wrong_index(folder: Path, documents: Documents) -> None:
     as_megatron(folder, documents)
     with (folder / "train.bin").open("ab") as stream:

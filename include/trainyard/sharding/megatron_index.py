@@ -61,7 +61,7 @@ def read_megatron_index(
     if not _divides(bounds, num_sequences):
         shown = np.array2string(bounds, threshold=6, edgeitems=3, separator=", ")
         raise _wrong(file, f"document bounds {shown} of {num_sequences} sequences")
-    return dtype, ends[bounds[1:][np.diff(bounds) > 0] - 1]
+    return dtype, np.concatenate([[0], ends])[bounds[1:]]
 
 
 def _divides(bounds: npt.NDArray[np.int64], num_sequences: int) -> bool:

@@ -82,7 +82,8 @@ class TokenLayout:
     ) -> npt.NDArray[np.int64]:
         """Return the ends of rows among tokens, exclusive; the first begins a row and is number `first` of the file."""
         if self.row_ends is not None:
-            low = int(np.searchsorted(self.row_ends, first, side="right"))
+            # An empty row at `first` ended with the row before it, unless there is none.
+            low = int(np.searchsorted(self.row_ends, first, side="right")) if first else 0
             high = int(np.searchsorted(self.row_ends, first + len(tokens), side="right"))
             found = self.row_ends[low:high] - first
         elif self.row_tokens is None and eos_token_id is not None:
@@ -119,6 +120,7 @@ def token_array_rows(
                     first_row=at,
                     vocabulary=vocabulary,
                     bad_rows=bad_rows,
+                    holder="the document",
                 )
                 yield TokenBatch(tokens=batch[0], ends=batch[1], done=progress.at(file, position))
         except READ_ERRORS as error:
@@ -133,18 +135,24 @@ def good_rows(
     first_row: int,
     vocabulary: Vocabulary,
     bad_rows: BadRows,
+    holder: str,
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Return the rows whose ids all belong to the vocabulary; the others are counted by their number in the file."""
+    """Return the rows of ids that all belong to the vocabulary.
+
+    The others, and rows without ids, are counted by their number in the file; `holder` names the place of their ids.
+    """
     size = vocabulary.vocab_size
+    is_good = np.diff(ends, prepend=0) > 0
+    for row in np.flatnonzero(~is_good).tolist():
+        bad_rows.add(file, first_row + row, f"no tokens: {holder} is empty", "")
     wrong = np.flatnonzero((tokens < 0) | (tokens >= size))
-    if not len(wrong):
+    if not len(wrong) and is_good.all():
         return tokens.astype(np.uint32, copy=False), ends
     rows, firsts = np.unique(np.searchsorted(ends, wrong, side="right"), return_index=True)
     for row, place in zip(rows.tolist(), wrong[firsts].tolist(), strict=True):
         start = int(ends[row - 1]) if row else 0
         reason = f"outside the vocabulary: id {tokens[place]} at token {place - start}, allowed 0 to {size - 1}"
         bad_rows.add(file, first_row + row, reason, "")
-    is_good = np.ones(len(ends), np.bool_)
     is_good[rows] = False
     return chosen_rows(tokens.astype(np.uint32), ends, is_good)
 
@@ -173,7 +181,8 @@ def _rows(
             whole = int(ends[-1]) if len(ends) else 0
             if whole:
                 yield row, tokens[:whole], ends, raw.tell()
-            carry, first, row = tokens[whole:], first + whole, row + len(ends)
+                row += len(ends)
+            carry, first = tokens[whole:], first + whole
         is_capped = file.max_bytes is not None and file.max_bytes < file.size
         if len(carry) and (row == 1 or not is_capped):
             yield row, carry, np.array([len(carry)], np.int64), file.size
