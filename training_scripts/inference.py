@@ -1,16 +1,20 @@
 """Request handlers for models of these training scripts: `code/inference.py` in their model.tar.gz.
 
-The inference toolkit of AWS's PyTorch inference images calls them. Requests and answers are JSON; `trainer.serving`
-documents their fields.
+The toolkit of the PyTorch inference images calls them. Requests and answers are JSON, as `trainer.serving` has them.
+A wrong request is an error with HTTP status 400 if the toolkit is installed, else a ValueError.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer.serving import ServedModel, load_served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 JSON = "application/json"
 
@@ -28,26 +32,45 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
     """Return the parsed request.
 
     Raises:
-        ValueError: the content type is not JSON, or the body is not a JSON object.
+        ValueError: it is no JSON object; with status 400 as above.
     """
-    if request_content_type.partition(";")[0].strip() != JSON:
-        raise ValueError(f"content type {request_content_type!r} is not read; send {JSON}")
-    request = json.loads(request_body)
-    if not isinstance(request, dict):
-        raise ValueError(f"the request is a {type(request).__name__}; send a JSON object")  # noqa: TRY004  # of the client
-    return request
+    with _client_errors():
+        if request_content_type.partition(";")[0].strip() != JSON:
+            raise ValueError(f"content type {request_content_type!r} is not read; send {JSON}")
+        request = json.loads(request_body)
+        if not isinstance(request, dict):
+            raise ValueError(f"the request is a {type(request).__name__}; send a JSON object")  # noqa: TRY004
+        return request
 
 
 def predict_fn(input_data: dict[str, Any], model: ServedModel) -> dict[str, Any]:
     """Return the answer to a request.
 
-    Raises:
-        ValueError: a field of the request is unknown, missing or not valid for the model.
+    A request that does not go with the model is a `ValueError`, with status 400 as above.
     """
-    return model.answer(input_data)
+    with _client_errors():
+        return model.answer(input_data)
 
 
-def output_fn(prediction: dict[str, Any], accept: str) -> str:
-    """Return the answer as JSON text; `accept` is ignored."""
+def output_fn(prediction: dict[str, Any], accept: str) -> tuple[str, str]:
+    """Return the answer as JSON and its content type, whatever else the client accepts."""
     del accept
-    return json.dumps(prediction)
+    return json.dumps(prediction), JSON
+
+
+@contextmanager
+def _client_errors() -> Iterator[None]:
+    """Raise a ValueError as the toolkit's error with status 400; the toolkit answers any other by status 500.
+
+    Raises:
+        ValueError: one was raised, and the toolkit is not installed.
+        BaseInferenceToolkitError: a ValueError was raised, and the toolkit is installed.
+    """
+    try:
+        yield
+    except ValueError as error:
+        try:
+            from sagemaker_inference.errors import BaseInferenceToolkitError  # noqa: PLC0415  # only serving images have it
+        except ImportError:
+            raise error from None
+        raise BaseInferenceToolkitError(400, str(error), "Bad Request") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import struct
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pytest
 
 import trainyard.sharding.token_rows as token_rows
 from trainyard.errors import DataError, SpecError
-from trainyard.sharding import ShardSettings, Source, plan_dataset
+from trainyard.sharding import ShardSettings, Source, plan_dataset, shard_dataset
 from trainyard.sharding.merge import merge_parts
 from trainyard.sharding.parts import files_of_part, write_part
 
@@ -60,6 +61,14 @@ def as_megatron(folder: Path, documents: Documents) -> None:
     bounds = np.arange(len(lengths) + 1, dtype=np.int64)
     content = head + lengths.tobytes() + pointers.tobytes() + bounds.tobytes()
     (folder / "train.idx").write_bytes(content)
+
+
+def write_bounds(folder: Path, num_sequences: int, bounds: list[int]) -> None:
+    """Give the index in a folder these document bounds."""
+    index = folder / "train.idx"
+    header = bytearray(index.read_bytes()[: 34 + 12 * num_sequences])
+    header[26:34] = struct.pack("<Q", len(bounds))
+    index.write_bytes(header + np.array(bounds, np.int64).tobytes())
 
 
 def as_parquet(folder: Path, documents: Documents) -> None:
@@ -179,6 +188,46 @@ def test_an_array_of_two_axes_has_one_row_a_row(tmp_path: Path, store: Store) ->
     assert sorted(every) == sorted(array.tolist())
 
 
+@pytest.mark.parametrize("compression", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("shape", "change"),
+    [((2000,), -2000), ((400, 5), -3), ((2000,), 400), ((400, 5), 10), ((2000,), -2)],
+    ids=["half", "mid-id of a row", "trailing", "a row more", "an id"],
+)
+def test_an_npy_file_is_as_long_as_its_header_states(
+    tmp_path: Path, store: Store, shape: tuple[int, ...], change: int, compression: str
+) -> None:
+    path = tmp_path / "train.npy"
+    np.save(path, (np.arange(2000, dtype=np.uint16) % VOCABULARY).reshape(shape))
+    content = path.read_bytes()
+    content = content[:change] if change < 0 else content + b"\1\0" * (change // 2)
+    path.unlink()
+    file = tmp_path / f"train.npy{compression}"
+    file.write_bytes(gzip.compress(content) if compression else content)
+
+    with pytest.raises(DataError) as caught:
+        store.shard(file, vocab_size=VOCABULARY)
+
+    for part in (f"train.npy{compression}", f"{4000 + change:,} bytes", "4,000 bytes: 2,000 ids"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("compression", ["", ".gz"])
+def test_a_capped_npy_file_is_read_up_to_the_cap(
+    tmp_path: Path, store: Store, compression: str
+) -> None:
+    np.save(tmp_path / "train.npy", np.random.default_rng(2).integers(0, 999, (4000, 5), np.uint16))
+    file = tmp_path / f"train.npy{compression}"
+    if compression:
+        file.write_bytes(gzip.compress((tmp_path / "train.npy").read_bytes(), compresslevel=0))
+    source = Source(uri=str(file), max_source_bytes=20_000)
+    result = shard_dataset(
+        source, ShardSettings(vocab_size=VOCABULARY), store, destination="s3://bucket/trainyard"
+    )
+
+    assert result.index.num_rows == 2000
+
+
 def test_a_tokenizer_file_is_the_vocabulary(tmp_path: Path, store: Store) -> None:
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -213,6 +262,41 @@ def test_empty_lists_are_bad_rows(tmp_path: Path, store: Store, documents: Docum
     documents[2] = []
     with pytest.raises(DataError, match=r":3: no tokens: column 'input_ids' is empty"):
         shard(store, tmp_path / "data", documents, "arrow")
+
+
+def test_the_largest_ids_are_bad_rows_beside_missing_ones(tmp_path: Path, store: Store) -> None:
+    lists = [[1, 2**63 + 1], [None, 5], [2**64 - 1], *([at, at // 2] for at in range(300))]
+    table = pa.table({"input_ids": pa.array(lists, pa.list_(pa.uint64()))})
+    pq.write_table(table, tmp_path / "train.parquet")
+    with pytest.raises(DataError) as caught:
+        store.shard(tmp_path, text_column="input_ids", **IDS)
+
+    for place in (
+        f":1: outside the vocabulary: id {2**63 + 1} at token 1",
+        f":2: outside the vocabulary: id {2**64 - 1} at token 0",
+        f":3: outside the vocabulary: id {2**64 - 1} at token 0",
+    ):
+        assert place in str(caught.value)
+
+
+@pytest.mark.parametrize("block", [3, 7, 1 << 20])
+def test_empty_documents_are_bad_rows_wherever_blocks_end(
+    tmp_path: Path,
+    store: Store,
+    documents: Documents,
+    monkeypatch: pytest.MonkeyPatch,
+    block: int,
+) -> None:
+    monkeypatch.setattr(token_rows, "BLOCK_TOKENS", block)
+    empty = (0, 4, 5, 150, len(documents) - 1)
+    for at in empty:
+        documents[at] = []
+    documents[151][:0] = [VOCABULARY]
+    result = shard(store, tmp_path / "data", documents, "megatron", max_bad_row_fraction=0.05)
+
+    every = [each for split in store.index(result).splits for each in rows(store, result, split)]
+    assert sorted(every) == sorted(each for each in documents if each and each[0] < VOCABULARY)
+    assert result.index.bad_rows["count"] == len(empty) + 1
 
 
 def wrong_index(folder: Path, documents: Documents) -> None:
@@ -275,6 +359,44 @@ def test_what_is_no_array_of_ids_is_refused(
         store.shard(folder, **IDS)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda bounds: bounds[:-1],
+        lambda bounds: bounds[1:],
+        lambda bounds: [0, -1, *bounds[2:]],
+        lambda bounds: [*bounds[:5], bounds[6], bounds[5], *bounds[7:]],
+        lambda bounds: [*bounds, bounds[-1] + 1],
+        lambda _: [],
+    ],
+    ids=["early end", "late start", "negative", "descending", "beyond", "none"],
+)
+def test_wrong_document_bounds_are_refused(
+    tmp_path: Path,
+    store: Store,
+    documents: Documents,
+    change: Callable[[list[int]], list[int]],
+) -> None:
+    as_megatron(tmp_path, documents)
+    write_bounds(tmp_path, len(documents), change([*range(len(documents) + 1)]))
+
+    with pytest.raises(DataError, match="this is not the Megatron index") as caught:
+        store.shard(tmp_path, **IDS)
+
+    assert "train.idx" in str(caught.value)
+    assert "document bounds" in str(caught.value)
+
+
+def test_documents_of_several_sequences_are_one_row_each(
+    tmp_path: Path, store: Store, documents: Documents
+) -> None:
+    as_megatron(tmp_path, documents)
+    write_bounds(tmp_path, len(documents), [*range(0, 300, 2), 300])
+    result = store.shard(tmp_path, **IDS)
+
+    assert result.index.num_rows == 150
+
+
 def test_ids_without_a_vocabulary_and_text_with_one_are_refused(
     tmp_path: Path, store: Store, documents: Documents
 ) -> None:
@@ -329,6 +451,33 @@ def test_a_data_set_on_disk_is_a_table(tmp_path: Path, store: Store) -> None:
 
     rows = [*zip(*table.to_pydict().values(), strict=True)]
     assert sorted(store.table(result), key=str) == sorted(rows * 2, key=str)
+
+
+def test_dictionaries_on_disk_are_columns_of_their_values(tmp_path: Path, store: Store) -> None:
+    places = [at % 3 for at in range(400)]
+    values = {
+        "whole": pa.array([10, None, 2**60]),
+        "fraction": pa.array([0.5, 1.5, 2.5]),
+        "flag": pa.array([True, False, None]),
+        "day": pa.array([0, 1, None], pa.date32()),
+        "colour": pa.array(["red", "green", None]),
+    }
+    columns = {
+        name: pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), each)
+        for name, each in values.items()
+    }
+    plain = {name: each.dictionary_decode() for name, each in columns.items()}
+    number = {"number": pa.array(range(400))}
+    (tmp_path / "dictionaries").mkdir()
+    write_stream(tmp_path / "dictionaries" / "data.arrow", pa.table(number | columns))
+    (tmp_path / "plain").mkdir()
+    write_stream(tmp_path / "plain" / "data.arrow", pa.table(number | plain))
+
+    found, wanted = (
+        store.table(store.shard(tmp_path / each)) for each in ("dictionaries", "plain")
+    )
+
+    assert found == wanted
 
 
 def test_a_text_column_on_disk_is_tokenised(tmp_path: Path, store: Store) -> None:

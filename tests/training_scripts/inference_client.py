@@ -22,7 +22,8 @@ model = module.model_fn(folder)
 for request in requests:
     try:
         data = module.input_fn(json.dumps(request), "application/json")
-        print(module.output_fn(module.predict_fn(data, model), "application/json"))
+        made = module.output_fn(module.predict_fn(data, model), "application/json")
+        print(made[0] if isinstance(made, tuple) else made)
     except ValueError as error:
         print(json.dumps({"error": str(error)}))
 """

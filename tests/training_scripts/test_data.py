@@ -186,6 +186,20 @@ def test_target_that_cannot_be_learned_is_refused(table, settings_, said):
     assert said in str(caught.value)
 
 
+def test_column_of_missing_values_alone_is_a_category_of_the_index_too(table):
+    path = table / "index" / "index.json"
+    content = json.loads(path.read_text())
+    content["schema"].append(
+        {"name": "nothing", "dtype": "int32", "role": "feature", "categories": []}
+    )
+    path.write_text(json.dumps(content))
+
+    index, layout = layout_of(table)
+
+    assert layout.categories == ["city", "nothing"]
+    assert list(index.categories) == layout.categories
+
+
 def test_regression_can_be_forced_on_whole_numbers(table):
     assert layout_of(table, problem="regression")[1].target.classes is None
 

@@ -201,7 +201,7 @@ def test_merged_model_answers_by_the_inference_contract(python: Path, folder: Pa
         {"role": "user", "content": question},
     ]
 
-    chat, prompt, drawn, both, unknown, most = answers_of(
+    chat, prompt, drawn, both, unknown, *wrong = answers_of(
         job.place / "model",
         {"messages": messages, "max_new_tokens": 12},
         {"prompt": question, "max_new_tokens": 4},
@@ -209,6 +209,10 @@ def test_merged_model_answers_by_the_inference_contract(python: Path, folder: Pa
         {"prompt": question, "messages": messages},
         {"question": question},
         {"prompt": question, "max_new_tokens": 0},
+        {"prompt": question, "max_new_tokens": True},
+        {"prompt": 5},
+        {"prompt": question, "temperature": -1},
+        {"prompt": question, "temperature": "0.5"},
         python=python,
     )
 
@@ -218,7 +222,13 @@ def test_merged_model_answers_by_the_inference_contract(python: Path, folder: Pa
     assert "text" in drawn
     assert "either messages or a prompt" in both["error"]
     assert "no JSON object of messages" in unknown["error"]
-    assert "max_new_tokens is 0" in most["error"]
+    assert [each["error"].partition(";")[0] for each in wrong] == [
+        "max_new_tokens is 0",
+        "max_new_tokens is True",
+        "prompt is 5",
+        "temperature is -1",
+        "temperature is '0.5'",
+    ]
 
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
+import inference
 from tests.training_scripts.inference_client import answers_of
 from tests.training_scripts.test_evaluate import TABLE
+from trainer.data.table import TableLayout, Target
+from trainer.serving import ServedDecoder, ServedTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,3 +105,111 @@ def test_table_predicts_numbers(make_job: Any, table_data: Path, answers: Any) -
     (answer,) = answers(job.base_dir / "model", {"rows": [{"x": 1, "c": "yes", "y": "left"}]})
 
     assert answer["predictions"] == [pytest.approx(1, abs=0.5)]
+
+
+@pytest.fixture
+def decoder() -> ServedDecoder:
+    """A decoder of bytes, of which only the checks of requests are used."""
+    return ServedDecoder(
+        model=torch.nn.Identity(),
+        config={"vocab_size": 257, "sequence_length": 8},
+        vocabulary={"name": "bytes"},
+        device=torch.device("cpu"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"prompt": "a", "tokens": [1]}, "a prompt and tokens"),
+        ({"prompt": 5}, "prompt is 5"),
+        ({"prompt": None}, "prompt is None"),
+        ({"tokens": 5}, "tokens is 5"),
+        ({"tokens": [True]}, "tokens has True"),
+        ({"prompt": "a", "max_new_tokens": 2.5}, "max_new_tokens is 2.5"),
+        ({"prompt": "a", "max_new_tokens": True}, "max_new_tokens is True"),
+        ({"prompt": "a", "max_new_tokens": "2"}, "max_new_tokens is '2'"),
+        ({"prompt": "a", "temperature": -1}, "temperature is -1"),
+        ({"prompt": "a", "temperature": None}, "temperature is None"),
+        ({"prompt": "a", "temperature": float("nan")}, "temperature is nan"),
+        ({"prompt": "a", "seed": 0.5}, "seed is 0.5"),
+    ],
+)
+def test_decoder_refuses_wrong_members(
+    decoder: ServedDecoder, request_: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        decoder.answer(request_)
+
+
+class Codes(torch.nn.Module):
+    """Returns the codes of the categories."""
+
+    def forward(self, numbers: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+        del numbers
+        return codes
+
+
+def test_category_of_a_whole_number_is_found_however_json_writes_it() -> None:
+    table = ServedTable(
+        model=Codes(),
+        layout=TableLayout(
+            numbers=[],
+            means=[],
+            stds=[],
+            categories=["size"],
+            category_sizes=[3],
+            target=Target(name="y", classes=None),
+        ),
+        categories={"size": ["4", "5", "6.0"]},
+        device=torch.device("cpu"),
+    )
+    given = ["5", 5, 5.0, 6.0, 5.5, None]
+
+    answer = table.answer({"rows": [{"size": value} for value in given]})
+
+    assert answer["predictions"] == [1, 1, 1, 2, -1, -1]
+
+
+def test_json_is_named_as_json_whatever_the_client_accepts() -> None:
+    assert inference.output_fn({"tokens": [1]}, "text/csv") == (
+        '{"tokens": [1]}',
+        "application/json",
+    )
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the error of AWS's inference toolkit, as its sagemaker_inference/errors.py has it."""
+    package = tmp_path / "sagemaker_inference"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "errors.py").write_text(
+        "class BaseInferenceToolkitError(Exception):\n"
+        "    def __init__(self, status_code, message, phrase):\n"
+        "        self.status_code, self.message, self.phrase = status_code, message, phrase\n"
+    )
+    for name in ("sagemaker_inference", "sagemaker_inference.errors"):
+        monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_a_wrong_request_has_status_400(decoder: ServedDecoder) -> None:
+    for call in (
+        lambda: inference.input_fn("{", "application/json"),
+        lambda: inference.input_fn("{}", "text/csv"),
+        lambda: inference.predict_fn({"prompt": 5}, decoder),
+    ):
+        with pytest.raises(Exception, match=r".") as caught:
+            call()
+        assert vars(caught.value)["status_code"] == 400
+        assert vars(caught.value)["message"]
+
+
+def test_a_wrong_request_is_a_value_error_without_the_toolkit(decoder: ServedDecoder) -> None:
+    with pytest.raises(json.JSONDecodeError):
+        inference.input_fn("{", "application/json")
+    with pytest.raises(ValueError, match="prompt is 5"):
+        inference.predict_fn({"prompt": 5}, decoder)

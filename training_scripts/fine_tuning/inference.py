@@ -1,17 +1,14 @@
 """Request handlers for fine-tuned models: `code/inference.py` in their model.tar.gz.
 
-AWS's Hugging Face inference toolkit calls them. The answer has `text`. A request has:
-
-| Field | Meaning |
-|---|---|
-| `messages` or `prompt` | a conversation (needs a tokenizer with a chat template), or a text |
-| `max_new_tokens` | 1 to 4,096, by default 256 |
-| `temperature` | by default 0: always the likeliest token |
+A request has `messages` (a conversation, if the tokenizer has a chat template) or `prompt`; and optionally
+`max_new_tokens` (1 to 4,096; 256) and `temperature` (0: always the likeliest token). The answer has `text`.
+The toolkit answers every error of a handler by HTTP status 400. It sends what `output_fn` returns as it is.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,8 +34,7 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
     """Return the parsed request.
 
     Raises:
-        ValueError: the request is not a JSON object with known fields only, does not have exactly one of `messages` and
-            `prompt`, or `max_new_tokens` is not valid.
+        ValueError: it is no JSON object of the known members, has neither messages nor a prompt, or a wrong value.
     """
     if request_content_type.partition(";")[0].strip() != JSON:
         raise ValueError(f"content type {request_content_type!r} is not read; send {JSON}")
@@ -47,9 +43,14 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
         raise ValueError(f"the request is no JSON object of {', '.join(KNOWN)}")
     if ("messages" in request) == ("prompt" in request):
         raise ValueError("the request needs either messages or a prompt")
+    if not isinstance(request.get("prompt", ""), str):
+        raise ValueError(f"prompt is {request['prompt']!r}; allowed: text")  # noqa: TRY004  # of the client
     most = request.get("max_new_tokens", 1)
-    if not isinstance(most, int) or not 1 <= most <= MAX_NEW_TOKENS:
+    if type(most) is not int or not 1 <= most <= MAX_NEW_TOKENS:
         raise ValueError(f"max_new_tokens is {most!r}; allowed: 1 to {MAX_NEW_TOKENS}")
+    temperature = request.get("temperature", 0.0)
+    if type(temperature) not in {int, float} or not 0 <= temperature <= sys.float_info.max:
+        raise ValueError(f"temperature is {temperature!r}; allowed: a number of at least 0")
     return request
 
 

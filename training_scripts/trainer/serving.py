@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 BYTES_TOKENIZER = "bytes"
 MAX_NEW_TOKENS = 1024
+_MAX_SEED = 2**64 - 1
 _SCRIPTS = Path(__file__).parents[1]
 _SERVED = ("inference.py", "trainer", "trainyard_watch")
 _OF_A_PROMPT = ("prompt", "tokens", "max_new_tokens", "temperature", "seed")
@@ -96,14 +98,11 @@ class ServedDecoder:
         """
         _check_names(request, _OF_A_PROMPT)
         given = self._tokens(request)
-        most = int(request.get("max_new_tokens", 32))
-        if not 1 <= most <= MAX_NEW_TOKENS:
-            raise ValueError(f"max_new_tokens is {most}; allowed: 1 to {MAX_NEW_TOKENS}")
         new = self._continued(
             given,
-            most=most,
-            temperature=float(request.get("temperature", 0.0)),
-            seed=int(request.get("seed", 0)),
+            most=_whole(request, "max_new_tokens", 32, low=1, high=MAX_NEW_TOKENS),
+            temperature=_temperature(request),
+            seed=_whole(request, "seed", 0, low=0, high=_MAX_SEED),
         )
         if not self._is_of_bytes:
             return {"tokens": new}
@@ -118,15 +117,21 @@ class ServedDecoder:
         """Return the tokens to continue.
 
         Raises:
-            ValueError: there are none, one is outside the vocabulary, or `prompt` is given to a model that was not
-                trained on bytes.
+            ValueError: there are none, one is outside the vocabulary, or the prompt is no text for this model.
         """
+        if "prompt" in request and "tokens" in request:
+            raise ValueError("the request has a prompt and tokens; send one of them")
         if "prompt" in request and not self._is_of_bytes:
             name = self.vocabulary.get("name")
             raise ValueError(f"prompt goes with a model of bytes; encode it by {name}, send tokens")
-        tokens = list(request.get("tokens") or str(request.get("prompt", "")).encode())
+        prompt = request.get("prompt", "")
+        if not isinstance(prompt, str):
+            raise ValueError(f"prompt is {prompt!r}; allowed: text")  # noqa: TRY004  # of the client
+        tokens = request.get("tokens", [*prompt.encode()])
+        if not isinstance(tokens, list):
+            raise ValueError(f"tokens is {tokens!r}; allowed: a list of ids")  # noqa: TRY004  # of the client
         size = self.config["vocab_size"]
-        wrong = [each for each in tokens if not isinstance(each, int) or not 0 <= each < size]
+        wrong = [each for each in tokens if type(each) is not int or not 0 <= each < size]
         if wrong or not tokens:
             got = wrong[0] if wrong else "none"
             raise ValueError(f"tokens has {got!r}; allowed: one or more of 0 to {size - 1}")
@@ -186,7 +191,7 @@ class ServedTable:
     def _code(self, row: Mapping[str, Any], name: str) -> int:
         value = row.get(name)
         values = self.categories[name]
-        return -1 if value is None or str(value) not in values else values.index(str(value))
+        return next((values.index(text) for text in _texts(value) if text in values), -1)
 
     def _predictions(self, outputs: Tensor) -> list[Any]:
         target = self.layout.target
@@ -215,6 +220,38 @@ def _chosen(logits: Tensor, *, temperature: float, generator: torch.Generator) -
 def _tensor(rows: list[list[Any]], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return rows of values as a tensor (rows, columns), also for 0 columns."""
     return torch.tensor(rows, dtype=dtype, device=device).reshape(len(rows), len(rows[0]))
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts that a value may have as a category: of 5.0 also `5`, which some clients write as 5.0."""
+    if value is None:
+        return []
+    is_whole = isinstance(value, float) and value.is_integer()
+    return [str(value), str(int(value))] if is_whole else [str(value)]
+
+
+def _whole(request: Mapping[str, Any], name: str, default: int, *, low: int, high: int) -> int:
+    """Return a whole number of a request.
+
+    Raises:
+        ValueError: it is another value.
+    """
+    value = request.get(name, default)
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{name} is {value!r}; allowed: whole numbers from {low} to {high}")
+    return value
+
+
+def _temperature(request: Mapping[str, Any]) -> float:
+    """Return the temperature of a request, 0 without one.
+
+    Raises:
+        ValueError: it is no number, negative or infinite.
+    """
+    value = request.get("temperature", 0.0)
+    if type(value) not in {int, float} or not 0 <= value <= sys.float_info.max:
+        raise ValueError(f"temperature is {value!r}; allowed: a number of at least 0")
+    return float(value)
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:

@@ -13,6 +13,7 @@ from trainyard.sharding.columnar_schema import (
     check_names,
     check_types,
     decodable_rows,
+    is_text,
     text_columns,
     wanted_schema,
 )
@@ -89,7 +90,7 @@ class ArrowTable:
                             break
                         done = progress.at(file, source.tell())
                         good = decodable_rows(
-                            file, part, first, texts=texts, bad_rows=self._bad_rows
+                            file, _decoded(part), first, texts=texts, bad_rows=self._bad_rows
                         )
                         yield file, TableBatch(batch=good, done=done, first_line=first)
                         first += part.num_rows
@@ -136,3 +137,11 @@ def _parts(
         rows = max(1, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows, dictionaries of other values than strings as columns of those values."""
+    for at, field in enumerate(batch.schema):
+        if pa.types.is_dictionary(field.type) and not is_text(field.type.value_type):
+            batch = batch.set_column(at, field.name, batch.column(at).dictionary_decode())
+    return batch

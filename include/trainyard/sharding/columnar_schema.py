@@ -105,13 +105,14 @@ def is_string(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a type is a string of any kind."""
+    return is_string(kind) or bool(pa.types.is_string_view(kind))
+
+
 def text_columns(schema: pa.Schema) -> list[str]:
     """Return the columns of strings of any kind."""
-    return [
-        field.name
-        for field in schema
-        if is_string(field.type) or pa.types.is_string_view(field.type)
-    ]
+    return [field.name for field in schema if is_text(field.type)]
 
 
 def _is_utf8(text: bytes) -> bool:

@@ -58,7 +58,18 @@ def read_megatron_index(
     total = int(ends[-1]) * dtype.itemsize if num_sequences else 0
     if not is_in_order or total != num_bytes:
         raise _wrong(file, f"sequences of {total} bytes beside an array of {num_bytes}")
-    return dtype, ends[bounds[1:][np.diff(bounds) > 0] - 1]
+    if not _divides(bounds, num_sequences):
+        shown = np.array2string(bounds, threshold=6, edgeitems=3, separator=", ")
+        raise _wrong(file, f"document bounds {shown} of {num_sequences} sequences")
+    return dtype, np.concatenate([[0], ends])[bounds[1:]]
+
+
+def _divides(bounds: npt.NDArray[np.int64], num_sequences: int) -> bool:
+    """Return whether document bounds ascend from 0 to the number of sequences."""
+    if not len(bounds):
+        return False
+    is_whole = bounds[0] == 0 and bounds[-1] == num_sequences
+    return bool(is_whole and (np.diff(bounds) >= 0).all())
 
 
 def _wrong(file: SourceFile, got: str) -> DataError:
@@ -67,6 +78,9 @@ def _wrong(file: SourceFile, got: str) -> DataError:
         job_name="sharding",
         where=file.name,
         got=got,
-        allowed="version 1 with whole numbers, sequences one after another as in the .bin",
+        allowed=(
+            "version 1 with whole numbers, sequences one after another as in the .bin, "
+            "document bounds that ascend from 0 to the number of sequences"
+        ),
         next_step="copy both files of one preprocess_data.py run",
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from numpy.lib import format as npy
@@ -15,10 +17,23 @@ _WHOLE_NUMBERS = "iu"
 _MOST_AXES = 2
 
 
-def read_npy_header(name: str, stream: BinaryIO) -> tuple[np.dtype[Any], int | None]:
-    """Return the type of the ids and the length of a row, and advance the stream to the ids.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NpyHeader:
+    """Header of an array.
 
-    The length is None for an array of one axis.
+    Attributes:
+        dtype: stored type of an id.
+        row_tokens: length of each row; None for an array of one axis.
+        num_tokens: number of ids in the array.
+    """
+
+    dtype: np.dtype[Any]
+    row_tokens: int | None
+    num_tokens: int
+
+
+def read_npy_header(name: str, stream: BinaryIO) -> NpyHeader:
+    """Return the header, and advance the stream to the ids.
 
     Raises:
         ValueError: the stream is not a NumPy file.
@@ -41,4 +56,5 @@ def read_npy_header(name: str, stream: BinaryIO) -> tuple[np.dtype[Any], int | N
             allowed="whole numbers of shape (tokens,) or (rows, tokens), in row order",
             next_step="write it with numpy.save(path, numpy.ascontiguousarray(ids))",
         )
-    return dtype, int(shape[1]) if is_wide else None
+    row_tokens = int(shape[1]) if is_wide else None
+    return NpyHeader(dtype=dtype, row_tokens=row_tokens, num_tokens=math.prod(shape))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from trainyard.sharding.token_rows import TokenBatch, chosen_rows, good_rows
+from trainyard.sharding.token_rows import TokenBatch, good_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from trainyard.sharding.quarantine import BadRows
     from trainyard.sharding.reading import Table
     from trainyard.sharding.token_rows import Vocabulary
+
+_MAX_UINT64 = 2**64 - 1
 
 
 def holds_token_ids(kind: pa.DataType) -> bool:
@@ -36,10 +38,6 @@ def token_column_rows(
             name, row_number = file.name, 0
         lists = batch.batch.column(column)
         tokens, ends = _flat(lists)
-        is_there = np.diff(ends, prepend=0) > 0
-        for at in np.flatnonzero(~is_there).tolist():
-            bad_rows.add(name, row_number + at + 1, f"no tokens: column {column!r} is empty", "")
-        # Empty rows are dropped after this check, so that rows keep their numbers in it.
         tokens, ends = good_rows(
             tokens,
             ends,
@@ -47,16 +45,22 @@ def token_column_rows(
             first_row=row_number + 1,
             vocabulary=vocabulary,
             bad_rows=bad_rows,
+            holder=f"column {column!r}",
         )
-        tokens, ends = chosen_rows(tokens, ends, np.diff(ends, prepend=0) > 0)
         row_number += len(lists)
         yield TokenBatch(tokens=tokens, ends=ends, done=batch.done)
 
 
 def _flat(lists: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of all lists, and the end of each list. A missing list is empty; a missing id is -1."""
+    """Return the ids of all lists, and the end of each list; a missing list is an empty one.
+
+    A missing id is -1, or the largest uint64: both are outside of any vocabulary.
+    """
     lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     values = lists.flatten()
     if values.null_count:
-        values = values.cast(pa.int64()).fill_null(-1)
+        is_uint64 = pa.types.is_uint64(values.type)
+        values = (
+            values.fill_null(_MAX_UINT64) if is_uint64 else values.cast(pa.int64()).fill_null(-1)
+        )
     return values.to_numpy(zero_copy_only=False), np.cumsum(lengths.astype(np.int64))

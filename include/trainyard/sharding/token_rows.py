@@ -69,10 +69,12 @@ class TokenLayout:
         dtype: stored type of an id.
         row_tokens: length of all rows in tokens; None if lengths differ.
         row_ends: number of tokens up to the end of each row; None if rows are defined by an end token or by a length.
+        num_tokens: number of tokens in the file; None if no header states it.
     """
 
     dtype: np.dtype[Any]
     row_tokens: int | None = None
+    num_tokens: int | None = None
     row_ends: npt.NDArray[np.int64] | None = None
 
     def ends(
@@ -80,7 +82,8 @@ class TokenLayout:
     ) -> npt.NDArray[np.int64]:
         """Return the exclusive ends of rows in `tokens`, which start with a row at token `first` of the file."""
         if self.row_ends is not None:
-            low = int(np.searchsorted(self.row_ends, first, side="right"))
+            # An empty row at `first` ended with the row before it, unless there is none.
+            low = int(np.searchsorted(self.row_ends, first, side="right")) if first else 0
             high = int(np.searchsorted(self.row_ends, first + len(tokens), side="right"))
             found = self.row_ends[low:high] - first
         elif self.row_tokens is None and eos_token_id is not None:
@@ -117,6 +120,7 @@ def token_array_rows(
                     first_row=at,
                     vocabulary=vocabulary,
                     bad_rows=bad_rows,
+                    holder="the document",
                 )
                 yield TokenBatch(tokens=batch[0], ends=batch[1], done=progress.at(file, position))
         except READ_ERRORS as error:
@@ -131,21 +135,24 @@ def good_rows(
     first_row: int,
     vocabulary: Vocabulary,
     bad_rows: BadRows,
+    holder: str,
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Return tokens and ends of the rows whose ids are all in the vocabulary. The others are added to `bad_rows`.
+    """Return the rows of ids that all belong to the vocabulary.
 
-    `first_row` is the number of the first row in the file, for messages.
+    The others, and rows without ids, are counted by their number in the file; `holder` names the place of their ids.
     """
     size = vocabulary.vocab_size
+    is_good = np.diff(ends, prepend=0) > 0
+    for row in np.flatnonzero(~is_good).tolist():
+        bad_rows.add(file, first_row + row, f"no tokens: {holder} is empty", "")
     wrong = np.flatnonzero((tokens < 0) | (tokens >= size))
-    if not len(wrong):
+    if not len(wrong) and is_good.all():
         return tokens.astype(np.uint32, copy=False), ends
     rows, firsts = np.unique(np.searchsorted(ends, wrong, side="right"), return_index=True)
     for row, place in zip(rows.tolist(), wrong[firsts].tolist(), strict=True):
         start = int(ends[row - 1]) if row else 0
         reason = f"outside the vocabulary: id {tokens[place]} at token {place - start}, allowed 0 to {size - 1}"
         bad_rows.add(file, first_row + row, reason, "")
-    is_good = np.ones(len(ends), np.bool_)
     is_good[rows] = False
     return chosen_rows(tokens.astype(np.uint32), ends, is_good)
 
@@ -166,7 +173,7 @@ def _rows(
     with opened(file, objects) as (stream, raw):
         layout = _layout(file, index, objects, stream, vocabulary)
         carry = np.empty(0, layout.dtype)
-        for block in _blocks(file, stream, layout.dtype):
+        for block in _blocks(file, stream, layout):
             if not first:
                 _check_width(file, block)
             tokens = np.concatenate([carry, block])
@@ -174,31 +181,48 @@ def _rows(
             whole = int(ends[-1]) if len(ends) else 0
             if whole:
                 yield row, tokens[:whole], ends, raw.tell()
-            carry, first, row = tokens[whole:], first + whole, row + len(ends)
+                row += len(ends)
+            carry, first = tokens[whole:], first + whole
         is_capped = file.max_bytes is not None and file.max_bytes < file.size
         if len(carry) and (row == 1 or not is_capped):
             yield row, carry, np.array([len(carry)], np.int64), file.size
 
 
-def _blocks(file: SourceFile, stream: BinaryIO, dtype: np.dtype[Any]) -> Iterator[npt.NDArray[Any]]:
-    """Yield the ids of a stream in blocks.
+def _blocks(file: SourceFile, stream: BinaryIO, layout: TokenLayout) -> Iterator[npt.NDArray[Any]]:
+    """Yield the ids of a stream.
 
     Raises:
-        ValueError: the last id is incomplete.
-    """
-    left, size = file.max_bytes, BLOCK_TOKENS * dtype.itemsize
-    rest = b""
+        ValueError: the last id is cut off.
+        DataError: the stream ends before or after the ids that its header promises.
+    """  # noqa: DOC501 - the named function returns a DataError
+    width = layout.dtype.itemsize
+    left, size = file.max_bytes, BLOCK_TOKENS * width
+    rest, num_bytes = b"", 0
     while data := stream.read(size if left is None else min(left, size)):
         left = None if left is None else left - len(data)
+        num_bytes += len(data)
         data = rest + data
-        count = len(data) // dtype.itemsize
-        rest = data[count * dtype.itemsize :]
+        count = len(data) // width
+        rest = data[count * width :]
         if count:
-            yield np.frombuffer(data, dtype, count)
+            yield np.frombuffer(data, layout.dtype, count)
+    if left == 0:
+        return  # max_bytes ends it
+    if layout.num_tokens is not None and num_bytes != layout.num_tokens * width:
+        raise _other_length(file, layout.num_tokens, num_bytes=num_bytes, width=width)
     if rest and left is None:
-        raise ValueError(
-            f"{len(rest)} bytes are left over after the last id of {dtype.itemsize} bytes"
-        )
+        raise ValueError(f"{len(rest)} bytes are left over after the last id of {width} bytes")
+
+
+def _other_length(file: SourceFile, num_tokens: int, *, num_bytes: int, width: int) -> DataError:
+    return DataError(
+        "a NumPy file is not as long as its header states",
+        job_name="sharding",
+        where=file.name,
+        got=f"{num_bytes:,} bytes after the header: {num_bytes / width:,.10g} ids of {width} bytes",
+        allowed=f"{num_tokens * width:,} bytes: {num_tokens:,} ids",
+        next_step="copy or write the file again: it was cut off, or has other data behind it",
+    )
 
 
 def _layout(
@@ -208,13 +232,22 @@ def _layout(
     stream: BinaryIO,
     vocabulary: Vocabulary,
 ) -> TokenLayout:
-    """Return the layout of a file, and advance the stream past a NumPy header."""
+    """Return the layout of a file, whose header has been read from the stream then.
+
+    Raises:
+        DataError: an index or header is wrong, or a header is of another number of ids than the file has.
+    """  # noqa: DOC501 - the named functions return a DataError
     if index is not None:
         dtype, row_ends = read_megatron_index(index, objects, num_bytes=file.size)
         return TokenLayout(dtype=dtype, row_ends=row_ends)
     if suffix_of(file.name) == _NPY:
-        dtype, row_tokens = read_npy_header(file.name, stream)
-        return TokenLayout(dtype=dtype, row_tokens=row_tokens)
+        header = read_npy_header(file.name, stream)
+        num_bytes, width = file.size - stream.tell(), header.dtype.itemsize
+        if file.compression is None and num_bytes != header.num_tokens * width:
+            raise _other_length(file, header.num_tokens, num_bytes=num_bytes, width=width)
+        return TokenLayout(
+            dtype=header.dtype, row_tokens=header.row_tokens, num_tokens=header.num_tokens
+        )
     is_small = vocabulary.vocab_size <= _LARGEST_UINT16
     return TokenLayout(dtype=np.dtype("<u2" if is_small else "<u4"))
 

@@ -75,7 +75,9 @@ class ShardIndex:
     def categories(self) -> dict[str, list[str]]:
         """Return the values of each category column, in the order of their codes; an empty dict for tokens."""
         schema = self.content.get("schema") or ()
-        return {each["name"]: each["categories"] for each in schema if each.get("categories")}
+        found = {each["name"]: each.get("categories") for each in schema}
+        # A column of missing values alone has categories, none of them.
+        return {name: values for name, values in found.items() if values is not None}
 
     @property
     def unigram_loss(self) -> float | None:
