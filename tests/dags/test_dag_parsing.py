@@ -52,7 +52,7 @@ TASKS = dict.fromkeys(PIPELINES, MONITORED_TASKS) | {
     "tune_mapped": [*PIPELINE_TASKS[:2], *ROUNDS, *PIPELINE_TASKS[2:]],
 }
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]
-HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws"]
+HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws", "trainyard.runs.report.page"]
 PARSE_LIMIT = 0.22
 """CPU time of a DAG file as a share of what importing Airflow takes in the same process."""
 

@@ -13,8 +13,8 @@ from tests.runs.sample_run import sample_record, training_snapshot
 from tests.runs.test_report import Page
 from trainyard.runs.builder import job_record
 from trainyard.runs.continuity import measure_continuity
-from trainyard.runs.report import render_report_html
 from trainyard.runs.report.attempt_strip import attempt_strip
+from trainyard.runs.report.page import render_report_html
 
 # Checkpoints at every eighth step: the first falls back from 20 (logged) to 16, the second from 40 to 32.
 TWICE = InterruptedRun(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.runs.sample_run import sample_arguments, sample_record
-from trainyard.runs.report import render_report_html
+from trainyard.runs.report.page import render_report_html
 
 
 def test_warnings_of_the_plan_are_shown_escaped() -> None:

@@ -18,8 +18,8 @@ from tests.runs.sample_run import (
 )
 from trainyard.errors import Finding, SpecError
 from trainyard.runs.builder import build_run_record, job_record
-from trainyard.runs.report import render_report_html
 from trainyard.runs.report.axes import TIMES
+from trainyard.runs.report.page import render_report_html
 
 SECTIONS = {"learning", "goodput", "timeline", "jobs", "data", "model", "links", "configuration"}
 FAILURE = {

@@ -13,9 +13,9 @@ import pytest
 from tests.runs.sample_run import sample_record
 from tests.runs.sample_search import sample_result, sample_trials
 from trainyard.runs.record import RunRecord
-from trainyard.runs.report import render_report_html
 from trainyard.runs.report.axes import NameAxis, count_axis, log_axis
 from trainyard.runs.report.marks import Frame
+from trainyard.runs.report.page import render_report_html
 from trainyard.runs.report.tuning_charts import Dot, best_so_far, importance_bars, limit_of
 from trainyard.runs.report.tuning_view import TuningView, tuning_view
 from trainyard.specs.run_conf import RunConf

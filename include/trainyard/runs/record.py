@@ -225,3 +225,8 @@ def _members(data: dict[str, Any]) -> dict[str, Any]:
         "history": tuple(data["history"]),
         "resources": tuple(data["resources"]),
     }
+
+
+def at_step(stop: Mapping[str, Any]) -> str:
+    """Return ` at step N` of a stop; empty if no checkpoint has the step."""
+    return "" if stop["step"] is None else f" at step {stop['step']}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import shortened
-from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, SUCCEEDED
-from trainyard.runs.report.views import at_step
+from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, SUCCEEDED, at_step
 from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 

@@ -16,7 +16,7 @@ from trainyard.rules.records import Facts, Start
 from trainyard.runs.profile import Profile, profile_of, profile_summary
 from trainyard.runs.profile.__main__ import main
 from trainyard.runs.profile.traces import trace_of
-from trainyard.runs.report import render_report_html
+from trainyard.runs.report.page import render_report_html
 from trainyard.runs.report.profile_page import render_profile_html
 
 if TYPE_CHECKING:

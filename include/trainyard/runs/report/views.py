@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from trainyard.planning.estimate.run_estimate import estimate_text
+from trainyard.runs.record import at_step
 from trainyard.runs.report.axes import TIMES
 from trainyard.units import format_bytes, format_usd
 
@@ -124,11 +125,6 @@ def cap_view(record: RunRecord) -> FailureView | None:
         headline=f"The cost cap ended the training{at_step(stop)}; its model so far is this run's",
         details=labelled,
     )
-
-
-def at_step(stop: Mapping[str, Any]) -> str:
-    """Return ` at step N` of a stop; empty if no checkpoint has the step."""
-    return "" if stop["step"] is None else f" at step {stop['step']}"
 
 
 def error_view(error: Mapping[str, Any]) -> FailureView:

@@ -95,7 +95,7 @@ class ReportOperator(ClosingReportOperator):
     def _reported(
         self, context: Context, facts: dict[str, TaskFacts], paths: RunPaths
     ) -> dict[str, Any]:
-        from trainyard.runs.report import render_report_html
+        from trainyard.runs.report.page import render_report_html
 
         self._stop_leftover_jobs(facts)
         state = facts[TaskId.PREFLIGHT].result
