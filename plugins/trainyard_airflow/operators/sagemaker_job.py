@@ -164,6 +164,7 @@ class SageMakerJobOperator(BaseOperator):
                 _snapshot_of(event, run),
                 event.get("facts", {}),
                 was_attached=bool(event.get("was_attached")),
+                is_announced=True,
             ),
         )
 
@@ -337,7 +338,9 @@ class SageMakerJobOperator(BaseOperator):
                 followed = self._followed(run, step.job_name, step.patience)
                 echoed = {"facts": dict(step.facts), "was_attached": step.was_attached}
                 snapshot = self._wait(context, followed, self.execute_complete.__name__, echoed)
-                return run.ended(snapshot, step.facts, was_attached=step.was_attached)
+                return run.ended(
+                    snapshot, step.facts, was_attached=step.was_attached, is_announced=True
+                )
             case AwaitStop():
                 followed = self._followed(run, step.job_name, Patience())
                 self._wait(context, followed, self.execute_again.__name__, {"facts": {}})
