@@ -36,6 +36,8 @@ from trainyard.errors import (
     TimeLimitError,
 )
 from trainyard_airflow.hooks.job_logs import last_lines
+from trainyard_airflow.jobs.quota_wait import QuotaWait
+from trainyard_airflow.jobs.steps import AwaitStop
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
@@ -186,6 +188,19 @@ def test_code_is_packed_once_however_long_the_quota_is_full(aws_connection, task
     assert event_of(job.trigger)["job"]["status"] == "Completed"
     with pytest.raises(SpecError, match=r"job\.py"):
         execute(operator(spec), replace(task, run_id=f"{task.run_id}-other", xcoms={}))
+
+
+def test_a_wait_for_a_stopping_job_goes_on_with_the_quotas_wait(aws_connection, task, script):
+    made = operator(script(PRINTS), deferrable=True)
+    quota = QuotaWait(began_at=1.0, rung_began_at=2.0, refusals=3, full_rungs=(0,))
+
+    with pytest.raises(TaskDeferred) as waiting:
+        made.take(
+            task.context, made.job_run(task.context), AwaitStop(job_name="a-job", quota=quota)
+        )
+
+    assert waiting.value.method_name == made.execute_after_quota.__name__
+    assert QuotaWait.from_dict((waiting.value.kwargs or {})["quota"]) == quota
 
 
 def resumed_after_quota(made: Any, task: Any, waiting: TaskDeferred) -> TaskDeferred:
