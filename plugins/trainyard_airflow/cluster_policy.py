@@ -13,7 +13,6 @@ import inspect
 import logging
 import os
 from collections.abc import Mapping
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from airflow import policies, settings
@@ -106,7 +105,7 @@ def _pool_sizes() -> dict[str, int]:
         str(_SLOTS_WITHOUT_SIZE)
     ]
     sizes = [_size(each) for each in given[: len(pools)]]
-    return dict(zip_longest(pools, sizes, fillvalue=sizes[-1])) if pools else {}
+    return {pool: sizes[min(at, len(sizes) - 1)] for at, pool in enumerate(pools)}
 
 
 def _listed(text: str) -> list[str]:

@@ -343,9 +343,7 @@ class SageMakerJobOperator(BaseOperator):
                 )
             case AwaitStop():
                 followed = self._followed(run, step.job_name, Patience())
-                method, kwargs = self.execute_again.__name__, {}
-                if step.quota is not None:
-                    method, kwargs = self._after_quota(step.quota)
+                method, kwargs = self._after_stop(step.quota)
                 self._wait(context, followed, method, {"facts": {}}, kwargs)
                 return run.next(step.quota)
             case AwaitQuota():
@@ -399,6 +397,10 @@ class SageMakerJobOperator(BaseOperator):
             time.sleep(step.seconds)
         except AirflowTaskTimeout:
             run.time_out(step.job_name)
+
+    def _after_stop(self, quota: QuotaWait | None) -> tuple[str, dict[str, Any]]:
+        """Return the method that resumes a wait for a stopping job, and its keyword arguments."""
+        return (self.execute_again.__name__, {}) if quota is None else self._after_quota(quota)
 
     def _after_quota(self, quota: QuotaWait) -> tuple[str, dict[str, Any]]:
         """Return the method that resumes a wait for the quota, and its keyword arguments."""
