@@ -2,7 +2,9 @@
 
 Airflow finds the policy of an installed Trainyard by the entry point `airflow.policy`, and that of a checkout by
 `plugins/airflow_local_settings.py`. The policy has no effect unless `TRAINYARD_TRAINING_POOL` names a pool, because a
-task in a pool that does not exist would wait for ever.
+task in a pool that does not exist would wait for ever. It may name several, separated by commas, such as one per team:
+the first is for tasks without a pool, the others for tasks whose DAG's author chose one of them. Airflow does not pass
+a task's team to a policy.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).paramete
         """Put a task with training instances into the pool, with one slot per instance.
 
         It takes effect only if Airflow passes the run, which the scheduler does when it creates or clears a task. A
-        pool that the DAG's author chose is kept. The hook never raises, because an exception would end the scheduler's
-        loop. With several teams, the pool must not belong to a team, or tasks of other teams would never be scheduled.
+        pool that the DAG's author chose is kept, and counts instances only if it is one of the named pools. The hook
+        never raises, because an exception would end the scheduler's loop. With several teams, the first pool must not
+        belong to a team, or tasks of other teams would never be scheduled.
         """
         if dag_run is not None:
             _put_into_pool(task_instance, dag_run)
@@ -60,9 +63,10 @@ def _put_into_pool(task_instance: Any, dag_run: Any) -> None:
 
 
 def _take_slots(task_instance: Any, conf: Mapping[str, Any]) -> None:
-    pool = os.environ.get("TRAINYARD_TRAINING_POOL")
-    if not pool or task_instance.pool not in {_DEFAULT_POOL, pool}:
+    sizes = _pool_sizes()
+    if not sizes or task_instance.pool not in {_DEFAULT_POOL, *sizes}:
         return
+    pool = next(iter(sizes)) if task_instance.pool == _DEFAULT_POOL else task_instance.pool
     # Every process of Airflow imports this module.
     from trainyard.planning.pool_slots import PoolDemand, conf_with_spec
 
@@ -70,9 +74,9 @@ def _take_slots(task_instance: Any, conf: Mapping[str, Any]) -> None:
         return
     demand = PoolDemand(task_instance.custom_operator_name)
     conf = {**_param_defaults(task_instance.task), **conf}
-    most = _pool_size()
     slots = [
-        demand.slots(conf_with_spec(spec, conf), most=most) for spec in _specs(task_instance.task)
+        demand.slots(conf_with_spec(spec, conf), most=sizes[pool])
+        for spec in _specs(task_instance.task)
     ]
     task_instance.pool, task_instance.pool_slots = pool, max(slots)
 
@@ -91,9 +95,25 @@ def _specs(task: Any) -> Sequence[object]:
     return listed if isinstance(listed, list) and listed else [task.partial_kwargs.get("spec")]
 
 
-def _pool_size() -> int:
-    """Return the pool's slots from TRAINYARD_TRAINING_POOL_SLOTS; 16 if it is missing or not a whole number."""
-    given = os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", str(_SLOTS_WITHOUT_SIZE))
+def _pool_sizes() -> dict[str, int]:
+    """Return the slots of each pool of TRAINYARD_TRAINING_POOL, in its order; empty without a pool.
+
+    TRAINYARD_TRAINING_POOL_SLOTS has a number per pool, separated by commas. The last one holds for all further pools.
+    """
+    pools = _listed(os.environ.get("TRAINYARD_TRAINING_POOL", ""))
+    given = _listed(os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", "")) or [
+        str(_SLOTS_WITHOUT_SIZE)
+    ]
+    sizes = [_size(each) for each in given[: len(pools)]]
+    return {pool: sizes[min(at, len(sizes) - 1)] for at, pool in enumerate(pools)}
+
+
+def _listed(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _size(given: str) -> int:
+    """Return a pool's slots; 16 if the text is not a whole number."""
     if given.isdecimal():
         return max(1, int(given))
     log.error(

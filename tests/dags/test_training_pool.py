@@ -162,6 +162,27 @@ def test_a_pool_that_the_dags_author_chose_stays(bag: Any) -> None:
     assert (scheduled(dag, "own").pool, scheduled(dag, "own").pool_slots) == ("reserved", 1)
 
 
+def test_each_of_several_pools_has_the_slots_of_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk import DAG
+
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", f"{POOL}, team_a_instances")
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL_SLOTS", "16, 3")
+    with DAG(uuid4().hex, schedule=None) as dag:
+        TrainingJobOperator(task_id="own", spec={"instance_count": 4})
+        TrainingJobOperator(task_id="team", spec={"instance_count": 4}, pool="team_a_instances")
+        TrainingJobOperator(task_id="small", spec={"instance_count": 2}, pool="team_a_instances")
+        TrainingJobOperator(task_id="other", spec={"instance_count": 4}, pool="reserved")
+
+    placed = {each: scheduled(dag, each) for each in ("own", "team", "small", "other")}
+
+    assert {task_id: (each.pool, each.pool_slots) for task_id, each in placed.items()} == {
+        "own": (POOL, 4),
+        "team": ("team_a_instances", 3),
+        "small": ("team_a_instances", 2),
+        "other": ("reserved", 1),
+    }
+
+
 @pytest.mark.parametrize(
     ("pool", "conf"), [("", CONF), (POOL, None)], ids=["no pool is named", "the run is not known"]
 )

@@ -48,6 +48,12 @@ def test_compose_names_a_secret_that_is_missing(tmp_path: Path, secret: str) -> 
     assert f"set {secret}" in done.stderr.splitlines()[-1]
 
 
+def test_a_lost_triggerer_has_another_beside_it() -> None:
+    triggerer = services(SECRETS)["triggerer"]
+    assert triggerer["deploy"]["replicas"] == 2
+    assert "container_name" not in triggerer
+
+
 def test_the_engine_runs_only_under_its_profile() -> None:
     profiles = {name: service.get("profiles") for name, service in services(SECRETS).items()}
     assert {name for name, profile in profiles.items() if profile} == {"engine"}

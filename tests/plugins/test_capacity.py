@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.definitions.retry_policy import RetryAction
+from airflow.sdk.exceptions import TaskDeferred
 from botocore.exceptions import ClientError
 
 from sagemaker_engine.testing import faults, times_fired
@@ -28,9 +32,12 @@ from trainyard.errors import (
     QuotaExceededError,
     QuotaTooSmallError,
     ResumableTimeLimitError,
+    SpecError,
     TimeLimitError,
 )
 from trainyard_airflow.hooks.job_logs import last_lines
+from trainyard_airflow.jobs.quota_wait import QuotaWait
+from trainyard_airflow.jobs.steps import AwaitStop
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
@@ -161,9 +168,46 @@ def test_full_quota_is_waited_for_in_the_triggerer(aws_connection, task, script)
     assert waiting.trigger.moment > began
     with pytest.raises(type(waiting)) as following:
         made.execute_after_quota(task.context, None, **waiting.kwargs)
-    result = made.execute_complete(task.context, event_of(following.value.trigger))
+    event = event_of(following.value.trigger)
+    task.xcoms.clear()
+    result = made.execute_complete(task.context, event)
 
     assert (result["status"], result["attempt"]) == ("Completed", 1)
+    assert set(task.xcoms) == {"job_links"}, "its name was stored before the deferral"
+
+
+def test_code_is_packed_once_however_long_the_quota_is_full(aws_connection, task, script):
+    spec = script(PRINTS)
+    with faults(aws_connection.endpoint_url, {**QUOTA_FULL, "count": 2}):
+        first = deferred(operator(spec, deferrable=True), task)
+        Path(spec["source_dir"], "job.py").unlink()
+        again = resumed_after_quota(operator(spec, deferrable=True), task, first)
+    job = resumed_after_quota(operator(spec, deferrable=True), task, again)
+
+    assert json.dumps(again.kwargs)
+    assert event_of(job.trigger)["job"]["status"] == "Completed"
+    with pytest.raises(SpecError, match=r"job\.py"):
+        execute(operator(spec), replace(task, run_id=f"{task.run_id}-other", xcoms={}))
+
+
+def test_a_wait_for_a_stopping_job_goes_on_with_the_quotas_wait(aws_connection, task, script):
+    made = operator(script(PRINTS), deferrable=True)
+    quota = QuotaWait(began_at=1.0, rung_began_at=2.0, refusals=3, full_rungs=(0,))
+
+    with pytest.raises(TaskDeferred) as waiting:
+        made.take(
+            task.context, made.job_run(task.context), AwaitStop(job_name="a-job", quota=quota)
+        )
+
+    assert waiting.value.method_name == made.execute_after_quota.__name__
+    assert QuotaWait.from_dict((waiting.value.kwargs or {})["quota"]) == quota
+
+
+def resumed_after_quota(made: Any, task: Any, waiting: TaskDeferred) -> TaskDeferred:
+    """Resume a task that waits for the quota in another process, and return how it waits then."""
+    with pytest.raises(TaskDeferred) as following:
+        made.execute_after_quota(task.context, None, **(waiting.kwargs or {}))
+    return following.value
 
 
 @pytest.mark.slow

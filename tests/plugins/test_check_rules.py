@@ -21,6 +21,7 @@ from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 from sagemaker_engine.testing import faults
 from tests.limits import EVENT_LIMIT_S
 from tests.plugins.conftest import TaskSurroundings
+from tests.plugins.test_handover import TRY
 from trainyard.errors import ContractError, RuleViolatedError, SpecError
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.rule_retry import RuleRetry, read_retry
@@ -113,16 +114,16 @@ def trained(aws_connection: RunningEngine, script: Any, task: TaskSurroundings) 
     return start
 
 
-def watched(
+def rules_trigger(
     name: str,
     plan: WatchPlan = PLAN,
     *,
     absent_s: float = 60.0,
     notifier: Notifier | None = None,
     watched_task: dict[str, str] | None = None,
-) -> dict[str, Any]:
-    """Return the one event of a trigger that watches a job."""
-    trigger = RulesTrigger(
+) -> RulesTrigger:
+    """Return a trigger that watches a job."""
+    return RulesTrigger(
         job_name=name,
         absent_s=absent_s,
         plan=plan.to_dict(),
@@ -131,6 +132,15 @@ def watched(
         notifier=notifier.to_dict() if notifier else None,
         watched_task=watched_task,
     )
+
+
+def watched(name: str, plan: WatchPlan = PLAN, **arguments: Any) -> dict[str, Any]:
+    """Return the one event of a trigger that watches a job."""
+    return event_of(rules_trigger(name, plan, **arguments))
+
+
+def event_of(trigger: RulesTrigger) -> dict[str, Any]:
+    """Return the one event of a trigger."""
 
     async def events() -> list[dict[str, Any]]:
         return [event.payload async for event in trigger.run()]
@@ -620,6 +630,30 @@ class Telling:
     async def asend(self, msg: GetTaskStates) -> TaskStatesResult:
         (run_id,), (task_id,) = msg.run_ids or (), msg.task_ids or ()
         return TaskStatesResult(task_states={run_id: {task_id: self.states.pop(0)}})
+
+
+@pytest.mark.parametrize(
+    ("is_in_triggerer", "left"), [(True, ["never"]), (False, ["queued", "running", "never"])]
+)
+def test_no_worker_is_woken_while_the_watched_task_is_queued(
+    aws_connection: RunningEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    is_in_triggerer: bool,
+    left: list[str],
+) -> None:
+    """`dag.test()` sets no task instance: it runs the watched task only after this trigger."""
+    supervisor = Telling("scheduled", "queued", "running", "never")
+    monkeypatch.setattr(
+        "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False
+    )
+    task = {"dag_id": "dag", "run_id": "run", "task_id": "train"}
+    often = replace(ASKED, poll_interval_s=0.01)
+
+    trigger = rules_trigger("no-such-job", often, absent_s=0.0, watched_task=task)
+    trigger.task_instance = TRY if is_in_triggerer else None
+
+    assert "absent" in event_of(trigger)
+    assert supervisor.states == left
 
 
 def test_no_worker_is_woken_while_the_watched_task_waits_for_an_answer(

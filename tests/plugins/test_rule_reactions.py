@@ -276,6 +276,38 @@ def test_question_has_the_evidence_the_choices_and_what_follows_without_an_answe
     )
 
 
+@pytest.mark.parametrize("users", [(), ("7", "alice")], ids=["anybody", "two"])
+def test_only_the_named_users_may_answer(
+    questions: list[Any], task: Any, users: tuple[str, ...]
+) -> None:
+    task.context["ti"].id = uuid.uuid4()
+    verdict = {"rule": "NonFinite", "step": 4, "evidence": "the loss is nan", "rules_uri": "s3://r"}
+    retry = read_retry({"action": "ask", "users": list(users)})
+    assert retry is not None
+
+    with pytest.raises(TaskAwaitingInput):
+        ask_human(
+            task.context, {**verdict, "last_checkpoint": None}, retry, then="answered", kwargs={}
+        )
+
+    (asked,) = questions
+    assert [each.id for each in asked.assigned_users] == list(users)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"action": "skip_batches", "users": ["7"]}, "users: has an effect with action ask only"),
+        ({"action": "ask", "users": ["7", " "]}, "users: names an empty user id"),
+        ({"action": "ask", "users": "7"}, "users"),
+    ],
+    ids=["nobody is asked", "empty", "no list"],
+)
+def test_users_that_cannot_be_asked_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        read_retry(given)
+
+
 @pytest.fixture
 def stopped(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
     """Return a function that has a job stopped at its NaN, and returns the operator whose job it was."""

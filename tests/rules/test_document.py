@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from trainyard.rules.configuration import configured_rules
 from trainyard.rules.document import merged, rules_document, with_log
 from trainyard.rules.evaluation import evaluate
@@ -37,6 +39,30 @@ def test_a_rule_that_one_of_the_jobs_could_judge_is_evaluated() -> None:
     found = merged([watched("a", 1.0, rules=("NonFinite",)), watched("b", rules=("NonFinite",))])
     assert found["verdicts"][0]["not_evaluated"] is None
     assert found["worst"] is None
+
+
+def failed(document: dict) -> dict:
+    """Return a document whose first rule failed."""
+    text = "InternalServerError: the rule failed at step 1"
+    failure = {"status": "Error", "error": text, "status_details": text}
+    first, *others = document["verdicts"]
+    return {**document, "verdicts": [{**first, **failure}, *others]}
+
+
+@pytest.mark.parametrize("later", [(3.0, 2.0), (1.0, math.nan), ()], ids=["fine", "nan", "empty"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_rule_that_failed_in_one_job_stays_an_error(
+    later: tuple[float, ...], is_first: bool
+) -> None:
+    jobs = [failed(watched("a", 1.0)), watched("b", *later)]
+
+    found = merged(jobs if is_first else jobs[::-1])["verdicts"][0]
+
+    assert found["status"] == "Error"
+    assert found["error"] == found["status_details"]
+    assert found["error"] == "InternalServerError: the rule failed at step 1 (job a)"
+    assert found["num_issues"] == sum(map(math.isnan, later))
+    assert merged(jobs[:1]) == jobs[0]
 
 
 def test_a_rule_that_failed_on_the_statistics_stays_an_error_beside_the_log() -> None:

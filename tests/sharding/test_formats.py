@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -107,7 +108,7 @@ def test_remote_files_are_read_through_the_store(tmp_path: Path, store: Store) -
     assert found(store, store.shard("s3://data/csv/*.csv")) == expected()
 
 
-@pytest.mark.parametrize("name", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("name", ["csv", "jsonl", "parquet", "arrow"])
 def test_text_column_of_a_table_becomes_tokens(tmp_path: Path, store: Store, name: str) -> None:
     texts = [f"text number {at}, with a comma" for at in range(200)]
     path = tmp_path / f"rows.{name}"
@@ -115,8 +116,12 @@ def test_text_column_of_a_table_becomes_tokens(tmp_path: Path, store: Store, nam
         path.write_text("id,body\n" + "".join(f'{at},"{text}"\n' for at, text in enumerate(texts)))
     elif name == "jsonl":
         path.write_text("".join(json.dumps({"id": 1, "body": text}) + "\n" for text in texts))
-    else:
+    elif name == "parquet":
         pq.write_table(pa.table({"id": range(200), "body": texts}), path)
+    else:
+        body = pa.array(texts, pa.string_view())
+        with pa.ipc.new_file(path, pa.schema([("body", body.type)])) as file:
+            file.write_table(pa.table({"body": body}))
     result = store.shard(path, text_column="body")
     assert sorted(store.texts(result)) == sorted(text.encode() for text in texts)
     assert result.index.kind == "tokens"
@@ -128,6 +133,16 @@ def test_csv_with_pandas_options_reads_foreign_files(tmp_path: Path, store: Stor
     options = {"sep": ";", "decimal": ",", "encoding": "latin-1", "comment": "#"}
     result = store.shard(tmp_path / "odd.csv", csv_options=options)
     assert sorted(store.table(result)) == [(at, at + 0.5, "Zürich") for at in range(300)]
+
+
+def test_empty_fields_and_spellings_of_missing_are_one_missing_value(
+    tmp_path: Path, store: Store
+) -> None:
+    texts = ["", '""', "NA", "N/A", "NaN", "null", "None", "#N/A", "Nantes", "0"] * 20
+    rows = "".join(f"{at},{text}\n" for at, text in enumerate(texts))
+    (tmp_path / "rows.csv").write_text("id,city\n" + rows)
+    found = Counter(row[1] for row in store.table(store.shard(tmp_path / "rows.csv")))
+    assert found == {None: 160, "Nantes": 20, "0": 20}
 
 
 def test_quoted_line_ends_stay_in_their_row(tmp_path: Path, store: Store) -> None:

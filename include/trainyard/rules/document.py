@@ -15,8 +15,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import Severity
-from trainyard.rules.evaluation import MOST_ISSUES, RuleStatus, worst_of
+from trainyard.errors import Severity, shortened
+from trainyard.rules.evaluation import MOST_DETAILS, MOST_ISSUES, RuleStatus, worst_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +42,9 @@ def rules_document(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return one document for all jobs of a training, with each rule's issues in all jobs.
 
-    A rule counts as not evaluated if it was evaluated in no job. If there are several jobs, each issue's text names
-    its job.
+    A rule counts as not evaluated if it was evaluated in no job. A rule that failed in a job keeps the status and error
+    of its newest failure, whatever it found in the other jobs. If there are several jobs, each issue's text and the
+    error name their job.
 
     Args:
         documents: the documents of the jobs, each with its `job`; oldest first, at least one.
@@ -53,11 +54,12 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for verdict in each["verdicts"]:
             by_name.setdefault(verdict["name"], []).append((str(each["job"]), verdict))
     worst = worst_of(Severity(each["worst"]) for each in documents if each["worst"])
-    return {
-        **documents[-1],
-        "worst": worst,
-        "verdicts": [_one(told, names_jobs=len(documents) > 1) for told in by_name.values()],
-    }
+    several = len(documents) > 1
+    verdicts = [
+        {**_one(told, names_jobs=several), **_newest_failure(told, names_jobs=several)}
+        for told in by_name.values()
+    ]
+    return {**documents[-1], "worst": worst, "verdicts": verdicts}
 
 
 def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,6 +101,21 @@ def _failure(verdict: Mapping[str, Any]) -> dict[str, Any]:
     if verdict["status"] != RuleStatus.ERROR:
         return {}
     return {key: verdict[key] for key in ("status", "error", "status_details")}
+
+
+def _newest_failure(
+    told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool
+) -> dict[str, Any]:
+    """Return the members of a rule's newest failure in all jobs; empty if it failed in none."""
+    failures = [(job, failure) for job, verdict in told if (failure := _failure(verdict))]
+    if not failures:
+        return {}
+    job, failure = failures[-1]
+    if not names_jobs:
+        return failure
+    text = f"{failure['error']} (job {job})"
+    details = shortened(text, limit=MOST_DETAILS)
+    return {**failure, "error": text, "status_details": details}
 
 
 def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:

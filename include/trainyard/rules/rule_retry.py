@@ -46,6 +46,7 @@ class RuleRetry:
         rollback_steps: how far before the rule's step, at least, the checkpoint is at which the training goes on; where
             there is none it begins again.
         timeout_s: how long a human has for the answer. default: the remedy where none came.
+        users: ids of the users who may answer, as the auth manager has them; empty for all who may answer at all.
     """
 
     action: str = RetryRemedy.LOWER
@@ -54,6 +55,7 @@ class RuleRetry:
     most: int = 1
     timeout_s: float = 24 * 3600.0
     default: str = RetryRemedy.END
+    users: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -87,6 +89,12 @@ class RuleRetry:
             yield _finding("timeout_s", "is out of range", self.timeout_s, allowed)
         if self.default not in set(RetryRemedy):
             yield _finding("default", "is no remedy", self.default, ", ".join(RetryRemedy))
+        if self.users and self.action != ASK:
+            allowed = f'users beside "action": "{ASK}"'
+            yield _finding("users", "has an effect with action ask only", self.action, allowed)
+        if not all(each.strip() for each in self.users):
+            allowed = "ids of users of this Airflow"
+            yield _finding("users", "names an empty user id", list(self.users), allowed)
 
     @property
     def lowers(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -28,6 +28,7 @@ from trainyard.units import format_duration
 from trainyard_airflow.hooks.redaction import redacted
 from trainyard_airflow.jobs.attempts import NextAction, find_standing
 from trainyard_airflow.jobs.end_policy import EndPolicy
+from trainyard_airflow.jobs.job_code import UploadedCode
 from trainyard_airflow.jobs.ownership import check_own_job
 from trainyard_airflow.jobs.quota_wait import QuotaWait
 from trainyard_airflow.jobs.steps import Again, AwaitQuota, AwaitStop, Done, Follow
@@ -120,6 +121,8 @@ class JobRun:
             CapacityError: the service had no instances.
             JobFailedError: the job ended with another status than `Completed`; the class is the reason.
         """
+        if quota is not None and quota.code is not None:
+            self.job_type.code = UploadedCode(**quota.code)
         submits = 0
         while True:
             standing = self._standing()
@@ -149,12 +152,23 @@ class JobRun:
                     self._pause_before_submit(name, submits)
 
     def ended(
-        self, snapshot: JobSnapshot, facts: Mapping[str, Any], *, was_attached: bool = False
+        self,
+        snapshot: JobSnapshot,
+        facts: Mapping[str, Any],
+        *,
+        was_attached: bool = False,
+        is_announced: bool = False,
     ) -> Step:
         """Return the step after a job's end: the task's result, or the next rung of its ladder.
 
         A job to which this start only attached, and which the kill of an earlier try stopped, does not end the task: a
         cleared task may start before its old trigger has stopped the old job.
+
+        Args:
+            snapshot: the job's end.
+            facts: facts about the job, for the result.
+            was_attached: whether the job existed before this start of the task.
+            is_announced: whether this try of the task has stored the job's name and these facts, with a `Follow`.
 
         Raises:
             JobFailedError: the job ended with another status than `Completed`; the class is the reason.
@@ -165,7 +179,10 @@ class JobRun:
         if was_attached and is_stopped and self.service.was_killed(snapshot.arn):
             log.info("Job %s belonged to a killed try: next attempt", snapshot.name)
             return self.next()
-        self._announce(snapshot.name, facts, output=snapshot.output_path)
+        if is_announced:
+            self.host.link_job(snapshot.name, output=snapshot.output_path)
+        else:
+            self._announce(snapshot.name, facts, output=snapshot.output_path)
         earlier = self._earlier(int(facts["attempt"]))
         result = {
             **snapshot.to_dict(),
@@ -423,7 +440,8 @@ class JobRun:
                 raise refusal
             log.warning("Quota for %s stayed full: the next rung is tried", place["rung_name"])
             return quota.given_up(place["rung"], now=now)
-        quota = quota.refused()
+        code = self.job_type.code
+        quota = replace(quota.refused(), code=code.to_dict() if code else None)
         # The jitter spreads the next calls of tasks that were rejected together.
         delay_s = jittered(quota.pause_s(self.poll_interval_s))
         log.info(

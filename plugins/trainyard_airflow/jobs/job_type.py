@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.sagemaker_api.failures import NO_CAUSE, cause_rank, names_exception
 from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
 from trainyard_airflow.hooks.redaction import masked, secret_forms, spec_secrets
+from trainyard_airflow.jobs.job_code import job_code
 from trainyard_airflow.triggers.watch import Patience
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from trainyard.errors import TrainingRunError
     from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard.specs.processing_job import ProcessingJobSpec
+    from trainyard.specs.training_job import TrainingJobSpec
+    from trainyard_airflow.jobs.job_code import UploadedCode
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 _MOST_CHILDREN = 8
@@ -27,11 +31,15 @@ class JobType(ABC):
     Args:
         jobs: the task's jobs.
         given: the operator's spec, a mapping of fields or a spec object.
+
+    Attributes:
+        code: the job's code, once it is uploaded; it may be set before, from an earlier Create call for the job.
     """
 
     def __init__(self, jobs: TaskJobs, given: Any) -> None:
         self.jobs = jobs
         self.given = given
+        self.code: UploadedCode | None = None
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -48,6 +56,16 @@ class JobType(ABC):
             name: the job's name.
             place: the result of `place` for it.
         """
+
+    def uploaded_code(self, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
+        """Return the code of a job's spec, packed and uploaded unless it is known; None if the job has none.
+
+        Raises:
+            SpecError: the folder does not exist, or does not contain the entry point.
+        """
+        if self.code is None:
+            self.code = job_code(self.jobs, spec)
+        return self.code
 
     def destinations(self) -> Sequence[str]:
         """Return the S3 prefixes of the job's output; a job with other prefixes does not belong to this task."""

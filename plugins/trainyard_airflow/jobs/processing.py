@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard_airflow.jobs.cost_cap import bounded_run_s, cap_of, limit_facts
-from trainyard_airflow.jobs.job_code import job_code, job_image
+from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ProcessingJobType(JobType):
         image = job_image(self.spec, region=clients.region)
         bounded = replace(self.spec, max_run=bounded_run_s(self.spec.max_run, place))
         spec = clients.of_account(bounded, image_uri=image)
-        code = job_code(self.jobs, spec)
+        code = self.uploaded_code(spec)
         request = render_processing_job(
             spec,
             name=name,

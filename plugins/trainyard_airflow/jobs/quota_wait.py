@@ -23,12 +23,14 @@ class QuotaWait:
         rung_began_at: begin of the wait on the current rung, epoch seconds.
         refusals: number of rejected Create calls over all rungs.
         full_rungs: indexes of abandoned rungs, whose quota stayed full for longer than they allow, or is too small.
+        code: the job's uploaded code (`UploadedCode.to_dict`), so that no try packs it again; None before an upload.
     """
 
     began_at: float
     rung_began_at: float
     refusals: int = 0
     full_rungs: Sequence[int] = ()
+    code: Mapping[str, str] | None = None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

@@ -25,7 +25,7 @@ from trainyard_airflow.jobs.cost_cap import (
     limit_facts,
 )
 from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
-from trainyard_airflow.jobs.job_code import job_code, job_image
+from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.ladder import place_next, place_of, rungs_of, spec_on_rung
 from trainyard_airflow.jobs.model_trainer import (
@@ -102,7 +102,7 @@ class TrainingJobType(JobType):
         for finding in lint(launched_by(spec, self._trainer_launch)):
             log.warning("%s: %s", finding.severity.value, finding)
         spec, judge = debugged(spec, region=clients.region, image_uri=image)
-        code = job_code(self.jobs, spec)
+        code = self.uploaded_code(spec)
         request = render_training_job(
             spec,
             name=name,

@@ -21,7 +21,7 @@ from trainyard.tuning.trial_table import trial_table
 from trainyard.tuning.trials import to_parquet
 from trainyard.units import format_usd
 from trainyard_airflow.jobs.cost_cap import cap_of
-from trainyard_airflow.jobs.job_code import job_code, job_image
+from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.tuning_result import ended_by, tuning_result, usable_best
 from trainyard_airflow.triggers.watch import Patience
@@ -79,7 +79,7 @@ class TuningJobType(JobType):
         training = clients.of_account(self.spec.training, image_uri=image)
         max_runtime_s = place.get("max_runtime_s", self.spec.max_runtime_s)
         spec = replace(self.spec, training=training, max_runtime_s=max_runtime_s)
-        code = job_code(self.jobs, training)
+        code = self.uploaded_code(training)
         request = render_tuning_job(
             spec,
             name=name,

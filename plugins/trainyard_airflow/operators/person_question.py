@@ -19,6 +19,7 @@ class Question:
     Attributes:
         body: the facts for the decision, as Markdown.
         default: the answer that applies if nobody answers within `timeout_s`.
+        users: ids of the users who may answer; empty for all whom Airflow permits to answer.
     """
 
     subject: str
@@ -26,6 +27,7 @@ class Question:
     options: Sequence[str]
     default: str
     timeout_s: float
+    users: Sequence[str] = ()
 
 
 def ask_person(
@@ -53,7 +55,12 @@ def ask_person(
         "defaults": [question.default],
         "params": {},  # Airflow 3.3 refuses None
     }
-    upsert_hitl_detail(**choice, subject=question.subject, body=question.body)
+    upsert_hitl_detail(
+        **choice,
+        subject=question.subject,
+        body=question.body,
+        assigned_users=[{"id": each, "name": each} for each in question.users] or None,
+    )
     timeout = timedelta(seconds=question.timeout_s)
     try:
         from airflow.sdk.exceptions import TaskAwaitingInput

@@ -49,6 +49,7 @@ def ask_human(
         options=[OPTIONS[each] for each in remedies_of(verdict)],
         default=OPTIONS[default_of(retry, verdict)],
         timeout_s=retry.timeout_s,
+        users=retry.users,
     )
     ask_person(context, asked, then=then, kwargs=kwargs)
 

@@ -164,6 +164,7 @@ class SageMakerJobOperator(BaseOperator):
                 _snapshot_of(event, run),
                 event.get("facts", {}),
                 was_attached=bool(event.get("was_attached")),
+                is_announced=True,
             ),
         )
 
@@ -337,10 +338,13 @@ class SageMakerJobOperator(BaseOperator):
                 followed = self._followed(run, step.job_name, step.patience)
                 echoed = {"facts": dict(step.facts), "was_attached": step.was_attached}
                 snapshot = self._wait(context, followed, self.execute_complete.__name__, echoed)
-                return run.ended(snapshot, step.facts, was_attached=step.was_attached)
+                return run.ended(
+                    snapshot, step.facts, was_attached=step.was_attached, is_announced=True
+                )
             case AwaitStop():
                 followed = self._followed(run, step.job_name, Patience())
-                self._wait(context, followed, self.execute_again.__name__, {"facts": {}})
+                method, kwargs = self._after_stop(step.quota)
+                self._wait(context, followed, method, {"facts": {}}, kwargs)
                 return run.next(step.quota)
             case AwaitQuota():
                 self._pause(context, run, step)
@@ -364,7 +368,12 @@ class SageMakerJobOperator(BaseOperator):
         )
 
     def _wait(
-        self, context: Context, followed: Followed, method_name: str, echoed: dict[str, Any]
+        self,
+        context: Context,
+        followed: Followed,
+        method_name: str,
+        echoed: dict[str, Any],
+        kwargs: dict[str, Any] | None = None,
     ) -> JobSnapshot:
         """Defer; if the task is not deferrable, wait here by the trigger's code and return the final snapshot."""
         from trainyard_airflow.triggers.follow import follow_job
@@ -375,18 +384,27 @@ class SageMakerJobOperator(BaseOperator):
             self.defer(
                 trigger=JobTrigger(**followed.to_dict(), echoed=echoed),
                 method_name=method_name,
+                kwargs=kwargs,
                 timeout=self._time_left(context),
             )
         return run_interruptible(follow_job(followed))
 
     def _pause(self, context: Context, run: JobRun, step: AwaitQuota) -> None:
         if self.deferrable:
-            kwargs = {"quota": asdict(step.quota)}
-            self._defer_for(context, step.seconds, self.execute_after_quota.__name__, kwargs=kwargs)
+            method, kwargs = self._after_quota(step.quota)
+            self._defer_for(context, step.seconds, method, kwargs=kwargs)
         try:
             time.sleep(step.seconds)
         except AirflowTaskTimeout:
             run.time_out(step.job_name)
+
+    def _after_stop(self, quota: QuotaWait | None) -> tuple[str, dict[str, Any]]:
+        """Return the method that resumes a wait for a stopping job, and its keyword arguments."""
+        return (self.execute_again.__name__, {}) if quota is None else self._after_quota(quota)
+
+    def _after_quota(self, quota: QuotaWait) -> tuple[str, dict[str, Any]]:
+        """Return the method that resumes a wait for the quota, and its keyword arguments."""
+        return self.execute_after_quota.__name__, {"quota": asdict(quota)}
 
     def _defer_for(
         self,

@@ -41,12 +41,19 @@ class ObservedTask:
         """
         return self._among(get_task_states(**self._question()))
 
-    async def rests(self) -> bool:
+    async def rests(self, *, or_not_begun: bool = False) -> bool:
         """Return whether the task's state is in `RESTING`; False if Airflow's supervisor does not answer within 30 s.
 
         Works only in a triggerer.
+
+        Args:
+            or_not_begun: whether a state in `NOT_BEGUN` counts as well, such as that of a task in a full pool.
         """
-        return await self._reported_state(_ANSWER_LIMIT_S) in RESTING
+        states = await self._reported(_ANSWER_LIMIT_S)
+        if states is None:
+            return False
+        state = self._among(states)
+        return state in RESTING or (or_not_begun and state in NOT_BEGUN)
 
     async def is_deferred(self, limit_s: float) -> bool:
         """Return whether the task waits for a trigger; False if Airflow does not answer within `limit_s` seconds."""

@@ -27,7 +27,8 @@ class WatchArguments:
     Attributes:
         job_name: the training job; it may not exist yet.
         absent_s: seconds to wait for the job to exist. After that, the trigger waits again if the watched task is at
-            rest (`ObservedTask.rests`); otherwise it fires, and the deferred task continues in a worker.
+            rest or has not begun (`ObservedTask.rests`); otherwise it fires, and the deferred task continues in a
+            worker.
         plan: the rules, and what follows from an issue.
         connection: the connection of the job and its statistics.
         notifier: recipient of messages on issues, or None.
@@ -93,7 +94,7 @@ class RulesTrigger(StoredTrigger):
         yield await self.event(self._watched())
 
     async def _watched(self) -> dict[str, Any]:
-        """Return the event: the findings, an error, or `absent` if there is no job and the task is not at rest."""
+        """Return the event: the findings, an error, or `absent` if there is no job and the task is not waited for."""
         watch = self.watch
         absent_s = watch.absent_s
         while True:
@@ -111,6 +112,15 @@ class RulesTrigger(StoredTrigger):
                     "job_name": watch.job_name,
                     "absent_s": absent_s,
                 }
-            if "absent" not in told or watch.task is None or not await watch.task.rests():
+            if "absent" not in told or not await self._waits_on(watch.task):
                 return {**told, "absent_s": absent_s}
             absent_s = watch.plan.absence_s(absent_s)
+
+    async def _waits_on(self, task: ObservedTask | None) -> bool:
+        """Return whether to wait for the job of a task that is at rest or, in a triggerer, has not begun.
+
+        `dag.test()`, which sets no task instance, runs the watched task only after this trigger.
+        """
+        if task is None:
+            return False
+        return await task.rests(or_not_begun=self.task_instance is not None)
