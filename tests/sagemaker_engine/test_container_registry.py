@@ -96,6 +96,32 @@ def test_other_calls_of_the_registry_are_rejected_by_name(engine: RunningEngine)
     ]
 
 
+@pytest.mark.engine
+def test_a_model_package_with_another_digest_than_its_images_is_rejected(
+    engine: RunningEngine, sagemaker: Any
+) -> None:
+    image = f"{DLC}.dkr.ecr.us-east-1.amazonaws.com/{PYTORCH}:{TAG}"
+    right = ask(engine, {"imageTag": TAG})["images"][0]["imageId"]["imageDigest"]
+
+    def register(digest: str) -> str:
+        content = ["application/json"]
+        made = sagemaker.create_model_package(
+            ModelPackageName=f"package-{digest[-8:]}",
+            InferenceSpecification={
+                "Containers": [{"Image": image, "ImageDigest": digest}],
+                "SupportedContentTypes": content,
+                "SupportedResponseMIMETypes": content,
+                "SupportedRealtimeInferenceInstanceTypes": ["ml.m5.large"],
+                "SupportedTransformInstanceTypes": ["ml.m5.large"],
+            },
+        )
+        return str(made["ModelPackageArn"])
+
+    assert register(right)
+    with pytest.raises(ClientError, match="ImageDigest"):
+        register(ABSENT)
+
+
 def test_a_digest_changes_with_the_pins_and_the_programs_of_the_image(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     (folder / "packages").mkdir(parents=True)
