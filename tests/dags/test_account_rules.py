@@ -105,6 +105,7 @@ OF_OTHER_LIVES = {
 }
 """Granted for runs that are stopped, retried or cut off."""
 DONE_WITHOUT = {
+    "ecr:BatchGetImage",
     "iam:GetRole",
     "servicequotas:ListServiceQuotas",
     "logs:DescribeLogStreams",
