@@ -14,7 +14,6 @@ from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard.units import format_usd
-from trainyard_airflow.hooks.image_digests import image_digest
 from trainyard_airflow.hooks.redaction import spec_secrets
 from trainyard_airflow.jobs.cost_cap import (
     ENDED_BY_CAP,
@@ -94,6 +93,8 @@ class TrainingJobType(JobType):
         self, name: str, *, place: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateTrainingJob request, with the code uploaded, and the facts about code and image."""
+        from trainyard_airflow.hooks.image_digests import image_digest
+
         spec, clients = self.spec, self.jobs.clients
         spec = replace(spec, max_run=bounded_run_s(spec.max_run, place))
         if spec.capacity_ladder:
