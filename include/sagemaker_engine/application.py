@@ -35,6 +35,7 @@ from sagemaker_engine.logs.log_folder import LogFolder
 from sagemaker_engine.s3.application import S3Application
 from sagemaker_engine.searches.thread import SearchThread
 from sagemaker_engine.services import quota_api
+from sagemaker_engine.services.container_registry import ContainerRegistry
 from sagemaker_engine.services.iam import IamApplication
 from sagemaker_engine.services.metric_feed import MetricFeed
 from sagemaker_engine.services.quota_api import QuotaControl, ServiceQuotas
@@ -100,6 +101,7 @@ def make_application(
         _sagemaker(context, tuning, automl),
         _logs(settings, moto),
         _service_quotas(context, moto),
+        _container_registry(context),
     )
     permissions = access.AccessControl(
         settings.root / "access.json",
@@ -158,6 +160,14 @@ def _service_quotas(context: ApiContext, moto: MotoBackend) -> JsonService:
         handlers=ServiceQuotas(quotas=context.quotas, account=settings.account).handlers(),
         behind=moto,
         default_region=settings.region,
+    )
+
+
+def _container_registry(context: ApiContext) -> JsonService:
+    settings = context.settings
+    registry = ContainerRegistry(account=settings.account, image_files=settings.image_files)
+    return JsonService(
+        model=load_model("ecr"), handlers=registry.handlers(), default_region=settings.region
     )
 
 

@@ -166,6 +166,13 @@ REJECTED = (
 
 OTHERS = "All others"
 
+OWN_SERVICES: Mapping[str, str] = {
+    "servicequotas": "SageMaker's quotas are executed: a job beyond one is rejected",
+    "ecr": "BatchGetImage answers digests of the images that the engine knows; a digest follows the packages and "
+    "programs that emulate the image; its manifest has no layers; all other operations are rejected",
+}
+"""Effect per service that the engine implements itself, by signing name, besides SageMaker, S3 and logs."""
+
 OTHER_SERVICES: Mapping[str, str] = {
     "s3": "executed: objects are files that survive a restart",
     "logs": "executed for the log groups of jobs; other groups and streams are stored in memory",
@@ -268,7 +275,8 @@ def _lines() -> Iterator[str]:
         "",
     )
     yield from ("| Signing name | What the engine does |", "|---|---|")
-    yield from (f"| `{service}` | {what} |" for service, what in OTHER_SERVICES.items())
+    for service, what in {**OTHER_SERVICES, **OWN_SERVICES}.items():
+        yield f"| `{service}` | {what} |"
 
 
 if __name__ == "__main__":

@@ -102,9 +102,11 @@ OF_OTHER_LIVES = {
     "sagemaker:ListTags",
     "sagemaker:StopProcessingJob",
     "sagemaker:StopTrainingJob",
+    "sagemaker:UpdateModelPackage",
 }
-"""Granted for runs that are stopped, retried or cut off."""
+"""Granted for runs that are stopped, retried or cut off, and for models without a serving image."""
 DONE_WITHOUT = {
+    "ecr:BatchGetImage",
     "iam:GetRole",
     "servicequotas:ListServiceQuotas",
     "logs:DescribeLogStreams",
@@ -112,7 +114,6 @@ DONE_WITHOUT = {
     "logs:GetLogEvents",
     "sagemaker:ListProcessingJobs",
     "sagemaker:ListTrainingJobs",
-    "sagemaker:UpdateModelPackage",
 }
 """Without them a run succeeds with a warning, or less of the log."""
 ACTIONS = sorted(

@@ -134,6 +134,7 @@ def test_run_shards_by_a_job_trains_evaluates_registers_and_reports(
     assert lineage["data_fingerprint"] == record["dataset"]["fingerprint"]
     assert lineage["code_sha256"] == record["code_sha256"]
     assert lineage["training_image"] == IMAGE
+    assert lineage["training_image_digest"] == training["image_digest"]
     (container,) = package["InferenceSpecification"]["Containers"]
     assert container["Image"].endswith("/pytorch-inference:2.6.0-cpu-py312")
     assert container["ModelDataUrl"] == training["artifact_uri"]

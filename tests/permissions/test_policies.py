@@ -154,3 +154,10 @@ def test_an_alias_is_no_key_for_iam(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_role_that_is_no_role_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GIVEN[:2], "--role", "TrainyardExecution", *GIVEN[4:]]) == 2
     assert "write the ARN of the jobs' execution role" in capsys.readouterr().err
+
+
+def test_airflow_may_ask_for_digests_of_any_account_in_the_region_only() -> None:
+    policy, action = airflow_policy(ACCOUNT), "ecr:BatchGetImage"
+
+    assert allows(policy, action, "arn:aws:ecr:eu-west-1:763104351884:repository/pytorch")
+    assert not allows(policy, action, "arn:aws:ecr:us-east-1:763104351884:repository/pytorch")

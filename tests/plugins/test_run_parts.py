@@ -12,6 +12,7 @@ from trainyard.sharding import ShardSettings, Source
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+from trainyard_airflow.hooks.image_digests import image_digest
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.jobs.sharding import ShardingSpec
 from trainyard_airflow.operators.register_model import ModelVersion, RegisterModelOperator
@@ -116,6 +117,7 @@ def test_model_with_a_serving_image_says_how_it_is_served(
     assert served["SupportedRealtimeInferenceInstanceTypes"] == list(types)
     assert served["SupportedTransformInstanceTypes"] == list(types)
     assert (container["Image"], container["ModelDataUrl"]) == (image, given.model_artifact)
+    assert container["ImageDigest"] == image_digest(AwsClients(ConnectionArguments()), image).value
     assert "SourceUri" not in package
 
 

@@ -19,7 +19,7 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 from botocore.exceptions import ClientError
 
-from tests.plugins.conftest import StateStore, TaskSurroundings, connection_json
+from tests.plugins.conftest import IMAGE, StateStore, TaskSurroundings, connection_json
 from trainyard.errors import (
     InfrastructureError,
     JobStoppedError,
@@ -29,6 +29,7 @@ from trainyard.errors import (
     TimeLimitError,
 )
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.image_digests import image_digest
 from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 
@@ -92,6 +93,7 @@ def test_completed_job_returns_its_snapshot_and_streams_every_host(
     assert result["job_name"] == task.xcoms["job_name"]
     assert result["attempt"] == 1
     assert result["code"]["sha256"] in result["code"]["s3_uri"]
+    assert result["image_digest"] == image_digest(AwsClients(ConnectionArguments()), IMAGE).value
     assert json.loads(json.dumps(result)) == result
     for host in ("algo-1", "algo-2"):
         assert caplog.text.count(f"[{host}] hello from {host}") == 1

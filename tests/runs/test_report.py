@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -85,6 +86,26 @@ def test_the_wall_time_is_accounted_for_by_cause() -> None:
     assert f"{record.goodput['share']:.0%} of 5 min 18 s went into steps that survived" in text
     for cause in record.goodput["seconds"]:
         assert cause in text
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"image_digest": "sha256:abc"}, "image digest sha256:abc"),
+        ({"image_digest_unknown": "no answer"}, "image digest not known: no answer"),
+    ],
+    ids=["known", "not known"],
+)
+def test_the_lineage_names_the_digest_of_the_image(facts: dict[str, str], words: str) -> None:
+    record = sample_record(jobs=[job_record("train", training_snapshot(**facts))])
+    (job,) = json.loads(record.to_json())["jobs"]
+
+    assert words in page(jobs=record.jobs).text
+    assert {name: job[name] for name in facts} == facts
+
+
+def test_a_run_of_an_older_release_has_no_row_for_the_digest() -> None:
+    assert "image digest" not in page().text
 
 
 def test_the_page_loads_nothing() -> None:

@@ -1,7 +1,7 @@
 """IAM actions, resources and condition keys that a request needs.
 
-Source: Service Authorization Reference, "Actions, resources, and condition keys" of SageMaker AI, S3, CloudWatch Logs
-and IAM, and SageMaker's "API Permissions: Actions, Permissions, and Resources Reference" (2026-11).
+Source: Service Authorization Reference, "Actions, resources, and condition keys" of SageMaker AI, S3, CloudWatch Logs,
+ECR and IAM, and SageMaker's "API Permissions: Actions, Permissions, and Resources Reference" (2026-11).
 """
 
 from __future__ import annotations
@@ -223,6 +223,9 @@ def _texts(values: Iterator[Any]) -> Iterator[str]:
 def _resource_elsewhere(service: str, request: dict[str, Any], arn: str, place: Place) -> str:
     if service == "logs" and (group := request.get("logGroupName")):
         return f"{arn}log-group:{group}:*"
+    if service == "ecr" and (repository := request.get("repositoryName")):
+        registry = request.get("registryId") or place.account
+        return f"{arn.removesuffix(f'{place.account}:')}{registry}:repository/{repository}"
     if service == "iam" and (role := request.get("RoleName")):
         return f"arn:aws:iam::{place.account}:role/{role}"
     if service == "monitoring":

@@ -107,6 +107,19 @@ class AwsImages:
 
     def problem(self, name: ImageName) -> str | None:
         """Return why an image in one of AWS's registries does not exist; None if it exists."""
+        problem = self.repository_problem(name)
+        if problem is not None:
+            return problem
+        tags = self.repositories[name.repository]
+        if name.digest is None and not tags.has_tag(name.tag or "latest"):
+            return (
+                f"repository {name.repository!r} has no tag {name.tag or 'latest'!r} "
+                f"(known on {self.as_of}: {', '.join(_near(tags.tags, name.tag or ''))})"
+            )
+        return None
+
+    def repository_problem(self, name: ImageName) -> str | None:
+        """Return why one of AWS's registries lacks an image's repository; None if it exists there."""
         repository = self.repositories.get(name.repository)
         if repository is None:
             return f"AWS publishes no repository {name.repository!r} (known on {self.as_of})"
@@ -120,11 +133,6 @@ class AwsImages:
                 f"the account of {name.repository!r} in {name.region} is {right}, not {name.account}"
                 if right
                 else f"AWS publishes {name.repository!r} in no registry of {name.region}"
-            )
-        if name.digest is None and not repository.has_tag(name.tag or "latest"):
-            return (
-                f"repository {name.repository!r} has no tag {name.tag or 'latest'!r} "
-                f"(known on {self.as_of}: {', '.join(_near(repository.tags, name.tag or ''))})"
             )
         return None
 

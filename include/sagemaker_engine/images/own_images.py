@@ -52,11 +52,20 @@ def read_own_images(folder: Path, *, allowed: Collection[str]) -> Mapping[str, s
 
 def stand_in(uri: str, own: Mapping[str, str]) -> str | None:
     """Return the target of the first pattern that matches an image URI, or None."""
-    head, slash, last = uri.partition("@")[0].rpartition("/")
-    without_tag = f"{head}{slash}{last.partition(':')[0]}"
     matches = (
         target
         for pattern, target in own.items()
-        if fnmatchcase(uri, pattern) or fnmatchcase(without_tag, pattern)
+        if fnmatchcase(uri, pattern) or fnmatchcase(_repository(uri), pattern)
     )
     return next(matches, None)
+
+
+def is_mapped(repository: str, own: Mapping[str, str]) -> bool:
+    """Return whether a pattern maps an image of a repository, given as an image URI without tag."""
+    return any(fnmatchcase(repository, _repository(pattern)) for pattern in own)
+
+
+def _repository(uri: str) -> str:
+    """Return an image URI or a pattern without its tag and digest."""
+    head, slash, last = uri.partition("@")[0].rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"

@@ -16,7 +16,12 @@ from sagemaker_engine.images.image_file import (
     read_image_files,
 )
 from sagemaker_engine.images.image_store import ImageStore, default_folder, environment_prefix
-from sagemaker_engine.images.own_images import NAME as OWN_IMAGES, read_own_images, stand_in
+from sagemaker_engine.images.own_images import (
+    NAME as OWN_IMAGES,
+    is_mapped,
+    read_own_images,
+    stand_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,6 +156,23 @@ def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
     problem = known.problem(name) if known.is_aws(name) else _problem_of_own(name, images)
     if problem is not None:
         raise UnknownImageError(problem)
+
+
+def has_repository(uri: str, *, image_files: Path = IMAGES_FOLDER) -> bool:
+    """Return whether the repository of an image URI without tag exists, by the rules of `check_exists`."""
+    try:
+        images, own = _read_files(image_files)
+    except UnknownImageError:
+        return False
+    name = read_name(uri)
+    if name is None:
+        return False
+    if is_mapped(uri, own):
+        return True
+    known = aws_images()
+    is_aws = known.is_aws(name)
+    problem = known.repository_problem(name) if is_aws else _problem_of_own(name, images)
+    return problem is None
 
 
 def _problem_of_own(name: ImageName, images: list[ImageFile]) -> str | None:

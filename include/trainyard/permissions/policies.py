@@ -109,7 +109,7 @@ def execution_policy(account: Account, features: Sequence[Feature] = tuple(Featu
         _allow(
             "Images",
             ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
-            [f"arn:{account.partition}:ecr:{account.region}:*:repository/*"],
+            [_images(account)],
         ),
     ]
     if account.kms_keys:
@@ -136,6 +136,11 @@ def _automl_jobs(account: Account) -> Iterator[Document]:
         [account.role_arn],
         StringEquals={"iam:PassedToService": "sagemaker.amazonaws.com"},
     )
+
+
+def _images(account: Account) -> str:
+    """Return the ARN of all repositories of all accounts in the region; AWS's images are in AWS's accounts."""
+    return f"arn:{account.partition}:ecr:{account.region}:*:repository/*"
 
 
 def trust_policy() -> Document:
@@ -193,6 +198,7 @@ def _jobs(account: Account, features: Sequence[Feature]) -> Iterator[Document]:
     )
     yield _allow("ReadExecutionRole", ["iam:GetRole"], [account.role_arn])
     yield _allow("ReadQuotas", ["servicequotas:ListServiceQuotas"], ["*"])
+    yield _allow("ReadImageDigests", ["ecr:BatchGetImage"], [_images(account)])
     logs = account.arn("logs", "log-group:/aws/sagemaker/*")
     reading = ["logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"]
     yield _allow("ReadJobLogs", reading, [logs])

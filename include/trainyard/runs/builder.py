@@ -151,6 +151,8 @@ _SAME_NAMES = (
     "started_at",
     "ended_at",
     "image_uri",
+    "image_digest",
+    "image_digest_unknown",
     "rung",
     "rung_reason",
 )

@@ -46,6 +46,7 @@ class JobRecord:
         artifact_sha256: SHA-256 of the object at `artifact_uri`.
         transitions: secondary statuses, each with status, start, end, message (epoch seconds).
         cost: `JobCost.to_dict()`.
+        image_digest: digest of the image when the job was created; `image_digest_unknown`: why it is not known.
         rung: of the capacity ladder, from 0; `rung_reason`: why this one.
     """
 
@@ -66,6 +67,8 @@ class JobRecord:
     started_at: float | None = None
     ended_at: float | None = None
     image_uri: str | None = None
+    image_digest: str | None = None
+    image_digest_unknown: str | None = None
     final_metrics: Mapping[str, float] = field(default_factory=dict)
     artifact_uri: str | None = None
     artifact_sha256: str | None = None

@@ -33,6 +33,13 @@ def run_figures(record: RunRecord) -> dict[str, float]:
     return dict(list(known.items())[:_MOST_FIGURES])
 
 
+def run_image(record: RunRecord) -> dict[str, str]:
+    """Return `image_uri` and `image_digest` of a run's training, as far as they are known."""
+    job = record.job_of(TaskId.TRAIN)
+    known = {"image_uri": job.image_uri, "image_digest": job.image_digest} if job else {}
+    return {name: value for name, value in known.items() if value}
+
+
 def _verdict(record: RunRecord) -> str:
     if record.status == STOPPED_BY_RULE and record.verdict:
         told = record.verdict

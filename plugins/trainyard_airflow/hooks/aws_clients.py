@@ -18,7 +18,7 @@ from trainyard.specs.account_defaults import AccountDefaults, Spec
 from trainyard.specs.account_limits import AccountLimits
 from trainyard_airflow.hooks.encryption import encrypt_writes, encrypting
 from trainyard_airflow.hooks.known_members import known_members
-from trainyard_airflow.hooks.retries import patient_config
+from trainyard_airflow.hooks.retries import IMPATIENT, patient_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,6 +104,13 @@ class AwsClients:
         """Return the boto3 client of a service, such as `sagemaker`, `s3` or `logs`, with patient retries."""
         client = self._hook(service, is_patient=True).conn
         return encrypt_writes(client, self.kms_key_id) if service == "s3" else client
+
+    def impatient_client(self, service: str) -> Any:
+        """Return a new boto3 client of a service with short timeouts, for calls that a task can do without."""
+        given = self._hook("sagemaker").conn_config.botocore_config
+        hook = self._hook_with(service, IMPATIENT if given is None else given.merge(IMPATIENT))
+        hook.session = self.session
+        return hook.conn
 
     @cached_property
     def session(self) -> Any:

@@ -10,6 +10,10 @@ PATIENT_TRIES = 16
 """Number of tries that outlasts a minute of server errors or throttling. botocore's standard mode waits
 rand(0, 1) * min(2^i, 20) s after try i (from 0): 115 s on average in total, and below 60 s for one call in 500. Its
 default of five tries ends after 7.5 s on average."""
+IMPATIENT = Config(
+    connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 2}
+)
+"""Settings of calls that a task can do without: below 20 s, even if a network has no route to the service."""
 _SET_ELSEWHERE = ("AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS")
 
 

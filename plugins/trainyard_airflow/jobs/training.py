@@ -92,7 +92,9 @@ class TrainingJobType(JobType):
     def render(
         self, name: str, *, place: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the CreateTrainingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
+        """Return the CreateTrainingJob request, with the code uploaded, and the facts about code and image."""
+        from trainyard_airflow.hooks.image_digests import image_digest
+
         spec, clients = self.spec, self.jobs.clients
         spec = replace(spec, max_run=bounded_run_s(spec.max_run, place))
         if spec.capacity_ladder:
@@ -113,7 +115,9 @@ class TrainingJobType(JobType):
             account=self.jobs.account_for(spec.role),
             kms_key_id=clients.kms_key_id,
         )
-        return request, {"code": code.to_dict() if code else None, "image_uri": image, **judge}
+        digest = image_digest(clients, image).facts() if image else {}
+        facts = {"code": code.to_dict() if code else None, "image_uri": image, **digest, **judge}
+        return request, facts
 
     def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         """Create the job; without the service's rules if the service rejects them."""

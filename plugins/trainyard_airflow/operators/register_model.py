@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +30,7 @@ class ModelVersion:
         model_artifact: S3 address of model.tar.gz.
         image_uri: the image that serves the model; None registers the model without an InferenceSpecification. In that
             case its address is in the metadata and in the package's SourceUri.
+        image_digest: digest of that image; None = the service looks it up.
         environment: variables of that image's container.
         instance_types: types that can serve the model, for endpoints and batch transform; empty = not stated.
         source: identity of the version, by which a second registration finds it: the training job's name.
@@ -41,6 +42,7 @@ class ModelVersion:
     model_artifact: str
     source: str
     image_uri: str | None = None
+    image_digest: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     instance_types: tuple[str, ...] = ()
     approval_status: str = "PendingManualApproval"
@@ -82,6 +84,7 @@ def _model(version: ModelVersion) -> dict[str, Any]:
     container: dict[str, Any] = {
         "Image": version.image_uri,
         "ModelDataUrl": version.model_artifact,
+        **({"ImageDigest": version.image_digest} if version.image_digest else {}),
         **({"Environment": dict(version.environment)} if version.environment else {}),
     }
     types = list(version.instance_types)
@@ -155,5 +158,10 @@ class RegisterModelOperator(ConnectedOperator):
         return ModelRegistry(self.clients)
 
     def _version(self) -> ModelVersion:
+        from trainyard_airflow.hooks.image_digests import image_digest
+
         given = self.version
-        return given if isinstance(given, ModelVersion) else ModelVersion(**given)
+        version = given if isinstance(given, ModelVersion) else ModelVersion(**given)
+        if version.image_uri is None or version.image_digest is not None:
+            return version
+        return replace(version, image_digest=image_digest(self.clients, version.image_uri).value)

@@ -37,6 +37,27 @@ def test_page_needs_nothing_else_and_shows_every_cell(record: ComparisonRecord) 
     assert "Compared in part" in page
 
 
+def test_settings_name_the_images_and_digests_of_the_cells() -> None:
+    first, second = ({"image_uri": "r/pytorch:1", "image_digest": f"sha256:{n}"} for n in "ab")
+    other = {"image_uri": "r/deepspeed:1"}
+    record = comparison(
+        cell("ddp", 1, 100.0, **first),
+        cell("ddp", 2, 180.0, **second),
+        cell("fsdp", 1, 80.0, **first),
+        cell("zero", 1, 80.0, **other),
+        cell("tensor", 2, None),
+    )
+
+    page = render_comparison_html(record, findings_of(record))
+
+    rows = re.findall(r"<dt>image of ([^<]+)</dt><dd>([^<]+)</dd>", page)
+    assert rows == [
+        ("ddp x 1, fsdp x 1", "r/pytorch:1, sha256:a"),
+        ("ddp x 2", "r/pytorch:1, sha256:b"),
+        ("zero x 1", "r/deepspeed:1, digest not known"),
+    ]
+
+
 def test_every_axis_has_its_unit(record: ComparisonRecord) -> None:
     page = render_comparison_html(record, findings_of(record))
 

@@ -113,3 +113,16 @@ def test_a_type_that_nobody_knows_and_a_conf_that_is_none_give_a_row_all_the_sam
 def test_an_odd_run_costs_the_others_nothing(values: dict[str, Any]) -> None:
     shown = page(run("odd", **values), run("good", ended=NOW, returned=paid(2.0)))
     assert [row["run_id"] for row in shown["runs"]] == ["odd", "good"]
+
+
+def test_the_image_that_a_run_trained_in_is_among_its_settings() -> None:
+    image = {"image_uri": "r/pytorch:1", "image_digest": "sha256:a"}
+    done = {"report": {"cost_usd": 1.0, "image": image}}
+
+    new, old = page(
+        run("new", ended=NOW, settings={"seed": 1, "image_uri": None}, returned=done),
+        run("old", ended=NOW, settings={"seed": 1}, returned=paid(1.0)),
+    )["runs"]
+
+    assert new["settings"] == {"seed": 1, **image}
+    assert old["settings"] == {"seed": 1}

@@ -15,6 +15,7 @@ from sagemaker_engine.api.registry.tables import (
     RegistryTables,
 )
 from sagemaker_engine.api.resources import check_image_exists, split_s3_uri
+from sagemaker_engine.jobs.image_digest import digest_of, manifest_of
 from sagemaker_engine.wire.errors import ServiceError, ValidationError
 
 if TYPE_CHECKING:
@@ -166,9 +167,23 @@ class ModelPackages:
         for container in request.get("InferenceSpecification", {}).get("Containers", []):
             if "Image" in container:
                 check_image_exists(self.context, container["Image"])
+                self._check_digest(container)
             url = container.get("ModelDataUrl")
             if url is not None and not self.context.preconditions.has_objects(*split_s3_uri(url)):
                 raise ValidationError(f"Could not find model data at {url}.")
+
+    def _check_digest(self, container: dict[str, Any]) -> None:
+        given, image = container.get("ImageDigest"), container["Image"]
+        if given is None:
+            return
+        _, _, named = image.partition("@")
+        found = named or digest_of(
+            manifest_of(image, image_files=self.context.settings.image_files)
+        )
+        if given != found:
+            raise ValidationError(
+                f"ImageDigest {given} is not the digest of image {image}: {found}."
+            )
 
 
 def _check_create(request: dict[str, Any]) -> None:

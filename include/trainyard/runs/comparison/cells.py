@@ -46,6 +46,8 @@ def cell_record(
         entry_point=cell["entry_point"],
         hyperparameters=cell["hyperparameters"],
         distribution=cell["distribution"],
+        image_uri=told.get("image_uri"),
+        image_digest=told.get("image_digest"),
         job_name=told.get("name"),
         status=status,
         failure=None if status == "Completed" else _reason(told, failure, status),

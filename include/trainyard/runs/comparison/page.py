@@ -151,3 +151,14 @@ def _settings(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
     for name, value in sorted(record.conf.items()):
         if value not in (None, [], (), "", {}) and name != "strategies":
             yield name, value if isinstance(value, str) else json.dumps(value, default=str)
+    yield from _images(record)
+
+
+def _images(record: ComparisonRecord) -> Iterator[tuple[str, str]]:
+    """Yield each image with its digest, and the cells that trained in it."""
+    cells: dict[tuple[str, str | None], list[str]] = {}
+    for each in record.cells:
+        if each.image_uri is not None:
+            cells.setdefault((each.image_uri, each.image_digest), []).append(each.name)
+    for (uri, digest), names in cells.items():
+        yield f"image of {', '.join(names)}", f"{uri}, {digest or 'digest not known'}"

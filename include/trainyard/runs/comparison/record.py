@@ -20,6 +20,7 @@ class CellRecord:
         status: the status of the job, or of the task if it created no job.
         failure: why the training did not complete, as a sentence.
         cost_usd: cost of all attempts; None if it is not known.
+        image_digest: digest of the image when the last job was created; None if it is not known.
         price_usd_per_hour: price of one instance.
     """
 
@@ -31,6 +32,8 @@ class CellRecord:
     entry_point: str
     hyperparameters: Mapping[str, Any]
     distribution: Mapping[str, Any]
+    image_uri: str | None = None
+    image_digest: str | None = None
     job_name: str | None = None
     status: str | None = None
     failure: str | None = None

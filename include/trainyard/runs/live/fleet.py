@@ -70,9 +70,16 @@ def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]
         "cost_usd": so_far_usd if reported is None else reported,
         "ceiling_usd": mapping(state.get("plan")).get("ceiling_usd"),
         "figures": dict(mapping(report.get("figures"))),
-        "settings": dict(conf),
+        "settings": {**conf, **_image(report)},
         "has_report": bool(report.get("report_html")),
     }
+
+
+def _image(report: Mapping[str, Any]) -> dict[str, str]:
+    """Return the image of a run's training and its digest, as far as the report names them."""
+    image = mapping(report.get("image"))
+    names = ("image_uri", "image_digest")
+    return {name: image[name] for name in names if isinstance(image.get(name), str)}
 
 
 def _instances(conf: Mapping[str, Any]) -> str | None:

@@ -248,12 +248,19 @@ def lineage_rows(record: RunRecord) -> list[Row]:
             ("code SHA-256", record.code_sha256),
             ("training job", job.name if job else None),
             ("image", job.image_uri if job else None),
+            ("image digest", _digest(job) if job else None),
             ("model artifact", job.artifact_uri if job else None),
             ("model SHA-256", job.artifact_sha256 if job else None),
             ("model package", record.model_package_arn),
             ("approval", record.approval_status),
         ]
     )
+
+
+def _digest(job: JobRecord) -> str | None:
+    if job.image_digest is None and job.image_digest_unknown:
+        return f"not known: {job.image_digest_unknown}"
+    return job.image_digest
 
 
 def evaluation_rows(record: RunRecord) -> list[Row]:

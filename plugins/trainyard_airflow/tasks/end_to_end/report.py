@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import TrainingRunError
 from trainyard.runs.builder import build_run_record
 from trainyard.runs.evaluation_metrics import metrics_of
-from trainyard.runs.run_note import run_figures, run_note
+from trainyard.runs.run_note import run_figures, run_image, run_note
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
 from trainyard_airflow.tasks.end_to_end.search_account import (
@@ -65,8 +65,8 @@ class ReportOperator(ClosingReportOperator):
     The task first stops jobs of this run that still run although their tasks have ended, for example because a trigger
     was never started. It then waits up to three minutes for the end of everything in the run's ledger.
 
-    Returns `report_html`, `report_json`, the run's `status`, its `note` for Airflow's lists, `cost_usd` and `figures`
-    for the fleet page, the address of its `ledger`, and the names of its `unsettled` entries.
+    Returns `report_html`, `report_json`, the run's `status`, its `note` for Airflow's lists, `cost_usd`, `figures` and
+    `image` for the fleet page, the address of its `ledger`, and the names of its `unsettled` entries.
     """
 
     def __init__(self, *, trial_tasks: Sequence[str] = (), **kwargs: Any) -> None:
@@ -113,6 +113,7 @@ class ReportOperator(ClosingReportOperator):
             "note": run_note(record),
             "cost_usd": record.cost.get("total_usd"),
             "figures": run_figures(record),
+            "image": run_image(record),
             "ledger": paths.ledger,
             "unsettled": unsettled_names(ledger),
         }

@@ -230,6 +230,7 @@ def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]
         "code_sha256": (training.get("code") or {}).get("sha256"),
         "training_job": training["job_name"],
         "training_image": training["image_uri"],
+        "training_image_digest": training.get("image_digest"),
         "training_attempts": training["attempt"],
         "evaluation_max_samples": (state.plan.get("evaluation") or {}).get("max_samples"),
         "evaluation_job": evaluation.get("job_name") or evaluation["measured_by"],

@@ -116,6 +116,7 @@ def _lineage(context: Context, state: RunState[Any], training: dict[str, Any]) -
         "code_sha256": (training.get("code") or {}).get("sha256"),
         "training_job": training["job_name"],
         "training_image": training["image_uri"],
+        "training_image_digest": training.get("image_digest"),
         "training_attempts": training["attempt"],
         "evaluation_job": evaluation.get("job_name"),
         **stop_lineage(training),

@@ -1,0 +1,70 @@
+"""Digests of container images, from Elastic Container Registry: the content that a tag names at this moment."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.errors import shortened
+
+if TYPE_CHECKING:
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+log = logging.getLogger(__name__)
+
+_IMAGE = re.compile(
+    r"(?P<registry>\d{12})\.dkr\.ecr(?:-fips)?\.[a-z0-9-]+\.[a-z0-9.-]+/"
+    r"(?P<repository>[^:@]+)(?::(?P<tag>[^:@]+))?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDigest:
+    """Digest of an image, `sha256:...`, or the reason why it is not known, on one line."""
+
+    value: str | None = None
+    why_unknown: str | None = None
+
+    def facts(self) -> dict[str, str]:
+        """Return `image_digest` or `image_digest_unknown`, for a task's result."""
+        if self.value is not None:
+            return {"image_digest": self.value}
+        return {"image_digest_unknown": self.why_unknown or ""}
+
+
+def image_digest(clients: AwsClients, uri: str) -> ImageDigest:
+    """Return the digest of an image. A digest that cannot be read is a warning, since no job needs it.
+
+    Args:
+        clients: clients of a connection with `ecr:BatchGetImage`, the permission that every pull needs. AWS's own
+            registries grant it to all accounts.
+        uri: URI of the image; one with a digest needs no call.
+    """
+    _, _, named = uri.partition("@")
+    if named:
+        return ImageDigest(value=named)
+    image = _IMAGE.fullmatch(uri)
+    if image is None:
+        return _unknown(uri, "the image is in no Elastic Container Registry")
+    try:
+        answer = clients.impatient_client("ecr").batch_get_image(
+            registryId=image["registry"],
+            repositoryName=image["repository"],
+            imageIds=[{"imageTag": image["tag"] or "latest"}],
+        )
+    except (ClientError, BotoCoreError) as error:
+        return _unknown(uri, str(error))
+    for each in answer["images"]:
+        return ImageDigest(value=each["imageId"]["imageDigest"])
+    reasons = (f"{e['failureCode']}: {e['failureReason']}" for e in answer["failures"])
+    return _unknown(uri, next(reasons, "the registry returned no image"))
+
+
+def _unknown(uri: str, why: str) -> ImageDigest:
+    why = shortened(" ".join(why.split()), limit=300)
+    log.warning("The digest of image %s is not known: %s", uri, why)
+    return ImageDigest(why_unknown=why)
