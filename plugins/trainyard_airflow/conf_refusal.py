@@ -1,8 +1,11 @@
-"""Middleware of the API server that reports all errors of a rejected conf instead of the first.
+"""Middleware of the API server that reports all errors of a rejected conf, and rejects one that is nested too deeply.
 
 When a run is triggered, Airflow validates the params one by one. It responds with the first error and the violated
 schema. This middleware leaves the decision to Airflow, and replaces only the text of the response (docs/adr/0069).
 Unknown responses pass unchanged.
+
+Airflow stores a conf of some hundred levels, but cannot serialize it in its response, which is then an error 500. Such
+a request is rejected here and does not reach Airflow.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ log = logging.getLogger(__name__)
 _TRIGGER = re.compile(r"/api/v2/dags/(?P<dag_id>[^/]+)/dagRuns/?$")
 _REFUSED = "Invalid input for param "
 _BAD_REQUEST = 400
+_MARKS = re.compile(rb'\\.?|["\[\]{}]', re.DOTALL)
+_MOST_LEVELS = 100
+"""Maximum depth of a conf. Airflow 3.3 serializes about 250 levels of its response."""
 _MOST_BYTES = 1 << 20
 """Maximum bytes of a stored request, since it may come without a login. Longer ones get Airflow's own response."""
 
@@ -41,19 +47,51 @@ class ConfRefusals:
             return
         exchange = _Exchange(scope, dag_id, receive, send)
         await self._app(exchange.plain_scope, exchange.receive, exchange.send)
+        if exchange.is_too_deep:
+            await _send_too_deep(dag_id, send)
+
+
+class _Nesting:
+    """Depth of a JSON text that is received in chunks, of which none is stored."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._is_text = self._is_escaped = False
+
+    def exceeds(self, chunk: bytes, most: int) -> bool:
+        """Return whether the text with this chunk has more than `most` levels; brackets in strings do not count."""
+        if not chunk:
+            return False
+        begin, self._is_escaped = int(self._is_escaped), False
+        for found in _MARKS.finditer(chunk, begin):
+            mark = found[0]
+            if mark == b'"':
+                self._is_text = not self._is_text
+            elif mark == b"\\":
+                self._is_escaped = True  # the escaped byte is in the next chunk
+            elif not self._is_text and len(mark) == 1:
+                self._depth += 1 if mark in b"[{" else -1
+                if self._depth > most:
+                    return True
+        return False
 
 
 class _Exchange:
     """Request that triggers a run, and its response.
 
     A response with status 400 is buffered, unless the request is longer than `_MOST_BYTES`.
+
+    Attributes:
+        is_too_deep: whether the conf has more than `_MOST_LEVELS` levels. The app then receives a request that ends in
+            the middle, and its response is discarded.
     """
 
     def __init__(self, scope: Scope, dag_id: str, receive: Receive, send: Send) -> None:
         self._scope, self._dag_id = scope, dag_id
         self._receive, self._send = receive, send
         self._asked, self._answer = bytearray(), bytearray()
-        self._is_too_long = False
+        self._is_too_long = self.is_too_deep = False
+        self._nesting = _Nesting()
         self._refusal: Message | None = None
 
     @property
@@ -65,12 +103,18 @@ class _Exchange:
     async def receive(self) -> Message:
         message = await self._receive()
         chunk = message.get("body", b"")
+        # The body itself is one more level. Within so many open brackets, no part of it is valid JSON.
+        if self.is_too_deep or self._nesting.exceeds(chunk, _MOST_LEVELS + 1):
+            self.is_too_deep = True
+            return {"type": "http.request", "body": b"", "more_body": False}
         self._is_too_long |= len(self._asked) + len(chunk) > _MOST_BYTES
         if not self._is_too_long:
             self._asked += chunk
         return message
 
     async def send(self, message: Message) -> None:
+        if self.is_too_deep:
+            return
         if self._may_replace(message):
             self._refusal = message
         elif self._refusal is None:
@@ -108,6 +152,26 @@ class _Exchange:
         if not findings:
             return None
         return str(SpecError(findings, subject=f"Invalid input for {self._dag_id}"))
+
+
+async def _send_too_deep(dag_id: str, send: Send) -> None:
+    """Send the rejection of a conf that is nested too deeply."""
+    from trainyard.errors import Finding, SpecError
+
+    finding = Finding(
+        where="conf",
+        what="is nested too deeply",
+        got=f"more than {_MOST_LEVELS} levels",
+        allowed=f"at most {_MOST_LEVELS} levels",
+    )
+    detail = str(SpecError([finding], subject=f"Invalid input for {dag_id}"))
+    body = json.dumps({"detail": detail}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": _BAD_REQUEST, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _triggered(scope: Scope) -> str | None:

@@ -24,6 +24,8 @@ def prepared_airflow_home() -> Path:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
         "AIRFLOW__CORE__FERNET_KEY": "",
+        # One Airflow for all tests that share an engine's bucket, whichever database they have.
+        "AIRFLOW_VAR_TRAINYARD_AIRFLOW_OF_SAGEMAKER-US-EAST-1-123456789012": "tests",
         # No scheduler reads the end of a worker here: a deferred task may be resumed at once.
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "0",
     }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from trainyard_airflow.conf_refusal import _Nesting
 from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.shared.schema_findings import conf_findings
 
@@ -80,6 +82,47 @@ def test_a_long_conf_is_answered_at_once_in_airflows_words(server: TestClient) -
 
     assert detail.startswith("Invalid input for param ")
     assert time.process_time() - began < 10  # Copied for each chunk it takes 14 s and more.
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("levels", [101, 400, 100_000])
+@pytest.mark.parametrize("padding", [0, 3_000_000], ids=["short", "long"])
+def test_a_conf_that_is_nested_too_deeply_is_refused_and_starts_nothing(
+    server: TestClient, levels: int, padding: int
+) -> None:
+    runs = "/api/v2/dags/train_end_to_end/dagRuns"
+    before = server.get(runs).json()["total_entries"]
+    text = "[" * (levels - 1) + "]" * (levels - 1)
+    body = f'{{"logical_date": null, "conf": {{"pad": "{"x" * padding}", "zzz": {text}}}}}'
+
+    answer = server.post(runs, content=body, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 400, answer.text
+    assert "conf: is nested too deeply; got more than 100 levels" in answer.json()["detail"]
+    assert server.get(runs).json()["total_entries"] == before
+
+
+def test_a_hundred_levels_and_brackets_in_texts_start_a_run(server: TestClient) -> None:
+    body = {"logical_date": None, "conf": {"zzz": nested(99), "yyy": '\\"[{' * 200}}
+
+    answer = server.post("/api/v2/dags/train_end_to_end/dagRuns", json=body)
+
+    assert answer.json()["conf"] == body["conf"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_the_depth_does_not_depend_on_how_the_body_is_cut(size: int) -> None:
+    text = json.dumps({"a": [["\\", '"[[[[', "[\\\\"], {"b": [1]}]}).encode()
+    for most, is_exceeded in ((3, True), (4, False)):
+        nesting = _Nesting()
+        chunks = [text[at : at + size] for at in range(0, len(text), size)]
+        assert any(nesting.exceeds(each, most) for each in chunks) is is_exceeded
 
 
 def test_a_name_that_resembles_none_is_not_a_fault_and_an_absent_param_is(

@@ -92,6 +92,15 @@ def test_no_secret_is_written_in_the_file() -> None:
         assert f"${{{name}:?" in text
 
 
+def test_the_admins_password_is_no_argument_of_a_program() -> None:
+    (script,) = services(SECRETS)["airflow-init"]["command"][2:]
+    lines = script.replace("\\\n", " ").splitlines()
+    with_password = [line.strip() for line in lines if "ADMIN_PASSWORD" in line]
+    assert len(with_password) == 1
+    assert with_password[0].startswith("printf ")  # bash's own, not a process
+    assert "ADMIN_PASSWORD" not in with_password[0].partition("|")[2]
+
+
 def test_the_example_env_file_names_every_variable() -> None:
     example = (FILE.parent / ".env.example").read_text()
     assert [name for name in (*SECRETS, *LOCAL) if f"{name}=" not in example] == []

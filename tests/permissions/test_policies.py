@@ -75,6 +75,14 @@ def test_objects_of_another_deployment_are_out_of_reach(policy: dict[str, Any]) 
     assert not allows(policy, "s3:GetObject", "arn:aws:s3:::data/other")
 
 
+def test_an_airflow_without_a_name_can_claim_the_bucket_whatever_its_prefix() -> None:
+    marker = "arn:aws:s3:::runs/trainyard/unnamed-airflow.json"
+    unnamed = replace(ACCOUNT, deployment=None, prefixes=("ml",))
+
+    assert allows(airflow_policy(unnamed), "s3:PutObject", marker)
+    assert not allows(airflow_policy(ACCOUNT), "s3:PutObject", marker)
+
+
 def test_the_role_goes_to_sagemaker_and_to_no_other_service() -> None:
     policy = airflow_policy(ACCOUNT)
     service = "iam:PassedToService"

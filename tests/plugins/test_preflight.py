@@ -51,18 +51,6 @@ def test_good_conf_gives_the_state_of_the_run(aws_connection, task):
     assert state["paths"]["bucket"] == aws_connection.bucket
 
 
-@pytest.mark.parametrize("deployment", [None, "staging"])
-def test_an_airflow_without_a_name_is_warned_of_another(engine, task, monkeypatch, deployment):
-    place = {"bucket": engine.bucket, "execution_role_arn": engine.role_arn}
-    named = place | ({"deployment": deployment} if deployment else {})
-    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine, trainyard=named))
-
-    warnings = preflight(task)["plan"]["warnings"]
-
-    about = [each for each in warnings if "trainyard.deployment: is not set" in each]
-    assert len(about) == (deployment is None)
-
-
 def test_what_aws_would_refuse_is_refused_with_the_rest_of_the_findings(aws_connection, task):
     image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:1.10.2-cpu-py38"
 

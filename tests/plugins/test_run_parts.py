@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
@@ -208,6 +209,21 @@ def test_account_check_finds_what_is_missing(aws_connection, tmp_path):
     ]
     assert len(found) == 6
     assert {each.severity for each in found} == {Severity.ERROR}
+
+
+def test_a_role_that_does_not_trust_sagemaker_is_found_before_a_job_needs_it(aws_connection):
+    iam, name = aws_connection.client("iam"), "TrustsLambda"
+    service = {"Service": "lambda.amazonaws.com"}
+    allows = {"Effect": "Allow", "Principal": service, "Action": "sts:AssumeRole"}
+    policy = {"Version": "2012-10-17", "Statement": [allows]}
+    made = iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(policy))
+
+    (finding,) = account_check.role_findings(AwsClients(ConnectionArguments()), made["Role"]["Arn"])
+
+    iam.delete_role(RoleName=name)
+    assert finding.severity is Severity.ERROR
+    assert "does not trust SageMaker" in str(finding)
+    assert "lambda.amazonaws.com" in str(finding)
 
 
 def test_account_check_is_silent_on_what_is_there(aws_connection, tmp_path):

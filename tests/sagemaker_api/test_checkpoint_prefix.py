@@ -38,6 +38,25 @@ def test_a_searchs_checkpoints_are_a_folder(given: str) -> None:
     assert definition["CheckpointConfig"]["S3Uri"] == "s3://b/ddp-x1/"
 
 
+@GIVEN
+def test_checkpoints_of_raw_overrides_are_a_folder(given: str) -> None:
+    raw = {"CheckpointConfig": {"S3Uri": given}}
+    job = TrainingJobSpec.from_mapping({**SPOT["training"], "raw_request_overrides": raw})
+    search = TuningJobSpec.from_mapping(
+        {**SPOT, "raw_request_overrides": {"TrainingJobDefinition": raw}}
+    )
+    trial = {**SPOT, "training": {**SPOT["training"], "raw_request_overrides": raw}}
+
+    trained = render_training_job(job, name="job", **PLACE)
+    searches = [
+        render_tuning_job(each, name="tune", **PLACE)["TrainingJobDefinition"]
+        for each in (search, TuningJobSpec.from_mapping(trial))
+    ]
+
+    found = [each["CheckpointConfig"]["S3Uri"] for each in (trained, *searches)]
+    assert found == ["s3://b/ddp-x1/"] * 3
+
+
 def environment_of(**changes: Any) -> dict[str, str]:
     spec = {**spec_of("s3://b/c"), "enable_network_isolation": False, **changes}
     request = render_training_job(TrainingJobSpec.from_mapping(spec), name="job", **PLACE)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
 import shlex
 import stat
@@ -11,12 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from airflow.sdk._shared.secrets_masker import SecretsMasker
+from rich.console import Console
 
 from tests.conftest import REPOSITORY
 from trainyard.errors import TrainingRunError
-from trainyard.stack import components
+from trainyard.stack import components, processes
 from trainyard.stack.addresses import LOOPBACK, choose
 from trainyard.stack.airflow_environment import airflow_environment
+from trainyard.stack.background import up
 from trainyard.stack.engine_alone import airflow_export, exports
 from trainyard.stack.home import Home
 from trainyard.stack.identity import load_or_create
@@ -119,6 +123,27 @@ def test_a_record_left_by_a_dead_supervisor_is_no_running_stack(home: Home) -> N
     record = {"pid": 2**22 + 1, "start_ticks": 1, "purpose": "up", "ui": "u", "engine": "e"}
     home.record.write_text(json.dumps(record))
     assert read_record(home) is None
+
+
+@pytest.mark.parametrize("purpose", ["run", "up"])
+def test_up_beside_a_run_names_the_run_and_not_a_stack_that_is_up(home: Home, purpose: str) -> None:
+    record = {
+        "pid": os.getpid(),
+        "start_ticks": processes.process_table()[os.getpid()].start_ticks,
+        "purpose": purpose,
+        "ui": "http://127.0.0.1:1",
+        "engine": "http://127.0.0.1:2",
+    }
+    home.record.write_text(json.dumps(record))
+    console = Console(file=io.StringIO())
+
+    if purpose == "up":
+        assert up(home, console=console) == 0
+        assert "already up" in console.file.getvalue()
+        return
+    with pytest.raises(TrainingRunError, match="'make run' is under way") as refused:
+        up(home, console=console)
+    assert "http://127.0.0.1:1" in str(refused.value)
 
 
 def test_an_engine_that_is_not_installed_is_named(

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.run_tags import DEPLOYMENT
-from trainyard.sagemaker_api.names import deployment_prefix
+from trainyard.sagemaker_api.names import UNNAMED_MARKER, deployment_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,10 +75,10 @@ class Account:
     @property
     def own_keys(self) -> list[str]:
         """ARNs of the S3 keys of this deployment."""
-        return [
-            self.s3_arn(f"{self.bucket}/{deployment_prefix(each, self.deployment)}/*")
-            for each in self.prefixes
-        ]
+        paths = [f"{deployment_prefix(each, self.deployment)}/*" for each in self.prefixes]
+        if self.deployment is None and PREFIX not in self.prefixes:
+            paths.append(UNNAMED_MARKER)
+        return [self.s3_arn(f"{self.bucket}/{each}") for each in paths]
 
 
 def airflow_policy(account: Account, features: Sequence[Feature] = tuple(Feature)) -> Document:

@@ -8,6 +8,8 @@ import re
 
 MAX_JOB_NAME = 63
 _DIGEST_CHARACTERS = 10
+UNNAMED_MARKER = "trainyard/unnamed-airflow.json"
+"""Key of the object with the id of the one Airflow that uses a bucket without a deployment's name (docs/adr/0079)."""
 
 
 def job_name(

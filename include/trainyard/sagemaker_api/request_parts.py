@@ -65,6 +65,14 @@ def folder_uri(uri: str) -> str:
     return f"{uri.rstrip('/')}/"
 
 
+def with_checkpoint_folder(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a training job's request, or a search's definition of one, with a `/` at its checkpoints' prefix."""
+    config = job.get("CheckpointConfig")
+    if not isinstance(config, Mapping) or not isinstance(config.get("S3Uri"), str):
+        return dict(job)
+    return {**job, "CheckpointConfig": {**config, "S3Uri": folder_uri(config["S3Uri"])}}
+
+
 def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
     """Return the environment variables with the training scripts' S3 prefixes for checkpoints and statistics.
 

@@ -10,12 +10,12 @@ from trainyard.sagemaker_api.request_check import validate_request
 from trainyard.sagemaker_api.request_parts import (
     KMS_KEY_VARIABLE,
     STATISTICS_VARIABLE,
-    folder_uri,
     place_variables,
     present,
     role_arn,
     tag_list,
     vpc_config,
+    with_checkpoint_folder,
     with_overrides,
 )
 from trainyard.sagemaker_api.script_mode import code_uri, script_mode_hyperparameters
@@ -81,7 +81,7 @@ def render_training_job(
         **_isolation(spec),
         **_watching(spec),
     }
-    request = with_overrides(present(members), spec.raw_request_overrides)
+    request = with_checkpoint_folder(with_overrides(present(members), spec.raw_request_overrides))
     validate_request("CreateTrainingJob", request)
     return request
 
@@ -263,7 +263,7 @@ def _places(spec: TrainingJobSpec, kms_key_id: str | None) -> dict[str, str]:
 def _watching(spec: TrainingJobSpec) -> dict[str, Any]:
     """Return the members about checkpoints, retries, debugging, tracking and registration."""
     checkpoints = {
-        "S3Uri": folder_uri(spec.checkpoint_s3_uri) if spec.checkpoint_s3_uri else None,
+        "S3Uri": spec.checkpoint_s3_uri,
         "LocalPath": spec.checkpoint_local_path,
     }
     profiler = dict(spec.profiler_config or {})

@@ -8,17 +8,21 @@ point, which does not forward SIGTERM to the ranks (see `entrypoint`).
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError
 from trainyard.sagemaker_api.request_check import validate_request
-from trainyard.sagemaker_api.request_parts import present, with_overrides, without_places
+from trainyard.sagemaker_api.request_parts import (
+    present,
+    with_checkpoint_folder,
+    with_overrides,
+    without_places,
+)
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.tuning_job_ranges import CategoricalRange, ContinuousRange, IntegerRange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from trainyard.specs.tuning_job import TuningJobSpec
 
 _OPERATION = "CreateHyperParameterTuningJob"
@@ -72,6 +76,8 @@ def render_tuning_job(
         "Tags": trial.get("Tags"),
     }
     request = with_overrides(present(members), spec.raw_request_overrides)
+    if isinstance(trained := request.get("TrainingJobDefinition"), Mapping):
+        request["TrainingJobDefinition"] = with_checkpoint_folder(trained)
     validate_request(_OPERATION, request)
     return request
 

@@ -38,9 +38,19 @@ POLL_S = 0.3
 def up(home: Home, *, console: Console) -> int:
     """Start a stack in the background; once a run can be started, print its address and login.
 
-    If the stack already runs, only print. If it fails to start, a TrainingRunError has its last log lines.
+    If the stack already runs, only print.
+
+    Raises:
+        TrainingRunError: the stack failed to start, with its last log lines; or the home has the stack of a run.
     """
     if (record := read_record(home)) is not None:
+        if record.purpose != "up":
+            raise TrainingRunError(
+                "a run of 'make run' is under way here, and its stack ends with it",
+                where=str(home.path),
+                got=f"process {record.pid}, Airflow at {record.ui}",
+                next_step="wait for its end, end it ('make down'), or set TRAINYARD_HOME to another folder",
+            )
         console.print("the stack is already up")
         _print_access(home, record, console)
         return 0

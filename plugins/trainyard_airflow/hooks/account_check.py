@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import re
 from dataclasses import replace
 from functools import partial
@@ -35,6 +36,10 @@ T = TypeVar("T")
 
 STANDARD_LIBRARY = "python-stdlib"
 BYTES_TOKENIZER = "bytes"
+_TRUSTS_SAGEMAKER = re.compile(
+    r'"sagemaker\.amazonaws\.com|"(AWS|Service)": \[?"\*"|"Principal": "\*"'
+)
+"""Principals of a trust policy that may include SageMaker; actions and conditions are left to the service."""
 _FORBIDDEN = {"403", "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _NO_BUCKET = {"404", "NoSuchBucket"}
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
@@ -83,12 +88,22 @@ def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
         next_step="create it with trust for sagemaker.amazonaws.com, or name another in the param "
         "or the connection's extra (trainyard.execution_role_arn)",
     )
-    name = role_arn.rpartition("/")[2]
-    yield from _unless_there(
-        lambda: clients.client("iam").get_role(RoleName=name),
-        missing=missing,
-        absent={"NoSuchEntity"},
-    )
+    name, trusts = role_arn.rpartition("/")[2], []
+
+    def ask() -> bool:
+        role = clients.client("iam").get_role(RoleName=name)["Role"]
+        trusts.append(json.dumps(role.get("AssumeRolePolicyDocument", {})))
+        return True
+
+    yield from _unless_there(ask, missing=missing, absent={"NoSuchEntity"})
+    if trusts and not _TRUSTS_SAGEMAKER.search(trusts[0]):
+        yield Finding(
+            where="role",
+            what="does not trust SageMaker, so no job can run under it",
+            got=f"{role_arn} with trust policy {trusts[0]}",
+            allowed="a trust policy that allows sts:AssumeRole to the service sagemaker.amazonaws.com",
+            next_step="'trainyard permissions' prints such a policy",
+        )
 
 
 def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:

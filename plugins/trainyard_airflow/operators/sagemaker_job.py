@@ -142,11 +142,15 @@ class SageMakerJobOperator(BaseOperator):
         """Return the snapshot of the completed job, with `job_name`, `attempt` and `earlier_attempts`.
 
         Raises:
-            SpecError: the spec or the connection is wrong; nothing was started.
+            SpecError: the spec or the connection is wrong, or the bucket is another Airflow's; nothing was started.
             RejectedRequestError: the service rejected the job, or another deployment's job has its name.
             JobFailedError: the job ended with another status than `Completed`; the class is the reason.
             CapacityError: the service had no instances.
         """
+        from trainyard_airflow.hooks.bucket_claim import claim_bucket
+
+        if self.clients.defaults.get("bucket"):
+            claim_bucket(self.clients, self.clients.bucket())
         return self.go(context, lambda run: run.next())
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:

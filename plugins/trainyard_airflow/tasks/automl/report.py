@@ -40,11 +40,14 @@ class AutoMLReportOperator(ClosingReportOperator):
         """Return the addresses of the report and the status it shows.
 
         Raises:
-            SpecError: the connection names no bucket to write to.
+            SpecError: the connection names no bucket to write to, or the bucket is another Airflow's.
             RejectedRequestError: S3 rejected the report.
         """
+        from trainyard_airflow.hooks.bucket_claim import claim_bucket
+
         facts = {each.task_id: each for each in gather(context, _TASKS)}
         paths = specs.paths_of(context, self.clients)
+        claim_bucket(self.clients, paths.bucket)
         unfinished = [each.task_id for each in facts.values() if not each.result]
         stop_leftover_jobs(self.clients, paths, task_ids=unfinished)
         ledger = self._closed_ledger(context, paths)

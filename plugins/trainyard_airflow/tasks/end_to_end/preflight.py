@@ -110,7 +110,6 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         found.add(self._absent_task_findings(params))
         place = found.of_account(self.clients, params) if region else {}
         if region:
-            found.add(self._deployment_findings())
             found.add(self.account_findings(params))
         estimate = None
         if plan and all(place.values()):
@@ -297,16 +296,6 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             return []
         return list(TeamSpend(self.clients).reserve(self._spend, needed_usd=needed_usd))
 
-    def _deployment_findings(self) -> Iterator[Finding]:
-        """Yield a warning if the connection names no deployment: two Airflows could then use the same job names."""
-        if self.clients.deployment is None:
-            yield Finding(
-                where="the connection's extra, trainyard.deployment",
-                what="is not set: another Airflow without one on this account takes this run's jobs for its own",
-                next_step='set it to a name of this Airflow, such as {"trainyard": {"deployment": "staging"}}',
-                severity=Severity.WARNING,
-            )
-
     def _absent_task_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield a warning for each requested feature that has no task in this DAG."""
         asked = {
@@ -482,6 +471,7 @@ class _Findings:
         Values that already have a finding are not checked in AWS.
         """
         from trainyard_airflow.hooks import account_check
+        from trainyard_airflow.hooks.bucket_claim import claim_bucket
 
         self.result_of(lambda: clients.job_defaults)
         self.result_of(lambda: clients.job_limits)
@@ -496,7 +486,11 @@ class _Findings:
                 lambda: account_check.asked(ask_role, where="role", got=right["role"])
             )
         if bucket:
+            known = len(self.found)
             self.add(account_check.bucket_findings(clients, bucket))
+            if len(self.found) == known:
+                claim = partial(claim_bucket, clients, bucket)
+                self.result_of(lambda: account_check.asked(claim, where="bucket", got=bucket))
         if role:
             self.add(account_check.role_findings(clients, role))
         if right.get("source"):

@@ -29,13 +29,18 @@ class ClosingReportOperator(ConnectedOperator):
         """Return the run's addresses from preflight's `state`, or from the params if there is no state.
 
         Raises:
-            SpecError: there is no state, and neither the params nor the connection name a bucket.
+            SpecError: there is no state, and neither the params nor the connection name a bucket, or the bucket is
+                another Airflow's.
         """
+        from trainyard_airflow.hooks.bucket_claim import claim_bucket
+
         if state:
             return RunPaths(**state["paths"])
         ti, params = context["ti"], context["params"]
+        bucket = self.clients.bucket(params.get("bucket"))
+        claim_bucket(self.clients, bucket)
         return RunPaths(
-            bucket=self.clients.bucket(params.get("bucket")),
+            bucket=bucket,
             prefix=str(params.get("prefix") or "trainyard"),
             dag_id=ti.dag_id,
             run_id=ti.run_id,

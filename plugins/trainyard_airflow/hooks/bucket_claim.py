@@ -1,0 +1,161 @@
+"""Claim of a bucket by the one Airflow that may use it without the name of a deployment (docs/adr/0079)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Variable
+from botocore.exceptions import ClientError
+
+from trainyard.errors import Finding, RejectedRequestError, SpecError
+from trainyard.sagemaker_api.names import UNNAMED_MARKER
+from trainyard_airflow.hooks.refusals import (
+    answer_or_none,
+    code_and_message,
+    is_absent_object,
+    typed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+log = logging.getLogger(__name__)
+
+_IS_THERE = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
+_PAUSES_S = (0.1, 0.4, 1.0, 2.0, 4.0)
+"""Pauses before the variable is read again, while another task may be about to store it."""
+
+
+def variable_of(bucket: str) -> str:
+    """Return the key of the Airflow variable with this Airflow's id in a bucket."""
+    return f"trainyard_airflow_of_{bucket}"
+
+
+def claim_bucket(
+    clients: AwsClients, bucket: str, *, pause: Callable[[float], None] = time.sleep
+) -> None:
+    """Claim a bucket for this Airflow, unless its connection names a deployment.
+
+    The first Airflow without a name stores a random id in a marker object, and then in an Airflow variable of its own.
+    Only the task that created the marker stores the variable, so that all tasks of an Airflow agree on one id. If the
+    connection may not read or write the marker, or Airflow cannot store the variable, a warning is logged.
+
+    Args:
+        clients: clients of the connection.
+        bucket: the bucket.
+        pause: waits for a number of seconds.
+
+    Raises:
+        SpecError: another Airflow without a name has claimed the bucket.
+        TrainingRunError: S3 did not answer.
+    """
+    if clients.deployment is not None:
+        return
+    own = Variable.get(variable_of(bucket), default=None)
+    marker = _Marker(clients.client("s3"), bucket)
+    try:
+        owner = marker.owner()
+        if owner is None:
+            proposed = own or uuid.uuid4().hex
+            owner = marker.create(proposed)
+            if owner == proposed:
+                if own is None:
+                    _store(proposed, marker)
+                return
+    except RejectedRequestError as error:
+        log.warning("Another Airflow without a name may use bucket %s: %s", bucket, error)
+        return
+    if own is None:
+        own = _stored_by_another_task(owner, bucket, pause)
+    if own != owner:
+        raise SpecError([_taken(clients, marker, owner)])
+
+
+class _Marker:
+    """Object with the id of the Airflow that claimed a bucket."""
+
+    def __init__(self, client: Any, bucket: str) -> None:
+        self._client = client
+        self.bucket = bucket
+        self.uri = f"s3://{bucket}/{UNNAMED_MARKER}"
+
+    def owner(self) -> str | None:
+        """Return the id in the marker, or None if there is no marker.
+
+        Raises:
+            TrainingRunError: S3 rejected the read.
+        """
+        answer = answer_or_none(
+            lambda: self._client.get_object(Bucket=self.bucket, Key=UNNAMED_MARKER),
+            where=self.uri,
+            is_absent=is_absent_object,
+        )
+        return None if answer is None else str(json.loads(answer["Body"].read())["airflow"])
+
+    def create(self, airflow: str) -> str | None:
+        """Create the marker unless there is one, and return the id in it.
+
+        Raises:
+            TrainingRunError: S3 rejected the write.
+        """
+        try:
+            self._client.put_object(
+                Bucket=self.bucket,
+                Key=UNNAMED_MARKER,
+                Body=json.dumps({"airflow": airflow}).encode(),
+                ContentType="application/json",
+                IfNoneMatch="*",
+            )
+        except ClientError as error:
+            if code_and_message(error)[0] in _IS_THERE:
+                return self.owner()
+            ours = typed(error, where=self.uri)
+            raise ours from error
+        return airflow
+
+    def delete(self) -> None:
+        """Delete the marker."""
+        self._client.delete_object(Bucket=self.bucket, Key=UNNAMED_MARKER)
+
+
+def _store(airflow: str, marker: _Marker) -> None:
+    """Store the id of a new marker as this Airflow's; delete the marker if Airflow cannot store the id."""
+    text = "This Airflow's id in the bucket, as trainyard.deployment is not set (Trainyard)."
+    try:
+        Variable.set(variable_of(marker.bucket), airflow, description=text)
+    except Exception as error:  # noqa: BLE001  # the job goes on as it did without a claim
+        marker.delete()
+        log.warning(
+            "Bucket %s is not claimed, Airflow stores no variable: %s", marker.bucket, error
+        )
+
+
+def _stored_by_another_task(
+    owner: str | None, bucket: str, pause: Callable[[float], None]
+) -> str | None:
+    """Return this Airflow's id once another task has stored it as the bucket's owner; else the last one read."""
+    own = None
+    for seconds in _PAUSES_S:
+        pause(seconds)
+        own = Variable.get(variable_of(bucket), default=None)
+        if own == owner:
+            break
+    return own
+
+
+def _taken(clients: AwsClients, marker: _Marker, owner: str | None) -> Finding:
+    """Return the finding for a bucket of another Airflow without a name."""
+    return Finding(
+        where=f"connection {clients.connection.aws_conn_id!r}, extra trainyard.deployment",
+        what="is not set, and another Airflow without it uses the bucket: each would take the other's jobs for its own",
+        got=f"{marker.uri} with id {owner}",
+        allowed="one Airflow without it in each bucket",
+        next_step='set it to a name of this Airflow, such as {"trainyard": {"deployment": "staging"}}; if the other '
+        f"Airflow is gone or is this one, set the Airflow variable {variable_of(marker.bucket)} to the id",
+    )
