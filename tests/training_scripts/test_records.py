@@ -61,7 +61,9 @@ def test_lines_of_a_start_a_checkpoint_and_an_end(make_job):
     job.run(world_size=2, checkpoint_interval=3, seed=0)
 
     start = r"step=0 world_size=2 global_batch_size=8 num_samples=\d+ seed=0 max_steps=6"
-    assert re.fullmatch(rf"trainyard start {start} attempt_id=[0-9a-f]{{8}}", job.log_lines()[0])
+    setup, started = job.log_lines()[:2]
+    assert re.fullmatch(r"trainyard setup seconds=\d+\.\d{3}", setup)
+    assert re.fullmatch(rf"trainyard start {start} attempt_id=[0-9a-f]{{8}}", started)
     taken = [re.fullmatch(r"trainyard checkpoint step=(\d+) stall_seconds=0\.\d{6}", line)[1]
              for line in lines_of(job, "checkpoint ")]  # fmt: skip
     durable = [re.fullmatch(r"trainyard durable step=(\d+) seconds=\d+\.\d{3} bytes=(\d+)", line)

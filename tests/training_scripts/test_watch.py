@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -19,7 +20,7 @@ from trainyard.rules.records import GRADIENTS, StepRecord, Validation
 from trainyard.rules.statistics_file import read_statistics
 from trainyard.rules.training_log import TrainingLogReader
 from trainyard.sagemaker_api.source_archive import source_archive
-from trainyard_watch import watch
+from trainyard_watch import setting_up, watch
 
 pytestmark = pytest.mark.torch
 SCRIPTS = Path(__file__).parents[2] / "training_scripts"
@@ -158,6 +159,18 @@ def test_loop_without_optimizer_writes_its_steps_by_number(container, capsys):
     assert re.search(r"trainyard step=30 loss=1\.0+ .* gradient_norm=3\.0", text)
     steps = [each.step for each in statistics_of(container) if isinstance(each, StepRecord)]
     assert steps == [10, 30]
+
+
+def test_the_time_before_the_watch_is_reported(container, capsys):
+    with setting_up():
+        started_with = capsys.readouterr().out
+    with watch(max_steps=1) as run:
+        run.step(loss=1.0)
+
+    assert re.fullmatch(r"trainyard setup seconds=\d+\.\d{3}\n", started_with)
+    assert "trainyard start " in capsys.readouterr().out
+    events = (container / "output" / "data" / "trainyard" / "metrics.jsonl").read_text()
+    assert json.loads(events.splitlines()[0])["event"] == "start"
 
 
 def test_hooks_and_handler_of_others_stay(container):

@@ -117,11 +117,12 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
     hp = settle(hp, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if hp.num_threads:
         torch.set_num_threads(hp.num_threads)
-    data, began = Data.open(hp, paths), time.monotonic()
     world_size, rank = (int(os.environ.get(*each)) for each in (("WORLD_SIZE", "1"), ("RANK", "0")))
+    metrics = MetricsWriter(paths.output_data_dir, enabled=rank == 0)
+    with metrics.setting_up():
+        data, began = Data.open(hp, paths), time.monotonic()
     plan = plan_batches(hp, world_size=world_size, num_samples=len(data.train))
     identity = _identity(hp, data.index)
-    metrics = MetricsWriter(paths.output_data_dir, enabled=rank == 0)
     folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
     retention = Retention.of_job(
         LocalLayout(folder),

@@ -21,7 +21,7 @@ PEER_LOST_WORDS = (
     *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting"),
     *("wait timeout after", "failed to recv", "Application timeout caused pair closure"),
     *("The client socket has failed to connect", "NCCL error", "recvValue failed", "Gloo"),
-    *("ncclRemoteError", "Watchdog caught collective operation timeout"),
+    *("ncclRemoteError", "Watchdog caught collective operation timeout", "clients joined"),
     "NCCL communicator was aborted",
 )
 MAX_REASON_CHARACTERS = 1024

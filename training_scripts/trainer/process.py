@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from trainer.failure import end_of_restart, end_process, note_stop, report_failure
@@ -10,7 +11,7 @@ from trainer.mpi_ranks import rank_variables
 from trainer.script import run_script
 from trainyard_watch.distributed import joined_ranks
 from trainyard_watch.environment import num_restarts
-from trainyard_watch.metrics import SETUP_TIMEOUT_S
+from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
 from trainyard_watch.stopping import EXIT_CODE_TERMINATED
 
 if TYPE_CHECKING:
@@ -37,7 +38,11 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
         ended = end_of_restart(paths, num_restarts=num_restarts(os.environ))
         if ended is not None:
             return ended
-        with joined_ranks(os.environ, timeout_s=SETUP_TIMEOUT_S) as ranks:
+        metrics = MetricsWriter(paths.output_data_dir, enabled=rank == "0")
+        with ExitStack() as group:
+            with metrics.setting_up(at_most_s=START_TIMEOUT_S):
+                joined = joined_ranks(os.environ, timeout_s=SETUP_TIMEOUT_S)
+                ranks = group.enter_context(joined)
             code = run_once(hp, paths, stop, ranks)
         if code == EXIT_CODE_TERMINATED:
             note_stop(paths)

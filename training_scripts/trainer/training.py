@@ -97,9 +97,10 @@ class Training:
         self.is_stopping = (
             False  # the same on all ranks; `stop` may change at any time, on some ranks only
         )
-        torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
         self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
-        self.reader, self.num_readers = self.lay_out()
+        with self.metrics.kept_alive(at_most_s=START_TIMEOUT_S):  # the first collectives
+            torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
+            self.reader, self.num_readers = self.lay_out()
 
         with self.metrics.kept_alive(), ranks.all_or_none():
             self.index = ShardIndex.load(paths.channels.get("index"))

@@ -17,13 +17,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainyard_watch.run import Run, watch
+    from trainyard_watch.run import Run, setting_up, watch
 
-__all__ = ["Run", "watch"]
+__all__ = ["Run", "setting_up", "watch"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return `Run` or `watch`, imported on first use: hosts without torch import this package to validate jobs.
+    """Return a name of `__all__`, imported on first use: hosts without torch import this package to validate jobs.
 
     Raises:
         AttributeError: the package has no such name.

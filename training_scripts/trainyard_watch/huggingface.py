@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from trainyard_watch.file_list import is_whole, write_file_list
-from trainyard_watch.run import watch
+from trainyard_watch.run import JOB_VARIABLE, setting_up, watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,9 +51,20 @@ class WatchCallback(TrainerCallback):
 
     def __init__(self, *, statistics: str = "on") -> None:
         self._statistics = statistics
-        self._saving = ExitStack()
+        self._starting, self._saving = ExitStack(), ExitStack()
         self._run: Run | None = None
         self.exit_code = 0
+
+    def on_init_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,  # noqa: ARG002
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """In a training job, report it as alive until `on_train_begin`: the Trainer reads its checkpoint before."""
+        if JOB_VARIABLE in os.environ:
+            self._starting.enter_context(setting_up())
 
     def on_train_begin(
         self,
@@ -64,6 +76,7 @@ class WatchCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         """Start the watched run."""
+        self._starting.close()
         batch = args.per_device_train_batch_size * args.gradient_accumulation_steps
         earlier = _checkpoint(args, state) / HISTORY
         self._run = watch(

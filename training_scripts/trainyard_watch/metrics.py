@@ -177,6 +177,16 @@ class MetricsWriter:
             has_ended.set()
             thread.join()
 
+    @contextmanager
+    def setting_up(self, *, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
+        """Print a `setup` line, and report the run as alive while the body runs, as `kept_alive` does.
+
+        A job's limit on silence begins with its first line, so a hang before any other line ends, too.
+        """
+        self.write("setup", seconds=time.monotonic() - self._began)
+        with self.kept_alive(at_most_s=at_most_s):
+            yield
+
     def write_summary(self, **values: Any) -> None:
         """Write summary.json beside the history."""
         if self._enabled:

@@ -105,6 +105,20 @@ def watch(
     )
 
 
+@contextmanager
+def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
+    """Report a job as alive while its script loads models and data before `watch`, for at most `at_most_s` seconds.
+
+    A job's limit on silence begins with its first line: here, or else in `watch`. Ranks need no process group yet.
+    """
+    metrics = MetricsWriter(
+        container_paths().output_data_dir / OWN_FOLDER,
+        enabled=_launched("RANK", "OMPI_COMM_WORLD_RANK", default=0) == 0,
+    )
+    with metrics.setting_up(at_most_s=at_most_s):
+        yield
+
+
 class Run:
     """One start of a training loop on one rank; see `watch`. Every rank must call the same methods in the same order.
 

@@ -17,6 +17,7 @@ from trainyard.units import BYTES_PER_GIB, format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trainyard.catalog.instances import InstanceType
     from trainyard.planning.compute import Cluster
     from trainyard.planning.mesh import Mesh
     from trainyard.planning.shapes import ModelShape
@@ -85,6 +86,11 @@ SHARDS = ScriptMemory(
 rank 0 assembles the whole model on its host, tensor by tensor (trainer.sharding.model.whole_weights)."""
 
 
+WHOLE_MODEL_SCRIPTS = frozenset({"train_ddp.py", "train_horovod.py", "train_deepspeed.py"})
+"""Scripts that start as `COPIES` does. train_deepspeed.py does so under ZeRO-3, too: it does not use
+`deepspeed.zero.Init`, so DeepSpeed shards a model that each rank has created whole."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
     """Memory peak of one phase, on an accelerator or on an instance's host.
@@ -114,6 +120,31 @@ class Peak:
             f"at the {self.phase}: {format_bytes(self.num_bytes)} on {where} ({self.cause}), "
             f"which holds {format_bytes(self.usable_bytes)}"
         )
+
+
+def whole_model_peaks(
+    num_parameters: float, instance: InstanceType, *, ranks: int
+) -> Iterator[Peak]:
+    """Yield the memory peaks at the start of one of `WHOLE_MODEL_SCRIPTS`, on an accelerator and on a host.
+
+    They are lower bounds: the weights alone, compared with the whole memory. Worked: 20e9 parameters on 8 ranks of
+    ml.p4d.24xlarge: 80 GB on an accelerator of 40 GiB, 640 GB on a host of 1,152 GiB.
+    """
+    if instance.num_accelerators:
+        yield Peak(
+            phase=PlanPhase.START,
+            is_of_host=False,
+            num_bytes=BYTES_FP32 * num_parameters,
+            usable_bytes=instance.accelerator_memory_gib * BYTES_PER_GIB,
+            cause="the whole model",
+        )
+    yield Peak(
+        phase=PlanPhase.START,
+        is_of_host=True,
+        num_bytes=ranks * BYTES_FP32 * num_parameters,
+        usable_bytes=instance.memory_gib * BYTES_PER_GIB,
+        cause=f"the whole model on each of {ranks} ranks",
+    )
 
 
 def phase_peaks(

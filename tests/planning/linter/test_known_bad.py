@@ -393,6 +393,10 @@ def test_a_limit_of_the_service_is_taken_and_one_more_is_refused(limit: str) -> 
 
 # (statement, where it stands): the cases that show it.
 SOURCES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("Without zero.Init ZeRO-3 needs the whole model", "DeepSpeed, Constructing Massive Models"): (
+        "zero-3 of a model that no gpu holds whole",
+        "a model that the host does not hold once per rank",
+    ),
     ("SMDDP on P4d and P4de only", "developer guide, distributed-data-parallel-support"): (
         "smddp on p5",
         "smddp on g5",

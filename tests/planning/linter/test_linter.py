@@ -120,6 +120,12 @@ def torchrun(processes: int, instance_type: str) -> dict[str, Any]:
     }
 
 
+def decoder(*, entry_point: str, num_layers: int) -> dict[str, Any]:
+    """Return a job of a shipped script; 60 layers of 4096 are 12.1e9 parameters."""
+    sizes = {"num_layers": str(num_layers), "hidden_size": "4096", "num_heads": "32"}
+    return {"entry_point": entry_point, "hyperparameters": sizes}
+
+
 def channel(**members: Any) -> dict[str, Any]:
     return {"inputs": {"train": {"s3_data": "s3://bucket/train", **members}}}
 
@@ -399,6 +405,19 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         W,
         "is MXNet, which has reached its end",
         {"distribution": {"mpi": ON}},
+    ),
+    # memory at the start
+    "zero-3 of a model that no gpu holds whole": (
+        decoder(entry_point="train_deepspeed.py", num_layers=60),
+        E,
+        "cannot start train_deepspeed.py with this model: at the start: 45.1 GiB on each accelerator",
+        decoder(entry_point="train_fsdp.py", num_layers=60),
+    ),
+    "a model that the host does not hold once per rank": (
+        {**decoder(entry_point="train_ddp.py", num_layers=60), **torchrun(16, "ml.m5.24xlarge")},
+        E,
+        "(the whole model on each of 16 ranks)",
+        {**decoder(entry_point="train_ddp.py", num_layers=60), **torchrun(4, "ml.m5.24xlarge")},
     ),
     # spot and checkpoints
     "spot without checkpoints": (

@@ -15,6 +15,7 @@ from sft.errors import FineTuningError
 from sft.models import Origin, adapter_config, has_bf16, load_model, load_tokenizer
 from sft.samples import samples_of
 from trainyard_watch.huggingface import WatchCallback, newest_checkpoint
+from trainyard_watch.run import setting_up
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,9 +36,10 @@ def train(options: Options, paths: ContainerPaths) -> int:
     Raises:
         FineTuningError: options, data or the base model cannot be used, or the weights became NaN.
     """
-    origin = Origin.of_job(options, paths.channels)
     callback = WatchCallback()
-    trainer = make_trainer(options, paths, origin, callback)
+    with setting_up():
+        origin = Origin.of_job(options, paths.channels)
+        trainer = make_trainer(options, paths, origin, callback)
     checkpoint = newest_checkpoint(paths.default_checkpoint_dir)
     trainer.train(resume_from_checkpoint=checkpoint)
     if trainer.is_world_process_zero():

@@ -73,14 +73,23 @@ class ZeroState(TrainingState):
         self._saved = None
 
     def whole_weights(self) -> Mapping[str, Tensor]:
-        """Return the model's whole state on every rank. Every rank must call it."""
-        parameters = [each for each in self.model.parameters() if hasattr(each, "ds_id")]
-        if not parameters:
+        """Return the model's whole state, under stage 3 on rank 0's CPU only. Every rank must call it.
+
+        Sharded tensors are gathered one by one, so at any time a rank has at most one whole tensor beside its shards.
+        """
+        parameters = dict(self.model.named_parameters(remove_duplicate=False))
+        if not any(hasattr(each, "ds_id") for each in parameters.values()):
             return self.model.state_dict()
         import deepspeed  # noqa: PLC0415 first use: seconds
 
-        with deepspeed.zero.GatheredParameters(parameters):
-            return {name: each.detach().clone() for name, each in self.model.state_dict().items()}
+        keeps = not dist.is_initialized() or dist.get_rank() == 0
+        weights: dict[str, Tensor] = {}
+        for name, stored in self.model.state_dict().items():
+            each = parameters.get(name, stored)
+            with deepspeed.zero.GatheredParameters([each] if name in parameters else []):
+                if keeps:
+                    weights[name] = each.detach().to("cpu", copy=True)
+        return weights
 
     def _own_part(self) -> dict[str, Any]:
         whole = self.engine.optimizer.state_dict()

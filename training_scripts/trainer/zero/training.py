@@ -114,5 +114,5 @@ class ZeroTraining(Training):
         return measured
 
     def whole_weights(self) -> Mapping[str, Tensor]:
-        """Return the model's whole state on every rank. Every rank must call it."""
+        """Return the model's whole state, complete at least on rank 0. Every rank must call it."""
         return self.state.whole_weights()

@@ -31,6 +31,7 @@ class JobFacts:
         inputs: channels.
         input_mode: input mode of channels without their own.
         hyperparameters: hyperparameters of the script.
+        entry_point: the script; None for an image's own.
     """
 
     strategy: Strategy | None
@@ -45,6 +46,7 @@ class JobFacts:
     inputs: Mapping[str, Channel] = field(default_factory=dict)
     input_mode: str = "File"
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    entry_point: str | None = None
 
     @property
     def device(self) -> str:

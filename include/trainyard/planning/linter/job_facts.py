@@ -60,6 +60,7 @@ def job_facts(spec: TrainingJobSpec) -> Iterator[JobFacts]:
             inputs=spec.inputs,
             input_mode=spec.input_mode,
             hyperparameters=spec.hyperparameters,
+            entry_point=spec.entry_point,
         )
         yield _with_ranks(facts)
 

@@ -1,19 +1,21 @@
-"""Rules of the linter with arithmetic: supported devices and versions, ranks, degrees, channels, larger instances."""
+"""Rules of the linter with arithmetic: devices, versions, ranks, degrees, channels, instances, memory at the start."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import Finding, Severity
 from trainyard.planning.linter.job_facts import framework_of_image
+from trainyard.planning.phases import WHOLE_MODEL_SCRIPTS, whole_model_peaks
+from trainyard.planning.shapes import TRAINYARD, ModelShape
 from trainyard.specs.channel import TrainingInput
 from trainyard.specs.strategies.smp_v1 import SmModelParallelV1
 from trainyard.specs.strategies.smp_v2 import SmModelParallelV2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from trainyard.catalog.strategy_support import StrategySupport, SupportTable, Version
     from trainyard.planning.linter.facts import JobFacts
@@ -39,6 +41,7 @@ def rule_findings(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
     yield from _offloading(facts)
     yield from _channels(facts)
     yield from _one_larger(facts)
+    yield from _whole_model(facts)
 
 
 def _device(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
@@ -246,6 +249,46 @@ def _one_larger(facts: JobFacts) -> Iterator[Finding]:
             why="inside an instance gradients do not cross the network",
             source="developer guide, distributed-training-options; catalogue",
         )
+
+
+def _whole_model(facts: JobFacts) -> Iterator[Finding]:
+    """Yield an error per memory that cannot hold the model that each rank of the script creates whole."""
+    num_parameters = _num_parameters(facts.hyperparameters)
+    if facts.entry_point not in WHOLE_MODEL_SCRIPTS or not facts.instance or not num_parameters:
+        return
+    peaks = whole_model_peaks(num_parameters, facts.instance, ranks=facts.ranks_per_instance or 1)
+    for peak in peaks:
+        if not peak.fits:
+            yield Finding(
+                where="instance_type",
+                what=f"cannot start {facts.entry_point} with this model: {peak}",
+                got=f"{facts.instance_type}, {num_parameters:.3g} parameters",
+                next_step="train by train_fsdp.py, which creates the model layer by layer, or take a larger type",
+                why="the script creates the whole model on each rank, also under ZeRO-3, before anything is sharded",
+                source="trainyard.planning.phases; catalogue",
+            )
+
+
+def _num_parameters(hyperparameters: Mapping[str, Any]) -> int | None:
+    """Return at least how many parameters the decoder of the hyperparameters has; None if they do not define one.
+
+    The vocabulary is known to the script only; it counts as one token.
+    """
+    try:
+        num_layers, width = (int(hyperparameters[name]) for name in ("num_layers", "hidden_size"))
+    except (KeyError, TypeError, ValueError):
+        return None
+    if hyperparameters.get("model", "gpt") != "gpt" or min(num_layers, width) < 1:
+        return None
+    shape = ModelShape(
+        num_layers=num_layers,
+        hidden_size=width,
+        num_heads=1,
+        vocab_size=1,
+        sequence_length=1,
+        family=TRAINYARD,
+    )
+    return shape.num_parameters
 
 
 def _name(facts: JobFacts) -> str:
