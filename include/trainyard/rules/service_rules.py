@@ -1,4 +1,4 @@
-"""Rules for the service's Debugger and Profiler, and their results as issues of ours. Pure."""
+"""Rules for SageMaker's Debugger and Profiler, and conversion of their results to issues. Pure."""
 
 from __future__ import annotations
 
