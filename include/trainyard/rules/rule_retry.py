@@ -71,7 +71,9 @@ class RuleRetry:
         if self.action not in ACTIONS:
             yield _finding("action", "is an unknown action", self.action, ", ".join(ACTIONS))
         if not 0 < self.factor < 1:
-            yield _finding("factor", "does not lower the learning rate", self.factor, "above 0 and below 1")
+            yield _finding(
+                "factor", "does not lower the learning rate", self.factor, "above 0 and below 1"
+            )
         if self.rollback_steps < 1:
             yield _finding("rollback_steps", "is too small", self.rollback_steps, "at least 1")
         if not 1 <= self.most <= MOST_RETRIES:

@@ -315,4 +315,6 @@ def _check_keys(data: Mapping[str, Any], known: Iterable[str]) -> None:
 
 def _refuse(word: str) -> Iterator[None]:
     allowed = 'the text "nan", "inf" or "-inf"'
-    raise _WrongLineError(f"has the word {word}, which is not valid JSON", got=word, allowed=allowed)
+    raise _WrongLineError(
+        f"has the word {word}, which is not valid JSON", got=word, allowed=allowed
+    )

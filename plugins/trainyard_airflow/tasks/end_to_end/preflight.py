@@ -218,10 +218,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         reason = f"{other.evaluation.reason}, since the account's quotas lack {lacking[0].got}"
         told = Finding(
             where="evaluation_place",
-            what="was auto: the training measures the test split as its last step",
+            what="is auto: the training job evaluates the test split itself, as its last step",
             got=str(lacking[0].got),
             allowed=lacking[0].allowed,
-            next_step="ask for an increase in Service Quotas to have a processing job measure it",
+            next_step="to use a processing job, request an increase in Service Quotas",
             severity=Severity.WARNING,
         )
         other = replace(
@@ -302,8 +302,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         if self.clients.deployment is None:
             yield Finding(
                 where="the connection's extra, trainyard.deployment",
-                what="is not set: another Airflow without one on this account takes this run's jobs for its own",
-                next_step='set it to a name of this Airflow, such as {"trainyard": {"deployment": "staging"}}',
+                what="is not set, so another Airflow of this AWS account could treat this run's jobs as its own",
+                next_step='set it to a unique name of this Airflow, such as {"trainyard": {"deployment": "staging"}}',
                 severity=Severity.WARNING,
             )
 
@@ -320,7 +320,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             if is_asked and task not in self.downstream_task_ids:
                 yield Finding(
                     where=name,
-                    what="is not done by this DAG",
+                    what="has no effect in this DAG",
                     allowed="train_end_to_end, train_on_schedule",
                     severity=Severity.WARNING,
                 )
