@@ -205,7 +205,7 @@ def test_a_rule_that_fails_says_nothing_of_the_training(tmp_path: Path) -> None:
         ("mine.py:StepRecord", {}, "has no function and no Rule dataclass named StepRecord"),
         ("mine.py:too_hot", {"limt": 1}, "got an unexpected keyword argument 'limt'"),
         ("mine.py:Low", {"limt": 1}, "did you mean 'limit'?"),
-        ("bad.py:f", {}, "bad.py does not run"),
+        ("bad.py:f", {}, "bad.py raises an error"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_reason(

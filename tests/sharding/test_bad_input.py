@@ -123,7 +123,7 @@ def test_row_without_target_is_a_bad_row(tmp_path: Path, store: Store) -> None:
     [
         (b"", "t.csv", "every file of the source is empty"),
         (b"a,b\n", "t.csv", "the source has no rows"),
-        (b"a,a\n1,2\n", "t.csv", "a file has two columns of the same name"),
+        (b"a,a\n1,2\n", "t.csv", "a csv file has two columns of the same name"),
         (b"\n\n", "t.jsonl", "none of the first lines is a JSON object"),
         (b"whatever", "t.dat", "the format of the source cannot be derived from its file names"),
         (b"not parquet", "t.parquet", "a source file cannot be read"),

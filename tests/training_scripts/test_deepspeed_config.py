@@ -47,7 +47,7 @@ def test_a_channel_holds_one_file(tmp_path):
     with pytest.raises(HyperparameterError, match="both have a DeepSpeed config; use one of them"):
         read_config(json.dumps(WRITTEN), {"deepspeed": tmp_path})
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(HyperparameterError, match=r"holds any\.json, other\.json"):
+    with pytest.raises(HyperparameterError, match=r"has any\.json, other\.json"):
         read_config("", {"deepspeed": tmp_path})
 
 
