@@ -202,7 +202,7 @@ def opened(folder: Path, ranks: Ranks) -> Iterator[Path]:
     Local rank 0 unpacks the archive for all ranks.
 
     Raises:
-        DataError: there is no archive and no model, or the archive is damaged. All ranks raise it.
+        DataError: there is not an archive and no model, or the archive is damaged. All ranks raise it.
     """
     with tempfile.TemporaryDirectory() as scratch:
         place = None
@@ -217,7 +217,7 @@ def unpacked(folder: Path, scratch: Path) -> Path:
     """Return a folder with the model's files: the archive's content, or `folder` if it is unpacked already.
 
     Raises:
-        DataError: there is no archive and no model, or the archive is damaged.
+        DataError: there is not an archive and no model, or the archive is damaged.
     """
     archive = folder / "model.tar.gz"
     if (folder / "model.json").is_file():

@@ -32,11 +32,11 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
     """Return the parsed request.
 
     Raises:
-        ValueError: it is no JSON object; with status 400 as above.
+        ValueError: it is not a JSON object; with status 400 as above.
     """
     with _client_errors():
         if request_content_type.partition(";")[0].strip() != JSON:
-            raise ValueError(f"content type {request_content_type!r} is not read; send {JSON}")
+            raise ValueError(f"content type {request_content_type!r} is not supported; send {JSON}")
         request = json.loads(request_body)
         if not isinstance(request, dict):
             raise ValueError(f"the request is a {type(request).__name__}; send a JSON object")  # noqa: TRY004

@@ -117,6 +117,8 @@ def _size(given: str) -> int:
     if given.isdecimal():
         return max(1, int(given))
     log.error(
-        "TRAINYARD_TRAINING_POOL_SLOTS is no whole number: %r; using %d", given, _SLOTS_WITHOUT_SIZE
+        "TRAINYARD_TRAINING_POOL_SLOTS is not a whole number: %r; using %d",
+        given,
+        _SLOTS_WITHOUT_SIZE,
     )
     return _SLOTS_WITHOUT_SIZE

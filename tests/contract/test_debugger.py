@@ -101,7 +101,7 @@ def test_describe_shows_what_was_asked_for_and_a_status_of_each_rule(endpoint: E
     assert overfit["StatusDetails"].startswith("NotEvaluated: needs ")
     (report,) = described["ProfilerRuleEvaluationStatuses"]
     assert "ProfilerReport" in report["StatusDetails"]
-    assert "is no rule; got 'NoSuchRule'" in odd["StatusDetails"]
+    assert "is not a known rule; got 'NoSuchRule'" in odd["StatusDetails"]
     assert len(odd["StatusDetails"]) <= 1024
     assert odd["LastModifiedTime"].timestamp() >= began - 1
 

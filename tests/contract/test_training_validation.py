@@ -91,7 +91,7 @@ MODEL_CONSTRAINTS: dict[str, tuple[dict[str, Any], str, str]] = {
         "tags.1.member.value",
         "Member must not be null",
     ),
-    "output that is no S3 URI": (
+    "output that is not an S3 URI": (
         {"OutputDataConfig": {"S3OutputPath": "output/model"}},
         "outputDataConfig.s3OutputPath",
         "Member must satisfy regular expression pattern: (https|s3)://",

@@ -19,7 +19,7 @@ def test_worked_example() -> None:
 
 
 def test_unknown_price_cannot_be_capped() -> None:
-    with pytest.raises(SpecError, match="max_cost_usd: cannot be held"):
+    with pytest.raises(SpecError, match="max_cost_usd: cannot be enforced"):
         CostCap(max_cost_usd=1.0, stop_reserve_s=300).job_limit_s(
             paid_usd=0.0, usd_per_s=usd_per_s(None, 2), on="2 x ml.z9.huge"
         )

@@ -62,7 +62,7 @@ def test_wrong_defaults_are_an_import_error_with_all_of_them(parsed: Any) -> Non
 
     (error,) = bag.import_errors.values()
     assert "training_pipeline team_b: 3 problem(s)" in error
-    assert "defaults.max_step: is no field of the run" in error
+    assert "defaults.max_step: is not a field of the run" in error
     assert "max_steps" in error
     assert "instance_type" in error
     assert "learning_rate" in error

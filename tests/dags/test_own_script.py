@@ -326,7 +326,12 @@ def test_everything_wrong_is_said_at_once_before_anything_is_paid(
 
     assert str(dag_run.state) == "failed"
     told = json.dumps(result(dag_run, "preflight", "failure"))
-    for each in ("absent.py", "inputs.train", "there is no object", "NoSuchRule"):
+    for each in (
+        "absent.py",
+        "inputs.train",
+        "has no objects with content, or its bucket does not exist",
+        "NoSuchRule",
+    ):
         assert each in told
     after = sagemaker.list_training_jobs(NameContains="train-own-script")["TrainingJobSummaries"]
     assert after == before
@@ -409,7 +414,7 @@ def test_a_measuring_task_of_another_name_is_an_import_error(tmp_path: Path) -> 
     bag = DagBag(tmp_path, bundle_path=tmp_path, bundle_name="dags-folder")
 
     (error,) = bag.import_errors.values()
-    assert "has the task_id 'measure', not 'evaluate'" in error
+    assert "has the task_id 'measure'; the task_id must be 'evaluate'" in error
 
 
 def _object(s3: Any, uri: str) -> bytes:

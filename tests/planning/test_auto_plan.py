@@ -126,7 +126,10 @@ def test_copies_that_the_conf_asks_for_are_planned_where_shards_are_better() -> 
 def test_copies_that_no_cluster_holds_are_refused_with_the_reason_for_each() -> None:
     said = refused(**BEYOND_ONE, strategy="ddp", instance_type="ml.p5.48xlarge", instance_count=0)
 
-    assert "strategy: is ddp, and no cluster can do it in whole copies" in said
+    assert (
+        "strategy: is ddp, but no cluster can train the model without sharding or activation recomputation"
+        in said
+    )
     for count in (1, 2, 4, 8, 16):
         assert f" {count} x ml.p5.48xlarge: does not fit: at least 1.1" in said
     assert f"of states, dp_replicate {16 * 8}, recompute none" in said
@@ -144,7 +147,7 @@ def test_what_belongs_to_a_layout_is_the_planner_s(name: str, strategy: str) -> 
     said = refused(strategy=strategy, instance_type="auto", hyperparameters={name: 2})
 
     assert "1 problem" in said
-    assert f"hyperparameters.{name}: is what the planner chooses" in said
+    assert f"hyperparameters.{name}: is set, but the planner chooses it" in said
 
 
 def test_layouts_of_shards_are_not_for_copies() -> None:
@@ -233,16 +236,19 @@ def test_limit_shorter_than_the_plan_is_told() -> None:
 @pytest.mark.parametrize(
     ("params", "says"),
     [
-        ({**OPEN, "model": "mlp", "target_column": "y"}, "the planner knows decoders only"),
-        ({**OPEN, "precision": "fp16"}, "precision: is not a choice"),
-        ({"strategy": "auto", "instance_type": "ml.m5.large"}, "is no NVIDIA type"),
+        (
+            {**OPEN, "model": "mlp", "target_column": "y"},
+            "is auto, but the planner supports decoder models only",
+        ),
+        ({**OPEN, "precision": "fp16"}, "precision: is not an allowed value"),
+        ({"strategy": "auto", "instance_type": "ml.m5.large"}, "is not an NVIDIA instance type"),
         ({**OPEN, "max_steps": "many"}, "max_steps: has the wrong type"),
         ({**OPEN, "capacity_ladder": [{"instance_type": "ml.g5.xlarge"}]}, "capacity_ladder"),
         (
             {**OPEN, "hyperparameters": {"tensor_parallel_degree": 2}},
-            "hyperparameters.tensor_parallel_degree: is what the planner chooses",
+            "hyperparameters.tensor_parallel_degree: is set, but the planner chooses it",
         ),
-        ({**OPEN, "strategy": "horovod"}, "strategy: is not a choice"),
+        ({**OPEN, "strategy": "horovod"}, "strategy: is not an allowed value"),
         ({**OPEN, "hyperparameters": "none"}, "hyperparameters: has the wrong type"),
         (
             {**LARGE, **OPEN, "deadline_h": 0.2, "budget_usd": 1},

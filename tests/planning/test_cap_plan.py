@@ -68,7 +68,7 @@ def test_cap_that_pays_for_nothing_is_refused(conf: dict[str, Any], words: str) 
 
 
 def test_unknown_price_with_a_cap_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"max_cost_usd: cannot be held.*ml\.c4\.xlarge"):
+    with pytest.raises(SpecError, match=r"max_cost_usd: cannot be enforced.*ml\.c4\.xlarge"):
         plan_script({**SCRIPT, "instance_type": "ml.c4.xlarge", "max_cost_usd": 5.0})
 
 

@@ -88,30 +88,30 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 
     assert "is malformed" in said
     assert "did you mean 'hyperparameters'?" in said
-    assert "are no numbers of ranks" in said
-    assert "tune: goes with train_end_to_end" in said
+    assert "has values that are not numbers of ranks" in said
+    assert "tune: is a param of train_end_to_end" in said
     assert "max_steps: has the wrong type" in said
 
 
 def test_finding_of_some_cells_names_them_and_one_of_all_does_not() -> None:
     old = {"precision": "bf16", "instance_type": "ml.p3.2xlarge"}
 
-    assert "1. precision: bf16 is not in the hardware" in refused(ranks=[1, 2], **old)
+    assert "1. precision: bf16 is not supported by the hardware of" in refused(ranks=[1, 2], **old)
     assert "global_batch_size (ddp x 3): must be a multiple" in refused(**DDP, ranks=[1, 3])
 
 
 @pytest.mark.parametrize(
     ("conf", "what"),
     [
-        ({"strategies": [{"name": "a"}, {"name": "a"}]}, "has a name twice"),
+        ({"strategies": [{"name": "a"}, {"name": "a"}]}, "has two strategies of the same name"),
         ({"strategies": []}, "strategies: is empty"),
         ({"ranks": []}, "ranks: is empty"),
-        ({"ranks": [1, 1]}, "are no numbers of ranks"),
-        ({"ranks": [3], "processes_per_instance": 2}, "do not fill their instances"),
-        ({"ranks": list(range(1, 66))}, "make too many trainings"),
-        ({"loss_tolerance": 1}, "loss_tolerance: is no part of the whole"),
-        ({"worthwhile_efficiency": 0}, "worthwhile_efficiency: is no part of the whole"),
-        ({"instance_count": 2}, "give ranks instead"),
+        ({"ranks": [1, 1]}, "has values that are not numbers of ranks"),
+        ({"ranks": [3], "processes_per_instance": 2}, "does not fill whole instances"),
+        ({"ranks": list(range(1, 66))}, "and ranks give too many trainings"),
+        ({"loss_tolerance": 1}, "loss_tolerance: is not a share"),
+        ({"worthwhile_efficiency": 0}, "worthwhile_efficiency: is not a share"),
+        ({"instance_count": 2}, "set ranks instead"),
         ({"cells_at_once": -1}, "cells_at_once: is too small"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -126,4 +126,4 @@ def test_comparison_that_makes_no_sense_is_refused(conf: dict[str, Any], what: s
 def test_a_script_stays_in_its_folder(path: str) -> None:
     said = refused(strategies=[{"name": "ddp", "entry_point": path}])
 
-    assert "entry_point: is no script of training_scripts/" in said
+    assert "entry_point: is not a script in training_scripts/" in said

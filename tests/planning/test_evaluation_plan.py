@@ -207,8 +207,9 @@ def test_a_processing_job_that_cannot_be_is_refused_with_the_way_out() -> None:
 def test_settings_of_a_job_that_there_is_not_are_refused(name: str) -> None:
     value: Any = "ml.g5.12xlarge" if name == "evaluation_instance_type" else 3600
 
-    assert f"{name}: is of a processing job" in refusal(
-        evaluation_place="training", **{name: value}
+    assert (
+        f"{name}: applies to a processing job, but the training job itself evaluates at its end"
+        in refusal(evaluation_place="training", **{name: value})
     )
 
 

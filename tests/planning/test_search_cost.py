@@ -88,7 +88,7 @@ def test_a_share_that_holds_not_even_the_first_trials_is_refused() -> None:
         plan_run({"budget_usd": 2.0, "tune": True, "tuning_budget_share": 0.2})
 
     assert (
-        "tuning_budget_share: does not reach for the trials that the search starts with; "
+        "tuning_budget_share: is less than the first trials of the search can cost; "
         "got $0.40 with up to $0.46 for 2 at a time" in str(caught.value)
     )
 

@@ -61,7 +61,7 @@ def test_eight_billion_as_in_the_docstring() -> None:
 
 
 def test_a_number_that_no_shape_has_is_refused() -> None:
-    with pytest.raises(SpecError, match="is outside what shapes are made for"):
+    with pytest.raises(SpecError, match="is outside the range of the derived shapes"):
         shape_of_size(1e5, vocab_size=50304, sequence_length=2048)
 
 
@@ -71,7 +71,7 @@ def test_a_number_that_no_shape_has_is_refused() -> None:
         ({"num_heads": 5}, "num_heads: does not divide hidden_size; got 5 and 512"),
         ({"num_kv_heads": 3}, "num_kv_heads: does not divide num_heads; got 3 and 8"),
         ({"num_layers": 0}, "num_layers: is too small"),
-        ({"family": "bert"}, "family: is not a choice; got 'bert'; allowed: llama, gpt"),
+        ({"family": "bert"}, "family: is not an allowed value; got 'bert'; allowed: llama, gpt"),
         ({"attention": "sparse"}, "allowed: flash, eager"),
     ],
 )

@@ -254,7 +254,7 @@ def test_job_that_a_person_stops_is_no_success(connection, sagemaker):
 def test_another_deployments_job_of_the_name_is_not_taken_for_its_own(ended):
     elsewhere = {**ended.spec, "output_path": "s3://somebody-elses/output"}
 
-    with pytest.raises(RejectedRequestError, match="writes elsewhere"):
+    with pytest.raises(RejectedRequestError, match="another output path"):
         execute(operator(elsewhere), ended.task)
 
 
@@ -267,7 +267,7 @@ def test_wrong_spec_reports_every_fault_and_starts_nothing(connection, sagemaker
     told = str(raised.value)
     assert "problem_type" in told
     assert "validation_fraction" in told
-    assert "is no S3 URI" in told
+    assert "is not an S3 URI" in told
     assert jobs_of(sagemaker, task) == []
 
 
@@ -286,7 +286,10 @@ def test_runtime_ceiling_is_no_longer_than_what_was_asked_for():
 
 
 def test_budget_that_earlier_jobs_used_up_starts_nothing():
-    with pytest.raises(BudgetExceededError, match="buys no candidate"):
+    with pytest.raises(
+        BudgetExceededError,
+        match="the rest of the AutoML job's budget does not pay for a candidate",
+    ):
         runtime_ceiling(budgeted(budget_usd=0.5), paid_usd=0.49)
 
 

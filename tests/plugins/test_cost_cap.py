@@ -131,7 +131,9 @@ def test_follower_stops_a_job_at_its_cap_without_a_model_and_the_task_says_so(
         event = first_event(trigger)
 
     assert 5 <= caplog.text.count("cost so far at most $") <= 10
-    with pytest.raises(BudgetExceededError, match="cost cap at step 7, no model") as caught:
+    with pytest.raises(
+        BudgetExceededError, match="cost cap stopped the training at step 7, but"
+    ) as caught:
         made.execute_complete(task.context, event)
 
     assert "step-00000007" in str(caught.value)

@@ -160,7 +160,7 @@ def test_rules_over_an_image_without_a_hook_are_judged_by_us(
         members["image_uri"],
     )
     assert facts["debugger"] == "own"
-    assert "finds no hook in the image: nothing will be saved" in facts["debugger_why"]
+    assert "has no hook in the image, so no tensors will be saved" in facts["debugger_why"]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_linter_refuses_the_combination_and_warns_of_it_where_we_would_judge() -
 
 def test_more_rules_than_the_service_takes_are_refused_before_anything_is_sent() -> None:
     many = [{**RULE, "RuleConfigurationName": f"overfit-{n}"} for n in range(21)]
-    with pytest.raises(SpecError, match=r"(?s)rules: are more.*21.*at most 20.*our evaluator"):
+    with pytest.raises(SpecError, match=r"(?s)rules: has more rules.*21.*at most 20.*set debugger"):
         asked(rules=many)
     with pytest.raises(SpecError, match="profiler_rules: are more"):
         asked(debugger="own", rules=[], profiler_rules=many)
@@ -217,7 +217,10 @@ def test_more_rules_than_the_service_takes_are_refused_before_anything_is_sent()
 
 @pytest.mark.parametrize(
     ("members", "says"),
-    [({"debugger": "aws"}, "debugger: is nobody who judges"), ({"rules": []}, "no rule for it")],
+    [
+        ({"debugger": "aws"}, "debugger: is not a known evaluator"),
+        ({"rules": []}, "no rule to evaluate"),
+    ],
 )
 def test_a_judge_without_sense_is_refused(members: dict[str, Any], says: str) -> None:
     with pytest.raises(SpecError, match=says):

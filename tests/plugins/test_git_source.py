@@ -71,7 +71,7 @@ def test_what_the_repository_lacks_is_refused(repository: str) -> None:
     ],
 )
 def test_malformed_sources_are_refused(wrong: str) -> None:
-    with pytest.raises(SpecError, match="is no git source"):
+    with pytest.raises(SpecError, match="is not a git source"):
         GitSource.read(wrong)
 
 
@@ -94,7 +94,7 @@ def test_only_repositories_of_the_connection_may_be_read(
     if is_allowed:
         source.check(repositories)
     else:
-        with pytest.raises(SpecError, match="is no repository that runs may read"):
+        with pytest.raises(SpecError, match="is not a repository that runs may read"):
             source.check(repositories)
 
 

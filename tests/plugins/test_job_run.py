@@ -391,7 +391,7 @@ def test_wait_for_a_stopping_job_keeps_what_was_waited_for_quota(task: Task) -> 
 
 def test_time_that_is_over_stops_the_job_and_returns_one_that_ended_just_before(task: Task) -> None:
     task.follow()
-    with pytest.raises(TimeLimitError, match="told to stop"):
+    with pytest.raises(TimeLimitError, match="sent a stop request"):
         task.start().resume_late()
     assert task.service.calls[-1] == f"stop {task.name(1)}"
 

@@ -47,7 +47,7 @@ def test_a_run_with_a_warning_is_clean(lint_run: Any) -> None:
     status, said = lint_run({"instance_type": "ml.g5.xlarge", "instance_count": 2})
 
     assert status == CLEAN
-    assert "warning  instance_count: makes 2 instances do what one ml.g5.12xlarge does" in said
+    assert "warning  instance_count: is 2, but one ml.g5.12xlarge has at least as many" in said
     assert "         because inside an instance gradients do not cross the network (" in said
     assert "0 error(s), 2 warning(s)" in said
 
@@ -64,8 +64,8 @@ def test_conf_plan_budget_and_aws_are_said_together(lint_run: Any) -> None:
     over_budget, amount = lint_run({"budget_usd": 0.01})
 
     assert (status, over_budget) == (FAULTY, FAULTY)
-    assert "has a version of torch that torch_distributed does not exist for; got 1.10" in said
-    assert "processes_per_instance: are more than the instance can run" in said
+    assert "has a version of torch that torch_distributed does not support; got 1.10" in said
+    assert "processes_per_instance: is more than the instance supports" in said
     assert "distribution.processes_per_host" not in said
     assert "budget_usd: the run could cost more than its budget" in amount
 
@@ -73,8 +73,11 @@ def test_conf_plan_budget_and_aws_are_said_together(lint_run: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({}, "error    instance_type: is none that smddp runs on; got ml.p5.48xlarge"),
-        ({"distribution": {"pytorchx": {}}}, "error    distribution.pytorchx: is in no SDK"),
+        ({}, "error    instance_type: is not supported by smddp; got ml.p5.48xlarge"),
+        (
+            {"distribution": {"pytorchx": {}}},
+            "error    distribution.pytorchx: is not a strategy of any SageMaker SDK",
+        ),
         ({"instance_cont": 2}, "did you mean 'instance_count'?"),
     ],
 )

@@ -98,7 +98,9 @@ def test_an_evaluation_type_of_our_choice_without_quota_gives_way_to_the_last_st
     evaluate = evaluation_spec(state.conf, training=training, **given)
     assert result["plan"]["evaluation"]["place"] == Place.TRAINING
     assert "quota" in result["plan"]["evaluation"]["reason"]
-    assert any("the training measures the test split" in w for w in result["plan"]["warnings"])
+    assert any(
+        "the training job evaluates the test split itself" in w for w in result["plan"]["warnings"]
+    )
     assert "test" in train.inputs
     assert isinstance(evaluate, LastStepEvaluation)
 
@@ -138,7 +140,7 @@ def test_a_type_that_the_region_does_not_list_is_warned_of(aws_connection):
 
     assert finding.where == "instance_type"
     assert finding.severity is Severity.WARNING
-    assert "is not listed" in finding.what
+    assert "has no listed quota" in finding.what
 
 
 def test_quotas_that_nobody_may_read_are_a_warning(aws_connection, engine, task):
@@ -146,4 +148,4 @@ def test_quotas_that_nobody_may_read_are_a_warning(aws_connection, engine, task)
     with faults(engine.endpoint_url, {"what": "throttle", **denied}):
         warnings = preflight(task)["plan"]["warnings"]
 
-    assert any("service quotas: cannot be looked at" in each for each in warnings)
+    assert any("service quotas: cannot be checked" in each for each in warnings)

@@ -168,7 +168,9 @@ def test_stop_without_a_step_goes_on_at_the_last_checkpoint(
 
 
 def test_human_is_asked_once_only() -> None:
-    with pytest.raises(SpecError, match=r"most: .*second one.*; got 2; allowed: 1; leave most out"):
+    with pytest.raises(
+        SpecError, match=r"most: .*second question.*; got 2; allowed: 1; remove most"
+    ):
         read_retry({"action": "ask", "most": 2})
 
 

@@ -70,19 +70,19 @@ def test_link_in_the_project_is_what_it_leads_to(
 ) -> None:
     (tmp_path / "home" / "dags" / "link").symlink_to(tmp_path / "other")
 
-    assert findings("dags/link") == ["source_dir: is no folder that runs may send to their jobs"]
+    assert findings("dags/link") == ["source_dir: is not a folder that runs may send to their jobs"]
 
 
 @pytest.mark.parametrize("entry_point", ["../other/train.py", "/etc/passwd"])
 def test_script_outside_of_its_folder_is_refused(
     findings: Callable[..., list[str]], entry_point: str
 ) -> None:
-    assert findings("dags/mine", entry_point) == ["entry_point: leads out of the source folder"]
+    assert findings("dags/mine", entry_point) == ["entry_point: is outside the source folder"]
 
 
 @pytest.mark.parametrize("source_dir", ["shipped:/etc", "shipped:../..", "shipped:trainer/../.."])
 def test_shipped_scripts_are_trainyards_own(source_dir: str) -> None:
-    with pytest.raises(SpecError, match="is none of Trainyard's own scripts"):
+    with pytest.raises(SpecError, match="is not a folder of Trainyard's own scripts"):
         source_folder(source_dir, project=Path("/"))
 
 
@@ -93,5 +93,8 @@ def test_archive_takes_nothing_along_that_a_link_leads_to(tmp_path: Path) -> Non
     (folder / "train.py").write_text("import os\n")
     (folder / "data").symlink_to(tmp_path / "secret")
 
-    with pytest.raises(SpecError, match="has a link that leads out of it"):
+    with pytest.raises(
+        SpecError,
+        match="has a symbolic link to a file outside, which would be copied to the job's hosts",
+    ):
         source_archive(folder)

@@ -26,7 +26,7 @@ def test_missing_entry_point_names_the_scripts_that_are_there(tmp_path):
 
 
 def test_missing_folder_is_told(tmp_path):
-    assert "is no folder" in told(tmp_path / "nowhere")[0]
+    assert "is not a folder" in told(tmp_path / "nowhere")[0]
 
 
 def test_syntax_error_in_an_imported_module_is_told_with_its_line(tmp_path):

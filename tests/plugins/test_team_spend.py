@@ -192,7 +192,7 @@ def test_unreadable_document_is_a_finding_with_its_key_and_reserves_nothing(
     message = refusal(task)
 
     assert uri in message
-    assert "correct it, or delete it if its run is over" in message
+    assert "correct the document, or delete it if its run has ended" in message
     overwrite(team, "broken", spend_of("broken").to_json().encode())
     assert sum(counted(team)) == 0
 
@@ -223,7 +223,7 @@ def test_rejection_by_s3_is_a_finding(engine, team, task, monkeypatch, operation
 
     message = refusal(task)
 
-    assert f"S3 rejected {operation} of the team's spend" in message
+    assert f"S3 rejected {operation} on the team's spend documents" in message
     assert "AccessDenied" in message
     assert "allow the connection s3:ListBucket" in message
 
@@ -259,7 +259,7 @@ def test_preflight_refuses_a_run_beyond_its_teams_month(engine, team, task, monk
 
     message = refusal(task)
 
-    assert f"leaves too little to team {team} in 2026-11" in message
+    assert f"leaves team {team} too little in 2026-11" in message
     assert "nothing spent yet" in message
 
 
@@ -289,7 +289,7 @@ def test_connection_with_budgets_must_name_a_team(engine, task, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection(engine, team=None))
     monkeypatch.setattr(type(task), "context", property(with_dag_run(type(task).context.fget)))
 
-    assert "names no team, and job_limits has budgets of teams" in refusal(task)
+    assert "has no team tag, but job_limits has team budgets" in refusal(task)
 
 
 def with_dag_run(context: Any, given: DagRun | None = None) -> Any:
@@ -300,4 +300,4 @@ def with_dag_run(context: Any, given: DagRun | None = None) -> Any:
 def test_budget_that_is_no_amount_is_refused(engine, task, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection(engine, team="a", usd=-1))
 
-    assert "team_month_usd.*: is no amount of money" in refusal(task)
+    assert "team_month_usd.*: is not an amount of money" in refusal(task)

@@ -118,7 +118,7 @@ def test_job_of_another_deployment_is_not_taken_for_ours(
     trigger = deferred(operator(theirs, deferrable=True), task).trigger
     if source == PRINTS:
         first_event(trigger)
-    with pytest.raises(RejectedRequestError, match="taken by a job that writes elsewhere"):
+    with pytest.raises(RejectedRequestError, match="taken by a job with another output path"):
         execute(operator(script(source)), task)
 
     (name,) = job_names(sagemaker, task)
@@ -416,7 +416,7 @@ def test_execution_timeout_in_the_worker_stops_the_job(aws_connection, task, scr
 def test_execution_timeout_while_deferred_stops_the_job(aws_connection, task, script, sagemaker):
     deferred(operator(script(WAITS), deferrable=True), task)
     resumed = operator(script(WAITS), deferrable=True)
-    with pytest.raises(TimeLimitError, match="told to stop"):
+    with pytest.raises(TimeLimitError, match="sent a stop request"):
         resumed.resume_execution(
             TRIGGER_FAIL_REPR, {"error": TriggerFailureReason.TRIGGER_TIMEOUT}, task.context
         )

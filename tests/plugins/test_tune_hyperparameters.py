@@ -420,7 +420,10 @@ def test_search_whose_trials_all_fail_raises_their_cause_and_is_not_repeated(
 
 def test_budget_below_one_trial_starts_nothing(connection, code, sagemaker):
     task, spec = surroundings(), search(code, budget_usd=599 * PRICE_PER_S)
-    with pytest.raises(BudgetExceededError, match="not even one trial"):
+    with pytest.raises(
+        BudgetExceededError,
+        match="a single trial could cost more than the rest of the search's budget",
+    ):
         execute(operator(spec), task)
 
     assert searches(sagemaker, task) == []

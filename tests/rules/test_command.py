@@ -95,7 +95,7 @@ def test_a_list_of_rules_is_judged_alone(
     ("content", "words"),
     [
         ('["LossSpik"]', "did you mean LossSpike?"),
-        ('{"rule": "LossSpike"}', "is no list of rules"),
+        ('{"rule": "LossSpike"}', "is not a list of rules"),
         ("[", "cannot be read as JSON"),
         ('[{"rule": "LossSpike", "parameters": {"windo": 3}}]', "did you mean 'window'?"),
     ],
@@ -114,7 +114,7 @@ def test_a_folder_without_a_log_ends_with_2_and_says_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path / "nowhere")]) == 2
-    assert "training_log.jsonl.gz missing" in capsys.readouterr().err
+    assert "has no training_log.jsonl.gz" in capsys.readouterr().err
 
     (tmp_path / "training_log.jsonl.gz").write_bytes(b"no gzip")
     assert main([str(tmp_path)]) == 2

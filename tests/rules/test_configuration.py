@@ -132,19 +132,19 @@ def test_a_name_an_own_and_an_aws_configuration_are_rules() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("LosSpike", "rules[0]: is no rule; got 'LosSpike'; did you mean LossSpike?"),
+        ("LosSpike", "rules[0]: is not a known rule; got 'LosSpike'; did you mean LossSpike?"),
         ({"rule": "LossSpike", "parameter": {}}, "rules[0].parameter: is an unknown key"),
         (
             {"rule": "LossSpike", "parameters": {"ratio": "much"}},
             "rules[0].ratio: has the wrong type",
         ),
         ({"rule": "LossSpike", "severity": "fatal"}, "one of error, warning"),
-        ({"name": "x"}, "must be one rule; got none"),
+        ({"name": "x"}, "must be set exactly once; got none"),
         ({"rule": "LossSpike", "expression": "loss > 1"}, "got rule, expression"),
-        ({"expression": "loss > 1"}, "name: is required beside an expression"),
+        ({"expression": "loss > 1"}, "name: is required for an expression"),
         ({"name": "x", "expression": "los > 1"}, "did you mean loss?"),
         ({"RuleConfigurationName": "x"}, "has neither rule_to_invoke nor expression; got None"),
-        ({"RuleParameters": {"rule_to_invoke": "X"}}, "is no rule; got 'X'"),
+        ({"RuleParameters": {"rule_to_invoke": "X"}}, "is not a known rule; got 'X'"),
         (3, "rules[0]: has the wrong type"),
     ],
     ids=str,
@@ -157,7 +157,7 @@ def test_every_fault_is_reported_at_once_and_names_are_given_once() -> None:
     said = refusal("Lossy", {"rule": "ValRise", "parameters": {"x": 1}}, "NonFinite", "NonFinite")
 
     assert said.startswith("rules: 3 problem(s)")
-    assert "two rules have one name; got NonFinite" in said
+    assert "two rules have the same name; got NonFinite" in said
 
 
 def test_rules_of_expectation_wait_until_they_are_asked_for() -> None:

@@ -199,13 +199,13 @@ def test_a_rule_that_fails_says_nothing_of_the_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "parameters", "words"),
     [
-        ("mine.py", {}, "names no rule in a file"),
+        ("mine.py", {}, "does not name a rule in a file"),
         ("other.py:too_hot", {}, "does not exist or is a folder"),
         ("mine.py:too_hat", {}, "did you mean too_hot?"),
-        ("mine.py:StepRecord", {}, "no dataclass of Rule named StepRecord"),
+        ("mine.py:StepRecord", {}, "has no function and no Rule dataclass named StepRecord"),
         ("mine.py:too_hot", {"limt": 1}, "got an unexpected keyword argument 'limt'"),
         ("mine.py:Low", {"limt": 1}, "did you mean 'limit'?"),
-        ("bad.py:f", {}, "bad.py does not run"),
+        ("bad.py:f", {}, "bad.py raises an error"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_reason(
@@ -220,7 +220,9 @@ def test_a_wrong_file_is_refused_with_the_reason(
 
 
 def test_a_conf_may_not_name_a_file() -> None:
-    with pytest.raises(SpecError, match="files of rules are code"):
+    with pytest.raises(
+        SpecError, match="is not allowed in a run's conf, because a rule file is code"
+    ):
         configured_rules([{"name": "x", "file": "mine.py:too_hot"}])
 
 

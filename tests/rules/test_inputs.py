@@ -117,7 +117,7 @@ def test_rule_fires_at_its_step(case: Case) -> None:
 
 
 def test_token_lists_of_different_length_are_refused() -> None:
-    with pytest.raises(SpecError, match="one for each of token_values"):
+    with pytest.raises(SpecError, match="must have one number for each of token_values"):
         make_rule("NLPSequenceRatio", {"token_values": "0,1"}, profile=DOCUMENTED)
 
 

@@ -97,7 +97,7 @@ CASES = [
         faulty=[BEGIN, *timed({1: 1010.0, 2: 1020.0}), *timed({2: 2000.0}, kind="alive"), *timed({3: 2821.0})],
         healthy=[BEGIN, *timed({1: 1010.0, 2: 1020.0}), *timed({3: 2819.0})],
         without=[StepRecord(step=1, loss=1.0)],
-        fires=2, onset=2, says="nothing was heard for 1801 s (allowed: 1800 s)", needs="the times of steps",
+        fires=2, onset=2, says="no sign of life for 1801 s (allowed: 1800 s)", needs="the times of steps",
         severity="error",
     ),
     Case(
@@ -106,7 +106,7 @@ CASES = [
         faulty=[BEGIN, *EACH_SECOND, *timed({30: 1090.0})],
         healthy=[BEGIN, *EACH_SECOND, *timed({29: 1050.0}, kind="alive"), *timed({30: 1109.0})],
         without=[StepRecord(step=1, loss=1.0)],
-        fires=29, onset=29, says="nothing was heard for 61 s (allowed: 60 s)", needs="the times of steps",
+        fires=29, onset=29, says="no sign of life for 61 s (allowed: 60 s)", needs="the times of steps",
         severity="error",
     ),
     Case(
@@ -127,7 +127,7 @@ CASES = [
             *timed({2: 1021.0}, kind="done"), MarkRecord(step=2, time=9000.0, kind="ended"),
         ],
         without=[],
-        fires=2, onset=2, says="nothing was heard for 101 s", needs="the times of steps",
+        fires=2, onset=2, says="no sign of life for 101 s", needs="the times of steps",
         severity="error",
     ),
     Case(

@@ -126,7 +126,7 @@ def test_what_is_not_finite_is_a_word() -> None:
     ("line", "words"),
     [
         ({"kind": "step", "step": 1, "los": 2.0}, "unknown key los"),
-        ({"kind": "stap", "step": 1}, "is of no known kind"),
+        ({"kind": "stap", "step": 1}, "has an unknown kind"),
         ({"kind": "step", "loss": 2.0}, "has no step"),
         ({"kind": "step", "step": 1.5}, "has no step"),
         ({"kind": "step", "step": 1, "loss": "big"}, "has no number in loss"),
@@ -136,7 +136,7 @@ def test_what_is_not_finite_is_a_word() -> None:
         ({"kind": "step", "step": 1, "tensors": {"gradients": {"l3": [1, 2]}}}, "unknown key l3"),
         (
             {"kind": "step", "step": 1, "tensors": {"gradients": {"l2": [1]}}},
-            "has 1 values of gradients.l2",
+            "has a wrong number of values of gradients.l2",
         ),
         ({"kind": "host", "step": 1, "gpus": [{"temperature": 3}]}, "unknown key temperature"),
         (
@@ -149,8 +149,8 @@ def test_what_is_not_finite_is_a_word() -> None:
         ),
         ({"kind": "checksums", "step": 1}, "cannot be read"),
         ({"kind": "mark", "step": 1}, "cannot be read"),
-        ('{"kind": "step", "step": 1, "loss": NaN}', "has the word NaN, which is no JSON"),
-        ("[1]", "is no object"),
+        ('{"kind": "step", "step": 1, "loss": NaN}', "has the word NaN, which is not valid JSON"),
+        ("[1]", "is not an object"),
         ('{"kind": "st', "cannot be read"),
     ],
     ids=str,
@@ -169,8 +169,8 @@ def test_a_wrong_line_is_named_with_what_would_be_right(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 2}, "is no header of this version"),
-        ({"format": "else"}, "is no header of this version"),
+        ({"version": 2}, "is not a header of this version"),
+        ({"format": "else"}, "is not a header of this version"),
         ({"rank": None}, "is a header without rank"),
         ({"colour": 1}, "unknown key colour"),
         ({"tensors": {"biases": []}}, "unknown key biases"),

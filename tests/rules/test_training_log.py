@@ -151,7 +151,7 @@ def test_a_training_that_hung_until_it_was_stopped_is_told_by_its_end() -> None:
         ]
 
     assert [(each["step"], each["text"]) for each in found(hung)] == [
-        (30, "nothing was heard for 610 s (allowed: 60 s)")
+        (30, "no sign of life for 610 s (allowed: 60 s)")
     ]
     assert found(None) == []
 

@@ -54,7 +54,7 @@ def test_a_bare_role_name_gets_the_partition_of_the_region(region: str, partitio
 
 
 def test_a_bare_role_name_without_an_account_is_refused() -> None:
-    with pytest.raises(SpecError, match="role: is no ARN, and the account is not known"):
+    with pytest.raises(SpecError, match="role: is not an ARN, and the account for it is unknown"):
         train(role="Training")
 
 
@@ -74,7 +74,10 @@ def test_a_job_that_forwards_sigterm_starts_by_the_relay() -> None:
     ids=["no entry point", "own arguments"],
 )
 def test_sigterm_can_be_forwarded_to_a_script_of_the_toolkit_only(changes: dict[str, Any]) -> None:
-    with pytest.raises(SpecError, match="forward_sigterm: goes with an entry_point"):
+    with pytest.raises(
+        SpecError,
+        match="forward_sigterm: needs an entry_point that the toolkit starts",
+    ):
         train(forward_sigterm=True, **changes)
 
 

@@ -34,7 +34,7 @@ def test_a_good_request_passes() -> None:
     [
         (
             {"TrainingJobName": "job_1"},
-            "TrainingJobName: does not match the service's pattern; got 'job_1'",
+            "TrainingJobName: does not match SageMaker's pattern; got 'job_1'",
         ),
         ({"TrainingJobName": "j" * 64}, "TrainingJobName: is too long; got 64 characters"),
         ({"TrainingJobName": ""}, "TrainingJobName: is too short"),
@@ -44,7 +44,7 @@ def test_a_good_request_passes() -> None:
         (
             {"ResourceConfig": {"InstanceType": "ml.m5.lrge"}},
             (
-                "ResourceConfig.InstanceType: is not a value the service knows; got 'ml.m5.lrge'; "
+                "ResourceConfig.InstanceType: is not a value that SageMaker accepts; got 'ml.m5.lrge'; "
                 "allowed: 225 values; nearest: ml.m5.large"
             ),
         ),

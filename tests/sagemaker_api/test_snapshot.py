@@ -166,7 +166,7 @@ def test_a_job_that_never_started_is_read() -> None:
 
 
 def test_an_answer_of_something_else_is_our_bug() -> None:
-    with pytest.raises(ContractError, match="no Describe answer"):
+    with pytest.raises(ContractError, match="not a Describe response"):
         JobSnapshot.from_describe({"ModelPackageArn": "x"})
 
 

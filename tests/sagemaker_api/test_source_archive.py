@@ -55,7 +55,9 @@ def test_airflows_configuration_does_not_travel(folder: Path) -> None:
         "[core]\nfernet_key = secret\n", encoding="utf-8"
     )
 
-    with pytest.raises(SpecError, match=r"trainer/airflow\.cfg.*a folder of their own"):
+    with pytest.raises(
+        SpecError, match=r"trainer/airflow\.cfg.*move the scripts to a separate folder"
+    ):
         source_archive(folder)
 
 
@@ -82,7 +84,7 @@ def test_a_missing_entry_point_names_the_nearest_file(folder: Path) -> None:
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="source_dir: is no folder"):
+    with pytest.raises(SpecError, match="source_dir: is not a folder"):
         source_archive(tmp_path / "nowhere")
 
 
@@ -94,5 +96,5 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 def test_data_in_the_code_folder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SOURCE_BYTES", 5)
 
-    with pytest.raises(SpecError, match="is too large to be code; got 12 B"):
+    with pytest.raises(SpecError, match="is too large for a code archive; got 12 B"):
         source_archive(folder)

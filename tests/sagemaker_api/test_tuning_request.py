@@ -197,7 +197,7 @@ def test_override_that_no_definition_has_is_refused() -> None:
         **WHOLE["training"],
         "raw_request_overrides": {"RemoteDebugConfig": {"EnableRemoteDebug": True}},
     }
-    with pytest.raises(SpecError, match="RemoteDebugConfig: is no member of a tuning job's"):
+    with pytest.raises(SpecError, match="RemoteDebugConfig: is not a member of a tuning job's"):
         rendered(WHOLE, training=training)
 
 

@@ -52,7 +52,7 @@ def test_good_rows_have_no_fault(row: dict[str, Any], method: str) -> None:
 @pytest.mark.parametrize(
     ("row", "method", "fault"),
     [
-        ([], "sft", "is no JSON object"),
+        ([], "sft", "is not a JSON object"),
         ({"question": "?"}, "sft", "has the keys question; sft takes messages or"),
         ({"text": "a"}, "dpo", "has the keys text; dpo takes prompt+chosen+rejected"),
         ({"messages": []}, "sft", "has no list of messages"),

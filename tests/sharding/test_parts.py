@@ -213,7 +213,7 @@ def test_merge_refuses_a_shard_that_no_part_wrote(tmp_path: Path, store: Store) 
     path.unlink()
     content[0] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match="not what its part wrote"):
+    with pytest.raises(DataError, match="a shard has changed since its part wrote it"):
         merge_parts(plan, store)
 
 
@@ -281,4 +281,4 @@ def test_command_line_says_what_is_wrong(
 ) -> None:
     where = ["--source", str(tmp_path / "missing.csv"), "--output", str(tmp_path / "out")]
     assert main(["shard", *where]) == 1
-    assert "the source names no file" in capsys.readouterr().err
+    assert "the source does not exist" in capsys.readouterr().err

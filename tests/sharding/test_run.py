@@ -235,7 +235,7 @@ def test_statistics_are_those_of_the_finite_values(
         result = store.shard(tmp_path / "?.parquet", **wanted)
 
     text = store._path(f"{result.uri}/index/index.json").read_text()
-    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not valid JSON"))
     found = {column.name: column for column in result.index.schema or ()}
     finite = inf[np.isfinite(inf)]
     assert found["inf"].mean == pytest.approx(finite.mean())
@@ -272,7 +272,7 @@ def test_auto_count_is_a_multiple_of_the_readers(tmp_path: Path, store: Store) -
 
 
 def test_unfitting_count_is_refused_before_reading(tmp_path: Path, store: Store) -> None:
-    with pytest.raises(SpecError, match=r"a multiple of 4 .* for example 4, 8; 0 picks one"):
+    with pytest.raises(SpecError, match=r"a multiple of 4 .* for example 4, 8; 0 chooses a number"):
         store.shard(tmp_path / "missing.csv", num_shards=6, instance_count=4)
 
 

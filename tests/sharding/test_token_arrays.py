@@ -336,11 +336,11 @@ def broken(folder: Path, _: Documents) -> None:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (wrong_index, "this is not the Megatron index of the array beside it"),
-        (index_alone, "a Megatron index has no array beside it"),
+        (wrong_index, "a Megatron index does not match its array"),
+        (index_alone, "a Megatron index has no array file"),
         (wide, "every second id is 0"),
         (odd, "1 bytes are left over"),
-        (floats, "a NumPy file holds no token ids"),
+        (floats, "a NumPy file is not an array of token ids"),
         (splits, "several splits of a Hugging Face data set"),
         (broken, "a source file cannot be read"),
     ],
@@ -380,7 +380,7 @@ def test_wrong_document_bounds_are_refused(
     as_megatron(tmp_path, documents)
     write_bounds(tmp_path, len(documents), change([*range(len(documents) + 1)]))
 
-    with pytest.raises(DataError, match="this is not the Megatron index") as caught:
+    with pytest.raises(DataError, match="a Megatron index does not match its array") as caught:
         store.shard(tmp_path, **IDS)
 
     assert "train.idx" in str(caught.value)
@@ -401,10 +401,12 @@ def test_ids_without_a_vocabulary_and_text_with_one_are_refused(
     tmp_path: Path, store: Store, documents: Documents
 ) -> None:
     as_raw(tmp_path, documents)
-    with pytest.raises(SpecError, match="is required by a source of token ids"):
+    with pytest.raises(SpecError, match="is required for a source of token ids"):
         store.shard(tmp_path)
     (tmp_path / "rows.txt").write_text("text\n" * 100)
-    with pytest.raises(SpecError, match="goes with a source of token ids only"):
+    with pytest.raises(
+        SpecError, match="is allowed for a source of token ids only; this source has text"
+    ):
         store.shard(tmp_path / "rows.txt", vocab_size=10)
     with pytest.raises(SpecError, match="eos_token_id"):
         ShardSettings(vocab_size=10, eos_token_id=10)

@@ -41,23 +41,25 @@ def test_mapping_is_read_into_typed_values() -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        pytest.param({"objective": "F1"}, "problem_type: is needed together", id="objective alone"),
+        pytest.param({"objective": "F1"}, "problem_type: is required with", id="objective alone"),
         pytest.param(
-            {"problem_type": "Regression"}, "objective: is needed together", id="problem alone"
+            {"problem_type": "Regression"}, "objective: is required with", id="problem alone"
         ),
         pytest.param(
             {"problem_type": "Regression", "objective": "F1"},
-            "is no metric of Regression",
+            "is not a metric of Regression",
             id="metric of another problem",
         ),
         pytest.param({"algorithms": ["xgboost"]}, "cannot be chosen", id="algorithms in AUTO"),
-        pytest.param({"sample_weight": "w"}, "known in one mode only", id="weights in AUTO"),
+        pytest.param({"sample_weight": "w"}, "is supported in one mode only", id="weights in AUTO"),
         pytest.param(
             {"validation": "s3://b/v/", "validation_fraction": 0.2},
-            "only without validation rows",
+            "cannot be combined with a validation channel",
             id="fraction beside rows",
         ),
-        pytest.param({"validation_fraction": 1.0}, "no share to hold out", id="fraction too large"),
+        pytest.param(
+            {"validation_fraction": 1.0}, "is not a share of the rows", id="fraction too large"
+        ),
         pytest.param({"max_candidates": 751}, "at most 750", id="too many candidates"),
         pytest.param({"budget_usd": 0}, "budget_usd: must be above 0", id="no budget"),
         pytest.param(
@@ -66,7 +68,7 @@ def test_mapping_is_read_into_typed_values() -> None:
             id="candidate longer than the job",
         ),
         pytest.param({"target": ""}, "must name a column", id="no target"),
-        pytest.param({"train": "/tmp/t"}, "train: is no S3 URI", id="local path"),  # noqa: S108
+        pytest.param({"train": "/tmp/t"}, "train: is not an S3 URI", id="local path"),  # noqa: S108
         pytest.param({"max_candidate": 3}, "did you mean 'max_candidates'", id="unknown key"),
     ],
 )
@@ -82,13 +84,17 @@ def test_all_faults_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        pytest.param({"dataset": "own"}, "source: is needed", id="own without source"),
+        pytest.param({"dataset": "own"}, "source: is required", id="own without source"),
         pytest.param(
-            {"dataset": "own", "source": "s3://b/t"}, "target_column: is needed", id="no target"
+            {"dataset": "own", "source": "s3://b/t"}, "target_column: is required", id="no target"
         ),
         pytest.param({"source": "s3://b/t"}, "set dataset to own", id="source of a bundled table"),
-        pytest.param({"dataset": "titanic"}, "is no known table", id="unknown table"),
-        pytest.param({"test_fraction": 1.0}, "rows on both sides", id="all rows to test"),
+        pytest.param({"dataset": "titanic"}, "is not a known dataset", id="unknown table"),
+        pytest.param(
+            {"test_fraction": 1.0},
+            "must leave rows for training and for the test",
+            id="all rows to test",
+        ),
         pytest.param(
             {"test_fraction": 0.5, "validation_fraction": 0.5}, "no rows to train on", id="no rows"
         ),

@@ -39,12 +39,12 @@ def test_the_fields_say_which_kind_it_is(value: dict[str, Any], kind: type) -> N
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("/local/path", "inputs.train.s3_data: is no S3 URI"),
-        (5, "inputs.train: is no channel"),
+        ("/local/path", "inputs.train.s3_data: is not an S3 URI"),
+        (5, "inputs.train: is not a channel"),
         ({"s3_uri": "s3://b/x"}, "inputs.train.s3_uri: is an unknown key"),
         (
             {"s3_data": "s3://b/x", "attribute_names": ["a"]},
-            "inputs.train.attribute_names: goes only with s3_data_type AugmentedManifestFile",
+            "inputs.train.attribute_names: is allowed for s3_data_type AugmentedManifestFile only",
         ),
         ({"file_system_id": "fs-1"}, "inputs.train.directory_path: is required"),
     ],

@@ -88,7 +88,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "two-precisions": (
         {"fp16": {"enabled": True}, "bf16": {"enabled": True}},
         "hyperparameters.ds_config.fp16",
-        "leave one out",
+        "remove one of them",
     ),
     "batch": (
         {"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4},

@@ -117,19 +117,19 @@ def test_a_group_is_named_or_given_as_the_sdk_gives_it(group: Any) -> None:
 def test_a_strategy_runs_on_one_group(groups: Any) -> None:
     message = refusal({"mpi": ON, "instance_groups": groups})
 
-    assert "is no list of one group's name" in message
+    assert "is not a list with one group name" in message
 
 
 def test_groups_without_a_strategy_are_refused_as_the_sdk_does() -> None:
     message = refusal({"torch_distributed": {"enabled": False}, "instance_groups": ["gpu"]})
 
-    assert "no strategy is enabled to run on it" in message
+    assert "names a group, but no strategy is enabled for it" in message
 
 
 @pytest.mark.parametrize("name", sorted(WRONG_NAMES))
 def test_a_wrong_name_is_answered_with_the_right_one(name: str) -> None:
     for message in (refusal({name: ON}), refusal({"torch_distributed": {**ON, name: True}})):
-        assert "is in no SDK" in message
+        assert "is not a strategy of any SageMaker SDK" in message
         assert WRONG_NAMES[name] in message
 
 
@@ -179,14 +179,17 @@ def test_what_has_no_place_says_what_to_do(name: str) -> None:
         ),
         (
             {"smdistributed": {"modelparallel": ON}},
-            "has no launcher: every instance would run one plain process",
+            "has no launcher, so every instance would run a single process",
         ),
         (
             {"smdistributed": {"dataparallel": ON, "modelparallel": ON}},
             "enables strategies that cannot be combined",
         ),
         ({"mpi": ON, "torch_distributed": ON}, "got mpi + torch_distributed"),
-        ({"parameter_server": ON, "mpi": ON}, "the toolkit would use one and ignore the other"),
+        (
+            {"parameter_server": ON, "mpi": ON},
+            "enables strategies that cannot be combined: the toolkit would use only one of them",
+        ),
         (
             {"multi_worker_mirrored_strategy": ON, "parameter_server": ON},
             "enables strategies that cannot be combined",
@@ -238,7 +241,7 @@ def test_a_key_of_smp_v1_gets_what_version_2_has_instead(key: str) -> None:
         (smp_v1(ddp=True, horovod=True), "exclude each other"),
         (smp_v1(ddp_port=1234), "ddp_port: needs ddp"),
         (smp_v1(auto_partition=False), "default_partition: is required"),
-        (smp_v1(default_partition=2), "they count from 0"),
+        (smp_v1(default_partition=2), "is too large: partitions count from 0"),
         (smp_v1(offload_activations=True), "raise microbatches"),
         (smp_v1(partition_file="x" * 2500), "are too long"),
     ],

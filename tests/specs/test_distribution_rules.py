@@ -40,17 +40,17 @@ def spec(distribution: dict[str, Any], **members: Any) -> TrainingJobSpec:
 REFUSED_AND_TAKEN: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "no entry point": (
         {"distribution": {"mpi": ON}, "entry_point": None, "source_dir": None},
-        "distribution: starts an entry_point, and there is none",
+        "distribution: needs an entry_point to start",
         {"distribution": {"mpi": ON}},
     ),
     "torchrun starts Python files": (
         {"distribution": {"torch_distributed": ON}, "entry_point": "train.sh"},
-        "must be a Python file under torchrun; got train.sh",
+        "must be a Python file for torchrun; got train.sh",
         {"distribution": {"mpi": ON}, "entry_point": "train.sh"},
     ),
     "a strategy of another framework": (
         {"distribution": {"parameter_server": ON}},
-        "framework: does not know the strategy parameter_server; got pytorch",
+        "framework: does not support the strategy parameter_server; got pytorch",
         {"distribution": {"parameter_server": ON}, "framework": "tensorflow"},
     ),
     "torchrun for TensorFlow": (
@@ -73,7 +73,7 @@ REFUSED_AND_TAKEN: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "a group that is not there": (
         {"distribution": {"mpi": ON, "instance_groups": ["gpus"]}, **GROUPS},
-        "names no group of this job; got gpus; allowed: cpu, gpu",
+        "is not an instance group of this job; got gpus; allowed: cpu, gpu",
         {"distribution": {"mpi": ON, "instance_groups": ["gpu"]}, **GROUPS},
     ),
     "groups without a job of groups": (
@@ -88,7 +88,7 @@ REFUSED_AND_TAKEN: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "parameters set twice": (
         {"distribution": SMP, "hyperparameters": {"mp_parameters": {}}},
-        "mp_parameters: is set by the distribution",
+        "mp_parameters: is reserved: the distribution sets it",
         {"distribution": {"torch_distributed": ON}, "hyperparameters": {"mp_parameters": {}}},
     ),
 }

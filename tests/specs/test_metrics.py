@@ -70,5 +70,5 @@ def test_a_definition_is_read_in_both_spellings(keys: tuple[str, str]) -> None:
 
 
 def test_what_is_no_definition_is_refused() -> None:
-    with pytest.raises(SpecError, match="is no mapping"):
+    with pytest.raises(SpecError, match="is not a mapping"):
         MetricDefinition.from_value("loss")

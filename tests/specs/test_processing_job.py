@@ -32,7 +32,7 @@ def test_unknown_keys_and_missing_ones_are_reported_together() -> None:
 
 def test_a_volume_key_on_local_storage_is_refused() -> None:
     given = {"role": "x", "instance_type": "ml.g5.xlarge", "volume_kms_key": "alias/ours"}
-    with pytest.raises(SpecError, match=r"volume_kms_key: does not go with .* ml\.g5\.xlarge"):
+    with pytest.raises(SpecError, match=r"volume_kms_key: is not supported by .* ml\.g5\.xlarge"):
         ProcessingJobSpec.from_mapping(given)
 
     assert ProcessingJobSpec.from_mapping({**given, "instance_type": "ml.m5.xlarge"})

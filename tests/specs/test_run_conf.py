@@ -34,9 +34,9 @@ def test_text_from_a_form_is_read() -> None:
     ("params", "says"),
     [
         ({"instance_typ": "x"}, "did you mean 'instance_type'?"),
-        ({"strategy": "zero"}, "strategy: is not a choice; got 'zero'; allowed: ddp, fsdp"),
-        ({"model": "lstm"}, "model: is not a choice"),
-        ({"data_format": "xml"}, "data_format: is not a choice"),
+        ({"strategy": "zero"}, "strategy: is not an allowed value; got 'zero'; allowed: ddp, fsdp"),
+        ({"model": "lstm"}, "model: is not an allowed value"),
+        ({"data_format": "xml"}, "data_format: is not an allowed value"),
         ({"instance_count": 0}, "instance_count: is too small; got 0; allowed: at least 1"),
         ({"seed": -1}, "seed: is too small"),
         ({"learning_rate": 0}, "learning_rate: is too small; got 0; allowed: more than 0"),
@@ -57,16 +57,19 @@ def test_text_from_a_form_is_read() -> None:
         ({"learning_rate": None}, "learning_rate: has the wrong type or value; got nothing"),
         ({"model_package_group": "-x"}, "model_package_group: is malformed"),
         ({"source": "  "}, "source: is empty"),
-        ({"tokenizer": "gpt2"}, "tokenizer: is no tokenizer"),
-        ({"data_format": "tokens"}, "vocab_size: is required by the format tokens"),
-        ({"vocab_size": 9, "tokenizer": "own.json"}, "vocab_size: goes without a tokenizer"),
-        ({"vocab_size": 9, "eos_token_id": 9}, "eos_token_id: is no id of the vocabulary"),
-        ({"validation_fraction": 0}, "validation_fraction: is no share of the rows"),
+        ({"tokenizer": "gpt2"}, "tokenizer: is not a tokenizer"),
+        ({"data_format": "tokens"}, "vocab_size: is required for data_format tokens"),
+        (
+            {"vocab_size": 9, "tokenizer": "own.json"},
+            "vocab_size: is set together with a tokenizer, which defines its own vocabulary size",
+        ),
+        ({"vocab_size": 9, "eos_token_id": 9}, "eos_token_id: is not an id of the vocabulary"),
+        ({"validation_fraction": 0}, "validation_fraction: is not a share of the rows"),
         (
             {"validation_fraction": 0.6, "test_fraction": 0.4},
-            "validation_fraction: and test_fraction leave nothing to train on; got 1 together",
+            "validation_fraction: and test_fraction leave no rows to train on; got 1 together",
         ),
-        ({"max_bad_row_fraction": 1.5}, "max_bad_row_fraction: is no share"),
+        ({"max_bad_row_fraction": 1.5}, "max_bad_row_fraction: is not a share"),
         (
             {"hidden_size": 100, "num_heads": 3},
             ("(each head has the same even width); got 100 with num_heads 3; nearest: 96 or 102"),
@@ -74,9 +77,9 @@ def test_text_from_a_form_is_read() -> None:
         ({"model": "mlp"}, "target_column: is required for the mlp model"),
         (
             {"model": "mlp", "target_column": "y", "data_format": "text"},
-            "data_format: has no columns for the mlp model",
+            "data_format: has no columns, which the mlp model needs",
         ),
-        ({"target_column": "y"}, "target_column: goes with the mlp model only"),
+        ({"target_column": "y"}, "target_column: is allowed for the mlp model only"),
         (
             {"global_batch_size": 10, "micro_batch_size": 4, "instance_count": 2},
             "got 10 with 4 x 2 ranks; nearest: 8 or 16",
@@ -88,14 +91,14 @@ def test_text_from_a_form_is_read() -> None:
             {"max_run_s": 10**7},
             "max_run_s: is too large; got 10000000; allowed: at most 2419200 (28 days)",
         ),
-        ({"max_wait_s": 7200}, "max_wait_s: goes with spot instances only"),
+        ({"max_wait_s": 7200}, "max_wait_s: is allowed for spot instances only"),
         (
             {"use_spot_instances": True, "max_wait_s": 10, "max_run_s": 100},
             "max_wait_s: is shorter than max_run_s",
         ),
         (
             {"use_spot_instances": True, "checkpoint_interval": -1},
-            "checkpoint_interval: is -1: a spot interruption would lose everything",
+            "checkpoint_interval: is -1 (no checkpoints), so a spot interruption would lose the whole training",
         ),
         (
             {"checkpoint_interval": -2},
@@ -109,10 +112,13 @@ def test_text_from_a_form_is_read() -> None:
             {"max_retry_attempts": 31},
             "max_retry_attempts: is too large; got 31; allowed: at most 30",
         ),
-        ({"shard_instance_count": 2}, "shard_instance_count: goes with an s3:// source only"),
+        (
+            {"shard_instance_count": 2},
+            "shard_instance_count: needs an s3:// source, because the instances cannot read this one",
+        ),
         (
             {"shard_instance_count": 2, "source": "s3://b/raw/", "tokenizer": "own.json"},
-            "shard_instance_count: goes with the tokenizer bytes only",
+            "shard_instance_count: needs the tokenizer bytes, because the instances have no other",
         ),
         (
             {"shard_instance_count": 2, "source": "s3://b/raw/", "num_shards": 5},
@@ -122,8 +128,11 @@ def test_text_from_a_form_is_read() -> None:
         ({"shard_instance_type": "m5.xlarge"}, "shard_instance_type: is malformed"),
         ({"hyperparameters": {"clip_nrom": 1}}, "did you mean 'clip_norm'?"),
         ({"evaluation_instance_type": "big"}, "evaluation_instance_type: is malformed"),
-        ({"hyperparameters": {"num_workers": -1}}, "num_workers: is no count of processes; got -1"),
-        ({"hyperparameters": {"num_workers": 1.5}}, "num_workers: is no count of processes"),
+        (
+            {"hyperparameters": {"num_workers": -1}},
+            "num_workers: is not a number of processes; got -1",
+        ),
+        ({"hyperparameters": {"num_workers": 1.5}}, "num_workers: is not a number of processes"),
         ({"ignore_columns": "id"}, "ignore_columns: has the wrong type"),
         ({"hyperparameters": {"seed": 1}}, "hyperparameters.seed: is a field of the conf itself"),
     ],
@@ -271,11 +280,11 @@ def test_a_conf_with_a_ladder_is_read_back_from_its_own_data() -> None:
         ),
         (
             {"capacity_ladder": LADDER[:1], "instance_type": "ml.p5.48xlarge"},
-            "instance_type: is not what the ladder's first rung says",
+            "instance_type: differs from the first rung of capacity_ladder, which replaces it",
         ),
         (
             {"capacity_ladder": LADDER[2:], "use_spot_instances": True},
-            "use_spot_instances: is not what the ladder's first rung says",
+            "use_spot_instances: differs from the first rung of capacity_ladder, which replaces it",
         ),
         (
             {"capacity_ladder": [*LADDER[1:], LADDER[1]], "global_batch_size": 32},
@@ -283,11 +292,11 @@ def test_a_conf_with_a_ladder_is_read_back_from_its_own_data() -> None:
         ),
         (
             {"capacity_ladder": [LADDER[1], {**LADDER[0], "instance_count": 3}]},
-            "capacity_ladder[1].instance_count: makes ranks that do not share the global batch",
+            "capacity_ladder[1].instance_count: gives a number of ranks that does not divide the global batch evenly",
         ),
         (
             {"capacity_ladder": LADDER[2:] + LADDER[1:2], "checkpoint_interval": -1},
-            "checkpoint_interval: is -1: a spot interruption would lose everything",
+            "checkpoint_interval: is -1 (no checkpoints), so a spot interruption would lose the whole training",
         ),
     ],
     ids=lambda v: v[:45] if isinstance(v, str) else None,
@@ -301,5 +310,7 @@ def test_all_rungs_are_checked_at_once() -> None:
         capacity_ladder=[{**each, "instance_count": 3} for each in LADDER], global_batch_size=16
     )
 
-    assert message.count("share the global batch evenly") == 2
+    assert (
+        message.count("gives a number of ranks that does not divide the global batch evenly") == 2
+    )
     assert "global_batch_size: must be a multiple" in message

@@ -142,19 +142,19 @@ def test_limits_are_those_of_the_training_script() -> None:
 @pytest.mark.parametrize(
     ("params", "says"),
     [
-        ({"tuning_strategy": "Genetic"}, "tuning_strategy: is not a choice; got 'Genetic'"),
-        ({"tuning_objective": "loss"}, "tuning_objective: is not a choice; got 'loss'"),
+        ({"tuning_strategy": "Genetic"}, "tuning_strategy: is not an allowed value; got 'Genetic'"),
+        ({"tuning_objective": "loss"}, "tuning_objective: is not an allowed value; got 'loss'"),
         ({"tuning_max_jobs": 0}, "tuning_max_jobs: is too small; got 0; allowed: at least 1"),
         ({"tuning_max_jobs": 751}, "tuning_max_jobs: is too large; got 751"),
         ({"tuning_max_parallel_jobs": 101}, "tuning_max_parallel_jobs: is too large"),
         ({"tuning_max_steps": 401}, "tuning_max_steps: is too large; got 401"),
         (
             {"tuning_max_steps": 40, "tuning_ranges": {"learning_rate": RATE}},
-            "tuning_max_steps: leaves a trial no step at the full learning rate; got 40 with",
+            "tuning_max_steps: leaves no step of a trial at the full learning rate; got 40 with",
         ),
         ({"tuning_max_run_s": 3601}, "tuning_max_run_s: is too large"),
         ({"tuning_max_time_s": 60}, "tuning_max_time_s: is too small; got 60"),
-        ({"tuning_budget_share": 1}, "tuning_budget_share: is no share of the budget; got 1"),
+        ({"tuning_budget_share": 1}, "tuning_budget_share: is not a share of the budget; got 1"),
         ({"tuning_instance_count": 3}, "tuning_instance_count: is too large"),
         (
             {"instance_count": 4, "global_batch_size": 32, "tuning_instance_count": 3},
@@ -167,30 +167,30 @@ def test_limits_are_those_of_the_training_script() -> None:
         ),
         (
             {"tuning_ranges": {"learning_rate": {**RATE, "min_value": 0}}},
-            "tuning_ranges.learning_rate.min_value: has no logarithm",
+            "tuning_ranges.learning_rate.min_value: is not positive, so it has no logarithm",
         ),
         (
             {"tuning_ranges": {"weight_decay": RATE}, "hyperparameters": {"weight_decay": 0.1}},
-            "tuning_ranges.weight_decay: is fixed in hyperparameters as well",
+            "tuning_ranges.weight_decay: is also set in hyperparameters",
         ),
         (
             {"tuning_ranges": {"dropout": {"min_value": 0, "max_value": 1}}},
-            "tuning_ranges.dropout: leaves its limits; got 1; allowed: 0 to 0.95",
+            "tuning_ranges.dropout: is outside its limits; got 1; allowed: 0 to 0.95",
         ),
-        ({"tuning_ranges": {"num_layers": ["two"]}}, "has a value that is no number; got 'two'"),
-        ({"tuning_ranges": {"num_layers": [1.5]}}, "takes whole numbers only; got 1.5"),
-        ({"tuning_strategy": "Grid"}, "is an interval, and Grid tries listed values only"),
+        ({"tuning_ranges": {"num_layers": ["two"]}}, "has a value that is not a number; got 'two'"),
+        ({"tuning_ranges": {"num_layers": [1.5]}}, "allows whole numbers only; got 1.5"),
+        ({"tuning_strategy": "Grid"}, "is an interval, but Grid tries listed values only"),
         (
             {
                 "tuning_strategy": "Grid",
                 "tuning_max_jobs": 2,
                 "tuning_ranges": {"num_layers": [1, 2, 3]},
             },
-            "tuning_max_jobs: is less than the combinations of the ranges",
+            "tuning_max_jobs: is less than the number of combinations of the ranges; Grid tries all of them",
         ),
         (
             {"tuning_ranges": {"num_layers": {"min_value": 1, "max_value": 4}}},
-            "tuning_max_jobs: is more than the ranges have combinations; got 12; allowed: at most 4",
+            "tuning_max_jobs: is more than the number of combinations of the ranges; got 12; allowed: at most 4",
         ),
         (
             {"tuning_ranges": {"warmup_steps": {"min_value": 1, "max_value": 100}}},
@@ -202,7 +202,7 @@ def test_limits_are_those_of_the_training_script() -> None:
         ),
         (
             {"tuning_ranges": {"precision": ["fp8"]}, "tuning_max_jobs": 1},
-            "tuning_ranges.precision: precision: is not a choice; got 'fp8'",
+            "tuning_ranges.precision: precision: is not an allowed value; got 'fp8'",
         ),
     ],
     ids=lambda v: v[:60] if isinstance(v, str) else "",

@@ -65,16 +65,16 @@ def test_launch_is_torchrun_unless_something_else_is_said(
 def test_ranks_that_nobody_reads_are_refused() -> None:
     told = refusal(distribution={"mpi": {"enabled": True}}, processes_per_instance=2)
 
-    assert "processes_per_instance: is read by torchrun only" in told
+    assert "processes_per_instance: applies to torchrun only" in told
     assert "processes_per_instance" in refusal(framework="tensorflow", processes_per_instance=2)
 
 
 def test_settings_of_an_evaluation_need_its_script() -> None:
     told = refusal(evaluation_instance_type="ml.m5.xlarge", evaluation_inputs={"a": "s3://b/c"})
 
-    assert "evaluation_instance_type: goes with an evaluation_entry_point only" in told
-    assert "evaluation_inputs: goes with" in told
-    assert "is the name of an input that the job has anyway" in refusal(
+    assert "evaluation_instance_type: needs an evaluation_entry_point" in told
+    assert "evaluation_inputs: needs" in told
+    assert "is the name of an input that every evaluation job has" in refusal(
         evaluation_entry_point="e.py", evaluation_inputs={"model": "s3://b/c"}
     )
 
@@ -82,7 +82,7 @@ def test_settings_of_an_evaluation_need_its_script() -> None:
 def test_condition_needs_a_metric_that_something_measures() -> None:
     unmeasured = conf(register_when="loss < 1", metric_definitions=[{"name": "l", "regex": "(.)"}])
     (found,) = unmeasured_findings(unmeasured)
-    assert "names a metric that nothing measures; got loss; allowed: l" in str(found)
+    assert "has a metric that the run does not measure; got loss; allowed: l" in str(found)
 
     measured = conf(
         register_when="loss <= 1e-1", metric_definitions=[{"name": "loss", "regex": "(.)"}]
@@ -90,7 +90,7 @@ def test_condition_needs_a_metric_that_something_measures() -> None:
     assert measured.condition is not None
     assert measured.condition.holds({"loss": 0.1})
     assert not measured.condition.holds({"loss": float("nan")})
-    with pytest.raises(SpecError, match="names loss, which was not measured"):
+    with pytest.raises(SpecError, match="has the metric loss, which was not measured"):
         measured.condition.holds({"accuracy": 1.0})
 
 

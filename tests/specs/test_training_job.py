@@ -57,20 +57,20 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ({"instance_groups": GROUPS}, "instance_type: excludes instance_groups"),
         (
             {"instance_type": None, "instance_groups": GROUPS, "instance_count": 2},
-            "instance_count: does not go with instance_groups",
+            "instance_count: cannot be combined with instance_groups",
         ),
         ({"instance_count": 0}, "instance_count: is too small; got 0; allowed: at least 1"),
         ({"volume_size": 0}, "volume_size: is too small"),
         ({"max_run": 0}, "max_run: is too small"),
         ({"use_spot_instances": True}, "max_wait: is required for spot instances"),
-        ({"max_wait": 90000}, "max_wait: goes with spot instances only"),
+        ({"max_wait": 90000}, "max_wait: is allowed for spot instances only"),
         (
             {"use_spot_instances": True, "max_run": 3601, "max_wait": 7200},
-            "checkpoint_s3_uri: is required for long jobs on spot instances",
+            "checkpoint_s3_uri: is required for long spot jobs, because an interruption would lose the whole training",
         ),
         (
             {"instance_type": None, "capacity_ladder": [RUNG], "max_run": 3601},
-            "checkpoint_s3_uri: is required for long jobs on spot instances",
+            "checkpoint_s3_uri: is required for long spot jobs, because an interruption would lose the whole training",
         ),
         ({"capacity_ladder": [RUNG]}, "instance_type: excludes capacity_ladder"),
         (
@@ -79,7 +79,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ),
         (
             {"instance_type": None, "capacity_ladder": [RUNG], "use_spot_instances": True},
-            "use_spot_instances: does not go with capacity_ladder",
+            "use_spot_instances: cannot be combined with capacity_ladder",
         ),
         (
             {
@@ -87,7 +87,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
                 "capacity_ladder": [RUNG],
                 "keep_alive_period_in_seconds": 60,
             },
-            "keep_alive_period_in_seconds: does not go with spot instances",
+            "keep_alive_period_in_seconds: cannot be combined with spot instances",
         ),
         (
             {"instance_type": None, "capacity_ladder": [{**RUNG, "instance_type": "g5"}]},
@@ -107,7 +107,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
                 "use_spot_instances": True,
                 "max_wait": 90000,
             },
-            "use_spot_instances: does not go with instance_preferences",
+            "use_spot_instances: cannot be combined with instance_preferences",
         ),
         (
             {"keep_alive_period_in_seconds": 21_601},
@@ -115,7 +115,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ),
         (
             {"keep_alive_period_in_seconds": 60, "use_spot_instances": True, "max_wait": 90000},
-            "keep_alive_period_in_seconds: does not go with spot instances",
+            "keep_alive_period_in_seconds: cannot be combined with spot instances",
         ),
         (
             {"subnets": ["subnet-1"]},
@@ -131,11 +131,11 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
                     }
                 }
             },
-            "inputs.train: is a file system, which a job reaches only inside a VPC",
+            "inputs.train: is a file system, which a job can reach only inside a VPC",
         ),
         (
             {"inputs": {"train": {"s3_data": "s3://b/x", "instance_groups": ["a"]}}},
-            "inputs.train.instance_groups: names no group of this job; got a; allowed: none",
+            "inputs.train.instance_groups: is not an instance group of this job; got a; allowed: none",
         ),
         (
             {
@@ -149,15 +149,18 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ({"source_dir": "src"}, "source_dir: has no entry_point to run"),
         (
             {"distribution": {"torch_distributed": {"enabled": True}}},
-            "distribution: starts an entry_point, and there is none",
+            "distribution: needs an entry_point to start",
         ),
         (
             {"entry_point": "t.sh", "distribution": {"torch_distributed": {"enabled": True}}},
-            "entry_point: must be a Python file under torchrun; got t.sh",
+            "entry_point: must be a Python file for torchrun; got t.sh",
         ),
         ({"algorithm_name": "xgboost"}, "image_uri: and algorithm_name exclude each other"),
-        ({"output_path": "/data/x"}, "output_path: is no S3 URI"),
-        ({"checkpoint_local_path": "/c"}, "checkpoint_local_path: has no S3 place"),
+        ({"output_path": "/data/x"}, "output_path: is not an S3 URI"),
+        (
+            {"checkpoint_local_path": "/c"},
+            "checkpoint_local_path: needs checkpoint_s3_uri, the S3 prefix of the checkpoints",
+        ),
         (
             {"hyperparameters": {f"h{i}": i for i in range(101)}},
             "hyperparameters: are too many; got 101; allowed: at most 100",
@@ -168,7 +171,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ),
         (
             {"entry_point": "t.py", "hyperparameters": {"sagemaker_program": "x"}},
-            "hyperparameters.sagemaker_program: is the toolkit's own name",
+            "hyperparameters.sagemaker_program: is a reserved name of the toolkit",
         ),
         (
             {"hyperparameters": {"plan": "x" * 2499}},

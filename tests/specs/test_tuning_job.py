@@ -81,25 +81,31 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ({"objective_type": "Minimise"}, "one of Minimize, Maximize"),
         (
             {"objective_metric_name": "los"},
-            "so it would not be read from a trial's log; got 'los'; allowed: loss",
+            "so SageMaker could not read it from a trial's log; got 'los'; allowed: loss",
         ),
-        ({"hyperparameter_ranges": {}}, "hyperparameter_ranges: are none"),
+        ({"hyperparameter_ranges": {}}, "hyperparameter_ranges: is empty"),
         (
             {"hyperparameter_ranges": {"rate": {**RATE, "min_value": 1}}},
             "hyperparameter_ranges.rate.min_value: is not below max_value; got 1 to 0.1",
         ),
         (
             {"hyperparameter_ranges": {"rate": {**RATE, "min_value": 0}}},
-            "hyperparameter_ranges.rate.min_value: has no logarithm",
+            "hyperparameter_ranges.rate.min_value: is not positive, so it has no logarithm",
         ),
         (
             {"hyperparameter_ranges": {"rate": {**RATE, "type": "continous"}}},
-            "hyperparameter_ranges.rate.type: is no kind of range; got 'continous'",
+            "hyperparameter_ranges.rate.type: is not a kind of range; got 'continous'",
         ),
-        ({"hyperparameter_ranges": {"rate": 3}}, "hyperparameter_ranges.rate: is no kind of range"),
-        ({"hyperparameter_ranges": {"color": []}}, "hyperparameter_ranges.color.values: are none"),
-        ({"hyperparameter_ranges": {"color": ["a", "a"]}}, "must differ"),
-        ({"hyperparameter_ranges": {"color": [["a"]]}}, "must be text, numbers or booleans"),
+        (
+            {"hyperparameter_ranges": {"rate": 3}},
+            "hyperparameter_ranges.rate: is not a kind of range",
+        ),
+        ({"hyperparameter_ranges": {"color": []}}, "hyperparameter_ranges.color.values: is empty"),
+        ({"hyperparameter_ranges": {"color": ["a", "a"]}}, "has a value more than once"),
+        (
+            {"hyperparameter_ranges": {"color": [["a"]]}},
+            "has a value that is not text, a number or a boolean",
+        ),
         ({"hyperparameter_ranges": {"color": ["a" * 300]}}, "too long as JSON; got 302 characters"),
         (
             {
@@ -112,15 +118,15 @@ def test_grid_knows_how_many_trials_it_has() -> None:
                     }
                 }
             },
-            "hyperparameter_ranges.n.scaling_type: goes with continuous ranges only",
+            "hyperparameter_ranges.n.scaling_type: is allowed for continuous ranges only",
         ),
         (
             {"hyperparameter_ranges": {"epochs": ["a", "b"]}, "max_jobs": 2},
-            "is a static hyperparameter too; got training.hyperparameters.epochs = 3",
+            "is also a static hyperparameter; got training.hyperparameters.epochs = 3",
         ),
         (
             {"hyperparameter_ranges": {"sagemaker_program": ["a", "b"]}, "max_jobs": 2},
-            "is the service's own name",
+            "is a reserved name of SageMaker",
         ),
         (
             {"hyperparameter_ranges": {f"p{n}": RATE for n in range(31)}},
@@ -138,7 +144,7 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ),
         (
             {"hyperparameter_ranges": {"color": ["red", "green"]}},
-            "max_jobs: is more than the ranges have combinations; got 4; allowed: at most 2",
+            "max_jobs: is more than the number of combinations of the ranges; got 4; allowed: at most 2",
         ),
         ({"max_runtime_s": 60}, "max_runtime_s: is out of range; got 60; allowed: 120 to 15768000"),
         ({"budget_usd": 0}, "budget_usd: is too small"),
@@ -146,16 +152,16 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ({"strategy": "Grid"}, "hyperparameter_ranges.rate: is not categorical"),
         (
             {"strategy": "Grid", "hyperparameter_ranges": {"color": ["red", "green"]}},
-            "max_jobs: differs from the number of combinations, all of which Grid tries; got 4; allowed: 2",
+            "max_jobs: differs from the number of combinations; Grid tries all of them; got 4; allowed: 2",
         ),
         (
             {"strategy": "Grid", "hyperparameter_ranges": {f"p{n}": list(range(30)) for n in "ab"}},
             "(combinations): are too many; got 900; allowed: at most 750",
         ),
-        ({"hyperband": {"max_resource": 9}}, "hyperband: goes with strategy Hyperband only"),
+        ({"hyperband": {"max_resource": 9}}, "hyperband: is allowed for strategy Hyperband only"),
         (
             {"strategy": "Hyperband", "training": {"hyperparameters": {}}},
-            "hyperband: is required: no static hyperparameter tells how long a trial lasts",
+            "hyperband: is required, because no static hyperparameter sets the length of a trial",
         ),
         (
             {"strategy": "Hyperband", "hyperband": {"min_resource": 9, "max_resource": 3}},
@@ -163,18 +169,21 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ),
         (
             {"strategy": "Hyperband", "early_stopping_type": "Auto"},
-            "early_stopping_type: does not go with Hyperband",
+            "early_stopping_type: cannot be combined with Hyperband",
         ),
         (
             {"completion_criteria": {"max_number_of_training_jobs_not_improving": 2}},
             "max_number_of_training_jobs_not_improving: is too small; got 2; allowed: at least 3",
         ),
-        ({"completion_criteria": {}}, "completion_criteria: has none"),
-        ({"warm_start": {"parents": []}}, "warm_start.parents: must be different tuning jobs"),
-        ({"warm_start": {"parents": ["a", "a"]}}, "warm_start.parents: must be different"),
+        ({"completion_criteria": {}}, "completion_criteria: is empty"),
+        ({"warm_start": {"parents": []}}, "warm_start.parents: must list different tuning jobs"),
+        (
+            {"warm_start": {"parents": ["a", "a"]}},
+            "warm_start.parents: must list different tuning jobs",
+        ),
         (
             {"warm_start": {"parents": ["a" * 33]}},
-            "warm_start.parents[0]: is no tuning job's name",
+            "warm_start.parents[0]: is not a tuning job name",
         ),
         (
             {"training": {"forward_sigterm": True}},
@@ -182,9 +191,9 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ),
         (
             {"training": {"rules": [{"RuleConfigurationName": "x"}]}},
-            "training.rules: is not to be had in a tuning job",
+            "training.rules: is not supported in a tuning job",
         ),
-        ({"training": {"budget_usd": 3}}, "training.budget_usd: is not to be had in a tuning job"),
+        ({"training": {"budget_usd": 3}}, "training.budget_usd: is not supported in a tuning job"),
         (
             {"training": {"environment": {f"V{n}": "1" for n in range(49)}}},
             "training.environment: has too many variables for a tuning job; got 49",

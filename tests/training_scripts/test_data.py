@@ -176,7 +176,7 @@ def test_categories_are_classes_and_a_missing_target_is_refused(table):
             "target_column 'sex' is not in the table; columns are id (int64)",
         ),
         ({"target_column": "city", "problem": "regression"}, "has 3 categories, not numbers"),
-        ({"target_column": "price", "problem": "classification"}, "so it is no class"),
+        ({"target_column": "price", "problem": "classification"}, "so it cannot be a class"),
     ],
 )
 def test_target_that_cannot_be_learned_is_refused(table, settings_, said):
@@ -207,7 +207,10 @@ def test_regression_can_be_forced_on_whole_numbers(table):
 def test_unknown_column_lists_what_the_shard_has(table):
     shard = ShardIndex.load(table / "index").split("train")["shards"][0]
 
-    with pytest.raises(DataError, match=r"has no column 'salary'; it has .*; name one of them"):
+    with pytest.raises(
+        DataError,
+        match=r"has no column 'salary'; it has .*; use one of them, or shard again with the column",
+    ):
         map_column(table / "train" / "shard-00000.bin", shard["columns"], "salary")
 
 

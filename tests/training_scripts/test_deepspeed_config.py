@@ -44,10 +44,10 @@ def test_a_channel_holds_one_file(tmp_path):
     (tmp_path / "any.json").write_text(json.dumps(WRITTEN))
     assert read_config("", {"deepspeed": tmp_path}) == WRITTEN
 
-    with pytest.raises(HyperparameterError, match="both hold one"):
+    with pytest.raises(HyperparameterError, match="both have a DeepSpeed config; use one of them"):
         read_config(json.dumps(WRITTEN), {"deepspeed": tmp_path})
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(HyperparameterError, match=r"holds any\.json, other\.json"):
+    with pytest.raises(HyperparameterError, match=r"has any\.json, other\.json"):
         read_config("", {"deepspeed": tmp_path})
 
 

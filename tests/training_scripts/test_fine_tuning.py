@@ -221,7 +221,7 @@ def test_merged_model_answers_by_the_inference_contract(python: Path, folder: Pa
     assert prompt["text"]
     assert "text" in drawn
     assert "either messages or a prompt" in both["error"]
-    assert "no JSON object of messages" in unknown["error"]
+    assert "the request must be a JSON object with the keys messages" in unknown["error"]
     assert [each["error"].partition(";")[0] for each in wrong] == [
         "max_new_tokens is 0",
         "max_new_tokens is True",

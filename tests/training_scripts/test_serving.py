@@ -121,7 +121,7 @@ def decoder() -> ServedDecoder:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({"prompt": "a", "tokens": [1]}, "a prompt and tokens"),
+        ({"prompt": "a", "tokens": [1]}, "both prompt and tokens"),
         ({"prompt": 5}, "prompt is 5"),
         ({"prompt": None}, "prompt is None"),
         ({"tokens": 5}, "tokens is 5"),

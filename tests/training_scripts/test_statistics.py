@@ -162,7 +162,7 @@ def test_a_place_that_is_none_costs_the_statistics_of_all_ranks_and_no_more(make
     assert job.run(world_size=2, max_steps=2, trace_steps="1:1") == [0, 0]
 
     for rank in (0, 1):
-        assert job.log(rank).count("there is no place for statistics") == 1
+        assert job.log(rank).count("the statistics of this rank cannot be written") == 1
         assert job.log(rank).count("steps 1 to 1 have no trace") == 1
 
 

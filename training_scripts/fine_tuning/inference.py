@@ -34,13 +34,13 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
     """Return the parsed request.
 
     Raises:
-        ValueError: it is no JSON object of the known members, has neither messages nor a prompt, or a wrong value.
+        ValueError: it is not a JSON object of the known members, has neither messages nor a prompt, or a wrong value.
     """
     if request_content_type.partition(";")[0].strip() != JSON:
-        raise ValueError(f"content type {request_content_type!r} is not read; send {JSON}")
+        raise ValueError(f"content type {request_content_type!r} is not supported; send {JSON}")
     request = json.loads(request_body)
     if not isinstance(request, dict) or request.keys() - set(KNOWN):
-        raise ValueError(f"the request is no JSON object of {', '.join(KNOWN)}")
+        raise ValueError(f"the request must be a JSON object with the keys {', '.join(KNOWN)}")
     if ("messages" in request) == ("prompt" in request):
         raise ValueError("the request needs either messages or a prompt")
     if not isinstance(request.get("prompt", ""), str):

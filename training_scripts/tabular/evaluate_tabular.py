@@ -130,7 +130,7 @@ def load(path: Path) -> ModuleType:
     """
     if not path.is_file():
         raise EvaluationError(
-            f"the model has no code/{path.name}: measure it by a batch transform of its containers"
+            f"the model has no code/{path.name}; evaluate it by a batch transform of its containers"
         )
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location("served", path)

@@ -83,7 +83,7 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
         return table, TARGET
     paths = sorted(each for each in (BASE / "processing/input/source").rglob("*") if each.is_file())
     if not paths:
-        raise TableError("there is neither --dataset nor a file in the input 'source'")
+        raise TableError("--dataset is not set and the input 'source' has no file; set one of them")
     tables = [
         pd.read_csv(path, dtype=str, keep_default_na=False, na_values=list(MISSING))
         for path in paths

@@ -47,7 +47,7 @@ class TokenSamples:
             size = path.stat().st_size if path.is_file() else None
             if size != shard["bytes"]:
                 raise DataError(
-                    f"shard {path} has {size} bytes, the index says {shard['bytes']}; give the channels index and "
+                    f"shard {path} has {size} bytes, but {shard['bytes']} in the index; give the channels index and "
                     f"{split} the same data set, on every host (FullyReplicated)"
                 )
             content = path.read_bytes()
@@ -58,7 +58,7 @@ class TokenSamples:
                 and (digest := hashlib.sha256(content).hexdigest()) != stated
             ):
                 raise DataError(
-                    f"shard {path} has SHA-256 {digest}, the index says {stated}; its content is damaged: "
+                    f"shard {path} has SHA-256 {digest}, but {stated} in the index; its content is damaged: "
                     "shard again"
                 )
             column = next(each for each in shard["columns"] if each["name"] == "tokens")
@@ -69,7 +69,7 @@ class TokenSamples:
         if not len(samples):
             raise DataError(
                 f"the split {split!r} has {len(samples._tokens)} tokens, fewer than one sample of sequence_length + 1 "
-                f"= {sequence_length + 1}; lower sequence_length or give more data"
+                f"= {sequence_length + 1}; lower sequence_length or add data"
             )
         return samples
 
@@ -90,13 +90,13 @@ def read_index(channel: Path | None) -> dict[str, Any]:
     """
     if channel is None or not (channel / "index.json").is_file():
         raise DataError(
-            f"the channel 'index' has no index.json (looked in {channel}); give the job a channel 'index' with the S3 "
+            f"the channel 'index' has no index.json (looked in {channel}); add a channel 'index' with the S3 "
             "prefix .../index/ that sharding wrote"
         )
     index = json.loads((channel / "index.json").read_bytes())
     if index.get("format") != "trainyard-shards" or index.get("kind") != "tokens":
         raise DataError(
-            f"the index is of kind {index.get('kind')!r}; train_tensorflow.py reads tokens: shard text"
+            f"the index is of kind {index.get('kind')!r}, but train_tensorflow.py reads tokens; shard text"
         )
     return index
 

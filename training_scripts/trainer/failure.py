@@ -96,7 +96,7 @@ def _as_peer_error(error: BaseException) -> PeerError | None:
     text = str(error)
     if isinstance(error, RuntimeError) and any(words in text for words in PEER_LOST_WORDS):
         return PeerError(
-            f"a collective ended with {text.splitlines()[0]!r}; look at the logs of the other "
+            f"a collective failed with {text.splitlines()[0]!r}; read the logs of the other "
             f"ranks first"
         )
     return None

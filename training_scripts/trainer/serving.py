@@ -120,10 +120,12 @@ class ServedDecoder:
             ValueError: there are none, one is outside the vocabulary, or the prompt is no text for this model.
         """
         if "prompt" in request and "tokens" in request:
-            raise ValueError("the request has a prompt and tokens; send one of them")
+            raise ValueError("the request has both prompt and tokens; send one of them")
         if "prompt" in request and not self._is_of_bytes:
             name = self.vocabulary.get("name")
-            raise ValueError(f"prompt goes with a model of bytes; encode it by {name}, send tokens")
+            raise ValueError(
+                f"this model accepts tokens only; encode the prompt by {name} and send tokens"
+            )
         prompt = request.get("prompt", "")
         if not isinstance(prompt, str):
             raise ValueError(f"prompt is {prompt!r}; allowed: text")  # noqa: TRY004  # of the client
@@ -268,7 +270,7 @@ def _number(row: Mapping[str, Any], name: str) -> float:
 
 def _check_names(given: Any, known: Sequence[str]) -> None:
     if not isinstance(given, dict):
-        raise ValueError(f"{given!r} is no JSON object of {', '.join(known)}")  # noqa: TRY004  # of the client
+        raise ValueError(f"{given!r} is not a JSON object with the keys {', '.join(known)}")  # noqa: TRY004  # of the client
     unknown = sorted(given.keys() - set(known))
     if unknown:
         raise ValueError(f"{unknown[0]!r} is not known; allowed: {', '.join(known)}")

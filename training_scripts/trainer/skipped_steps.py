@@ -18,7 +18,7 @@ def read_steps(text: str | None) -> frozenset[int]:
     """
     steps: set[int] = set()
     too_many = HyperparameterError(
-        f"skip_steps {text!r} holds more than {MOST_STEPS} steps; so many batches are no fault of single ones"
+        f"skip_steps {text!r} has more than {MOST_STEPS} steps; so many bad batches have another cause"
     )
     for words in (text or "").split(","):
         if not words.strip():
@@ -27,8 +27,8 @@ def read_steps(text: str | None) -> frozenset[int]:
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if not 1 <= first <= last:
             raise HyperparameterError(
-                f"skip_steps {text!r}: {words!r} is no step; allowed are steps from 1 and spans first:last, several "
-                "with commas, such as 77 or 77,80:82"
+                f"skip_steps {text!r}: {words!r} is not a step; allowed: steps from 1 and spans first:last, separated "
+                "by commas, such as 77 or 77,80:82"
             )
         if last - first >= MOST_STEPS:
             raise too_many

@@ -16,8 +16,8 @@ def read_spans(text: str | None) -> tuple[range, ...]:
     spans = tuple(_span(each.strip(), text or "") for each in (text or "").split(",") if each)
     if sum(map(len, spans)) > MOST_STEPS:
         raise HyperparameterError(
-            f"trace_steps {text!r} holds {sum(map(len, spans))} steps: a trace is large, at most "
-            f"{MOST_STEPS} steps can be traced"
+            f"trace_steps {text!r} has {sum(map(len, spans))} steps, but a trace is large: at most "
+            f"{MOST_STEPS} steps are allowed"
         )
     return spans
 
@@ -26,7 +26,7 @@ def _span(words: str, text: str) -> range:
     first, colon, last = words.partition(":")
     if not (colon and first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last)):
         raise HyperparameterError(
-            f"trace_steps {text!r}: {words!r} is no span; allowed is first:last, both included and from 1, several "
-            "with commas, such as 10:13 or 10:13,200:201"
+            f"trace_steps {text!r}: {words!r} is not a span; allowed: first:last, both included and from 1, separated "
+            "by commas, such as 10:13 or 10:13,200:201"
         )
     return range(int(first), int(last) + 1)

@@ -190,7 +190,7 @@ class WatchCallback(TrainerCallback):
 
     def _watched(self) -> Run:
         if self._run is None:
-            raise RuntimeError("the Trainer has not begun")
+            raise RuntimeError("the Trainer has not started its training")
         return self._run
 
 

@@ -551,8 +551,8 @@ def check_loadable(state: Any, place: str = "state") -> None:
             check_loadable(value, f"{place}[{number}]")
     elif type(state) not in LOADABLE and not isinstance(state, Tensor):
         raise TypeError(
-            f"{place} is a {type(state).__module__}.{type(state).__name__}, which a resume cannot load; put tensors, "
-            "numbers, texts, lists and dicts into a checkpoint, such as torch.from_numpy(...) of an array"
+            f"{place} is a {type(state).__module__}.{type(state).__name__}, which a resume cannot load; store tensors, "
+            "numbers, texts, lists and dicts in a checkpoint, for example torch.from_numpy(...) of an array"
         )
 
 

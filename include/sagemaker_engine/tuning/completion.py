@@ -19,8 +19,9 @@ MIN_TO_CONVERGE = 10
 class SearchProgress:
     """Summary of a sequence of objectives in the order of their arrival.
 
-    `num_not_improving` counts the trials since the last improvement of 1% or more. `converged_at` is the
-    index of the objective with which these were so many that the search had converged, if it had.
+    Attributes:
+        num_not_improving: number of trials since the last improvement of 1 % or more.
+        converged_at: index of the objective at which the search converged; None if it did not.
     """
 
     best: float | None
@@ -55,8 +56,8 @@ def progress_of(
 ) -> SearchProgress:
     """Return the progress of a search.
 
-    Convergence is this engine's own rule, as the service does not tell its own: no improvement of 1% for
-    10 trials, or for twice the number of tuned hyperparameters or of parallel trials if that is more.
+    The service does not document its convergence rule. The engine's rule is no improvement of 1 % for 10 trials, or
+    for twice the number of tuned hyperparameters or of parallel trials if that is more.
     """
     best: float | None = None
     reference: float | None = None

@@ -1,4 +1,4 @@
-"""Early stopping of trials: by the median of the others, or by Hyperband's rungs."""
+"""Early stopping of trials: by the median of the other trials, or by Hyperband's rungs."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ def is_below_median(curve: Curve, finished: Sequence[Curve], *, maximize: bool) 
 class Hyperband:
     """Asynchronous successive halving in several brackets.
 
-    A trial belongs to one bracket by its number. Bracket s looks at its trials first at epoch
-    `min_resource` * 3**s, then at every threefold; a trial goes on that is among the best third of all trials,
-    of whichever bracket, that came so far. Nobody stops before `min_resource` and all stop at
-    `max_resource`. Source: Li et al., "Hyperband",
-    JMLR 18 (2018), figure 2, and "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020,
-    algorithm 1.
+    The number of a trial determines its bracket. Bracket s compares its trials at epoch `min_resource` * 3**s, and
+    then each time the epoch has tripled. A trial continues if it is in the best third of all trials, of any bracket,
+    that have reached this epoch. No trial stops before `min_resource`, and all stop at `max_resource`. Source: Li et
+    al., "Hyperband", JMLR 18 (2018), figure 2, and "A System for Massively Parallel Hyperparameter Tuning", MLSys
+    2020, algorithm 1.
     """
 
     min_resource: int
@@ -86,10 +85,13 @@ class Hyperband:
     def stops(
         self, number: int, curves: Mapping[int, Curve], *, seen: int = 0, maximize: bool
     ) -> bool:
-        """Return whether trial `number` shall stop, given the curves of all trials by number.
+        """Return whether the trial must stop. Each rung is evaluated once, with the curves known at that time.
 
-        `seen` is how much of its curve was looked at before: each rung is looked at once, with what is
-        known of the others then.
+        Args:
+            number: number of the trial.
+            curves: curves of all trials, by number.
+            seen: length of the trial's curve at the previous call; rungs up to it are skipped.
+            maximize: direction of the objective.
         """
         curve = curves[number]
         if len(curve) >= self.max_resource:

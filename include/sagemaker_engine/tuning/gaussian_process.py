@@ -4,7 +4,7 @@ Points are rows of shares from 0 to 1, losses have mean 0 and variance 1. The ke
 each dimension, as in Snoek et al., "Practical Bayesian Optimization of Machine Learning Algorithms", NeurIPS 2012, and
 in the service (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021). Lengths and noise are the most
 probable ones under BoTorch's default priors (Hvarfner et al., "Vanilla Bayesian Optimization Performs Great in High
-Dimensions", ICML 2024). Knows nothing of searches.
+Dimensions", ICML 2024). The module is independent of searches.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class GaussianProcess:
         return cls(kernel, points, losses, noises, factor)
 
     def believing(self, points: Floats) -> GaussianProcess:
-        """Return the process as if these points had, without noise, just the losses it expects of them.
+        """Return the process with its own predictions at these points as observations without noise.
 
-        So nothing is left to be learnt there. Source: the "kriging believer" of Ginsbourger et al., "Kriging is
-        Well-Suited to Parallelize Optimization", 2010.
+        The process then has no uncertainty at these points. Source: the "kriging believer" of Ginsbourger et al.,
+        "Kriging is Well-Suited to Parallelize Optimization", 2010.
         """
         expected, _ = self.predict(points)
         return GaussianProcess.of(
@@ -91,11 +91,11 @@ class GaussianProcess:
         return mean, np.sqrt(variance)
 
     def log_expected_improvement(self, points: Floats) -> Floats:
-        """Return the logarithm of how much below the least loss each point is to be expected, 0 if above.
+        """Return the logarithm of each point's expected improvement: the mean of max(0, least loss - loss).
 
-        As a logarithm, because the improvement itself is 0 to the machine at most points of a search that is nearly
-        done (Ament et al., "Unexpected Improvements to Expected Improvement for Bayesian Optimization", NeurIPS 2023).
-        With mean 0, deviation 1 and a least loss of 0 it is log 0.3989.
+        The improvement itself underflows to 0 at most points of a nearly converged search (Ament et al., "Unexpected
+        Improvements to Expected Improvement for Bayesian Optimization", NeurIPS 2023). With mean 0, deviation 1 and a
+        least loss of 0 it is log 0.3989.
         """
         mean, deviation = self.predict(points)
         z = (self.losses.min() - mean) / deviation
@@ -134,7 +134,7 @@ def fit_kernel(points: Floats, losses: Floats, is_categorical: Flags) -> Kernel:
 def negative_log_posterior(
     logarithms: Floats, squares: Floats, losses: Floats
 ) -> tuple[float, Floats]:
-    """Return how improbable the lengths and, last, the noise are, given by their logarithms; and its gradient.
+    """Return the negative log posterior and its gradient. `logarithms` are those of the lengths and, last, the noise.
 
     `squares` are the squared distances, point by point by dimension. Source of the gradient: Rasmussen and Williams,
     "Gaussian Processes for Machine Learning", equation 5.9; up to a constant.
@@ -156,7 +156,7 @@ def negative_log_posterior(
 
 
 def _prior(num_dims: int) -> tuple[Floats, Floats]:
-    """Return mean and deviation of the logarithms: longer lengths the more dimensions there are."""
+    """Return mean and standard deviation of the logarithms; lengths grow with the number of dimensions."""
     length = math.sqrt(2) + math.log(num_dims) / 2
     mean = np.append(np.full(num_dims, length), LOG_NOISE_MEAN)
     return mean, np.append(np.full(num_dims, math.sqrt(3)), LOG_NOISE_DEVIATION)

@@ -24,8 +24,8 @@ class TrialPhase(StrEnum):
 class Observation:
     """One trial: its values, its objective (the last that it printed) and all that came before.
 
-    `curve` holds every value of the objective metric in the order of printing, one for each epoch.
-    `stopped` tells that the search ended the trial early.
+    `curve` has every value of the objective metric in the order of the log, one per epoch. `stopped` is true if the
+    search stopped the trial early.
     """
 
     point: Point

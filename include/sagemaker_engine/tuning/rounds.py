@@ -1,4 +1,4 @@
-"""One round of one search: look at its trials, end what is to end, launch what is to run next."""
+"""Rounds of a tuning job: stop trials, launch trials, and end the search."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.tuning.ranges import Point
 
 MAX_FRUITLESS = 5
-"""After so many trials without a single success the service gives a search up."""
+"""Number of trials without any success after which the service fails a search."""
 NO_SUCCESS = (
     f"No training job succeeded after {MAX_FRUITLESS} attempts. For additional details, please take "
     "a look at the training job failures by listing training jobs for the hyperparameter tuning job."
@@ -40,7 +40,7 @@ ALL_FAILED = "All training jobs failed. Please take a look at the training jobs 
 
 
 class TuningSearch(Search[TuningRow, TrialRow]):
-    """One tuning job under way."""
+    """Search of one running tuning job."""
 
     kind = SearchKind(
         noun="tuning job",
@@ -85,7 +85,7 @@ class TuningSearch(Search[TuningRow, TrialRow]):
         return read_curve(folder / "metrics.jsonl", metric)
 
     def _stop_early(self, trials: list[TrialRow]) -> None:
-        """Stop the running trials that are not worth their time."""
+        """Stop the running trials that early stopping or Hyperband rejects."""
         if not (self.plan.stops_early or self.plan.hyperband):
             return
         for trial in trials:
@@ -118,7 +118,7 @@ class TuningSearch(Search[TuningRow, TrialRow]):
         return [trial for trial in map(self._launch, launched) if trial.result is None]
 
     def _decide(self, trials: list[TrialRow]) -> TrialRow:
-        """Store the next trial before anything of it is done, and return it."""
+        """Choose the next trial and store it, before its training job is created."""
         number = len(trials)
         definition = self._definition_of(number)
         trial = TrialRow(
@@ -132,7 +132,7 @@ class TuningSearch(Search[TuningRow, TrialRow]):
         return trial
 
     def _definition_of(self, number: int) -> int:
-        """Return whose turn it is: in turns, or with Grid one definition after the other."""
+        """Return the index of the trial's definition: in turn, or with Grid one definition after the other."""
         definitions = self.plan.definitions
         if self.plan.strategy is not TuningStrategy.GRID:
             return number % len(definitions)
@@ -189,7 +189,7 @@ class TuningSearch(Search[TuningRow, TrialRow]):
 
     def _finish(self, jobs: list[TrialRow], ending: dict[str, Any] | None) -> bool:
         if ending is None and len(self.ports.tables.jobs(self.row.arn)) < self.plan.max_jobs:
-            return False  # All that were launched failed at once; the next round launches more.
+            return False  # All launched trials have failed; the next round launches more.
         ended = [trial.result for trial in jobs if trial.result is not None]
         has_succeeded = any(e["ObjectiveStatus"] == TrialPhase.SUCCEEDED for e in ended)
         failed = {STATUS_KEY: "Failed", "FailureReason": ALL_FAILED}
@@ -198,7 +198,7 @@ class TuningSearch(Search[TuningRow, TrialRow]):
 
 
 def progress_in(trials: list[TrialRow], plan: TuningPlan) -> SearchProgress:
-    """Return the progress that the ended trials made, in the order of their ends."""
+    """Return the progress of the search over the ended trials, in the order of their ends."""
     objectives = [
         value
         for each in in_order_of_end(trials)
@@ -213,7 +213,7 @@ def progress_in(trials: list[TrialRow], plan: TuningPlan) -> SearchProgress:
 
 
 def in_order_of_end(trials: list[TrialRow]) -> list[dict[str, Any]]:
-    """Return the results that have an objective, the first that ended first."""
+    """Return the results that have an objective, ordered by the end of their trials."""
     ended = [each.result for each in trials if each.result is not None]
     known = [each for each in ended if results.objective_of(each) is not None]
     return sorted(known, key=lambda each: float(each.get("TrainingEndTime", each["CreationTime"])))

@@ -1,7 +1,7 @@
 """Hyperband's sampler: Optuna's TPE over a study that is rebuilt from the history.
 
-TPE takes trials that were stopped early by how far they came, which a Gaussian process (`bayesian`) cannot. A
-suggestion costs 5 ms of CPU.
+TPE ranks trials that were stopped early by the step they reached and their value there. The Gaussian process
+(`bayesian`) cannot use this. A suggestion takes 5 ms of CPU.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 NUM_CANDIDATES = 96
-"""Of so many candidates the best is taken; Optuna's default of 24 explores more than few trials can afford."""
+"""Number of candidates per suggestion. Optuna's default of 24 explores too much for searches of few trials."""
 
 
 def draw(space: Space, history: Sequence[Observation], *, maximize: bool, seed: int) -> Point:
     """Return a point by TPE over the history.
 
-    Trials that still run count as bad ones, so that parallel trials keep apart; trials that were stopped early
-    count by what they had printed.
+    Running trials count as bad trials, so that parallel trials are not near each other. Trials that were stopped
+    early count by the objective values that they had logged.
     """
     sampler = optuna.samplers.TPESampler(
         seed=seed, n_startup_trials=1, n_ei_candidates=NUM_CANDIDATES
@@ -65,10 +65,7 @@ def _trial(
 
 
 def _distribution(given: Range) -> BaseDistribution:
-    """Return the range as Optuna searches it.
-
-    ReverseLogarithmic is the logarithm of 1 - x.
-    """
+    """Return Optuna's distribution for a range. ReverseLogarithmic is a logarithmic distribution of 1 - x."""
     if given.kind is RangeKind.CATEGORICAL:
         return CategoricalDistribution(tuple(given))
     is_log = given.scaling in {RangeScaling.LOGARITHMIC, RangeScaling.REVERSE_LOGARITHMIC}

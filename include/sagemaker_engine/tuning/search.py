@@ -1,4 +1,4 @@
-"""Values of the next trial: one pure function of the strategy, the history and the seed."""
+"""Values of the next trial: a pure function of strategy, history and seed."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def suggest(
 ) -> Point:
     """Return the values of trial `number`; the same arguments give the same values.
 
-    Bayesian and Hyperband begin with `num_start` points spread over the space. A point that was tried is not tried
-    again while there are others. With an empty space every trial gets the empty point.
+    Bayesian and Hyperband begin with `num_start` points of a Latin hypercube. No point is repeated while the space
+    has untried points; in spaces of more than 100,000 points this is attempted with 31 random draws only. With an
+    empty space every trial gets the empty point.
     """
     tried = {_key(each.point) for each in history}
     if strategy is TuningStrategy.GRID:
@@ -60,15 +61,15 @@ def suggest(
 
 
 def draw_random(space: Space, *, seed: int) -> Point:
-    """Return a point drawn evenly on each range's scale."""
+    """Return a random point, uniform on the scale of each range."""
     shares = Random(seed)  # noqa: S311  # A search, no secret.
     return {each.name: each.at(shares.random()) for each in space.ranges}
 
 
 def draw_start(space: Space, *, seed: int, number: int, num_start: int) -> Point:
-    """Return one of the points with which a search begins: a Latin hypercube's.
+    """Return a start point of a search, from a Latin hypercube.
 
-    Of `num_start` points in a row each lies in another of as many equal parts of every range.
+    Each range is divided into `num_start` equal parts. Of `num_start` consecutive points, each is in a different part.
     """
     jitter = Random(mix(seed, number))  # noqa: S311
     point = {}
@@ -97,16 +98,16 @@ def _draw(
     if num_ended < num_start:
         return draw_start(space, seed=seed, number=number, num_start=num_start)
     if strategy is TuningStrategy.BAYESIAN:
-        from sagemaker_engine.tuning import bayesian  # noqa: PLC0415  # As long as numpy and scipy.
+        from sagemaker_engine.tuning import bayesian  # noqa: PLC0415  # numpy and scipy are slow to import
 
         return bayesian.draw(space, known, maximize=maximize, seed=mix(seed, number))
-    from sagemaker_engine.tuning import samplers  # noqa: PLC0415  # Optuna takes a second.
+    from sagemaker_engine.tuning import samplers  # noqa: PLC0415  # Optuna takes a second to import
 
     return samplers.draw(space, known, maximize=maximize, seed=mix(seed, number))
 
 
 def num_start_of(max_jobs: int) -> int:
-    """Return how many trials a search of so many begins with before it learns: a third, from 3 to 10."""
+    """Return the number of start points of a search with `max_jobs` trials: a third of them, from 3 to 10."""
     return min(MAX_START, max(MIN_START, max_jobs // 3))
 
 

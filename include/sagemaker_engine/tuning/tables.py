@@ -13,10 +13,12 @@ STATUS_KEY = "HyperParameterTuningJobStatus"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow:
-    """One trial as stored, from the moment that it was decided on.
+    """Stored row of one trial, from the decision on it.
 
-    `result` is there from its end: a training job summary's members, and `Curve`. `stop_reason` is the reason
-    why the search, not its user, ended it before its time.
+    Attributes:
+        definition: index of its training job definition.
+        result: members of a training job summary, and `Curve`; None until the trial has ended.
+        stop_reason: why the search stopped it early; None if the search did not.
     """
 
     number: int
@@ -41,7 +43,7 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningRow(SearchRow):
-    """One tuning job as stored; `inherited` is what its parents' trials came to when it was created."""
+    """Stored row of one tuning job; `inherited` has the results of its parents' trials at its creation."""
 
     status_key: ClassVar[str] = STATUS_KEY
 

@@ -84,7 +84,7 @@ def _hardware(
         row, network = accelerators[each.accelerator], networks[each.name]
     except KeyError as error:
         raise ContractError(
-            "the catalogue has an accelerated type without its speeds", got=error.args[0]
+            "the catalogue has an accelerated instance type without peak FLOPS", got=error.args[0]
         ) from error
     return Hardware(
         instance=each,

@@ -64,7 +64,7 @@ class Catalogue:
             [
                 Finding(
                     where=where,
-                    what="is no training instance type of the catalogue",
+                    what="is not a training instance type of the catalogue",
                     got=repr(name),
                     allowed=f"one of {len(self.types)} types in include/trainyard/catalog/{DATA_FILE.name}",
                     next_step=f"did you mean {' or '.join(near)}?" if near else None,

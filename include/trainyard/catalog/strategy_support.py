@@ -75,7 +75,7 @@ class SupportCondition:
         known = {"": FLAGS, "=": NAMES, ">=": LIBRARIES, "<": LIBRARIES}[sign]
         if found is None or name not in known:
             raise ContractError(
-                "a condition of the support table is not understood",
+                "the support table has an unknown condition",
                 where=str(TABLE_FILE),
                 got=text,
                 allowed=", ".join(sorted(known)),

@@ -52,11 +52,11 @@ def check_budget(
     if left_over(budget_usd, paid=paid, ceiling=ceiling) is not False:
         return
     raise BudgetExceededError(
-        "another attempt could cost more than is left of the budget",
+        "another attempt could cost more than the rest of the budget",
         budget_usd=budget_usd,
         needed_usd=paid + (ceiling or 0.0),
         where="budget_usd",
         got=f"{format_usd(paid)} paid for earlier attempts, up to {format_usd(ceiling)} for another on {rung}",
         allowed=f"{format_usd(budget_usd)} together",
-        next_step="raise budget_usd, or lower max_run: checkpoints stay, and a cleared task goes on from them",
+        next_step="raise budget_usd or lower max_run, and clear the task: it resumes from the last checkpoint",
     )

@@ -68,7 +68,7 @@ class CostCap:
             got=f"{format_usd(paid_usd)} paid, and {format_usd(needed_s * usd_per_s)} for {format_duration(needed_s)} "
             f"on {on}, the shortest job and its stop",
             allowed=f"{format_usd(self.max_cost_usd)} for all jobs of the task",
-            next_step="start a run with a higher max_cost_usd, or cheaper instances; checkpoints stay",
+            next_step="start a run with a higher max_cost_usd or cheaper instances; the checkpoints are kept",
         )
 
 
@@ -76,9 +76,9 @@ def unpriced(on: str, max_cost_usd: float) -> Finding:
     """Return the error that a cap cannot be enforced on instances of unknown price."""
     return Finding(
         where="max_cost_usd",
-        what=f"cannot be held: the catalogue has no price of {on}",
+        what=f"cannot be enforced: the catalogue has no price for {on}",
         got=format_usd(max_cost_usd),
-        next_step="take a type with a known price, or drop max_cost_usd and bound max_run",
+        next_step="choose an instance type with a known price, or remove max_cost_usd and limit max_run",
     )
 
 

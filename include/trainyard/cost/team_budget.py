@@ -90,7 +90,7 @@ class RunSpend:
         except (ValueError, TypeError, AttributeError) as error:
             allowed = f"format {FORMAT}, version {VERSION}"
             raise ContractError(
-                "this is no run's money", got=repr(text[:200]), allowed=allowed
+                "this is not the spend document of a run", got=repr(text[:200]), allowed=allowed
             ) from error
 
 
@@ -98,7 +98,7 @@ def _members(text: str | bytes) -> dict[str, Any]:
     """Return the members of a document.
 
     Raises:
-        ValueError: it is no JSON, or of a later version.
+        ValueError: it is not valid JSON, or of a later version.
     """
     data: dict[str, Any] = json.loads(text)
     if data.get("version", VERSION) > VERSION:
@@ -115,7 +115,7 @@ def _amount(value: Any) -> float:
     """
     amount = float(value or 0.0)
     if not math.isfinite(amount) or amount < 0:
-        raise ValueError(f"{value!r} is no amount of money")
+        raise ValueError(f"{value!r} is not an amount of money")
     return amount
 
 
@@ -133,7 +133,7 @@ def unnamed_team(tag: str) -> Finding:
     """Return the error that a connection with team budgets has no team tag."""
     return Finding(
         where="the connection's extra, trainyard.job_defaults.tags",
-        what="names no team, and job_limits has budgets of teams",
+        what="has no team tag, but job_limits has team budgets",
         allowed=f'a tag {tag!r}, such as {{"{tag}": "research"}}',
         next_step=f"set the tag {tag!r} there, or name another one in job_limits.team_tag",
     )
@@ -143,10 +143,10 @@ def unreadable(uri: str, error: ContractError) -> Finding:
     """Return the finding that a document of the team's month cannot be read."""
     return Finding(
         where=uri,
-        what="is no document of a run's money, so what is left of the budget is not known",
+        what="is not the spend document of a run, so the rest of the budget is unknown",
         got=error.got,
         allowed=error.allowed,
-        next_step="correct it, or delete it if its run is over",
+        next_step="correct the document, or delete it if its run has ended",
     )
 
 
@@ -154,7 +154,7 @@ def rejected(error: RejectedRequestError) -> Finding:
     """Return the finding that S3 rejects the documents of a team's month."""
     return Finding(
         where=error.where or BUDGETS,
-        what=f"S3 rejected {error.operation} of the team's spend",
+        what=f"S3 rejected {error.operation} on the team's spend documents",
         got=error.got,
         next_step="allow the connection s3:ListBucket, s3:GetObject and s3:PutObject there",
     )
@@ -186,7 +186,7 @@ def over_budget(
     cheaper = "take instances with a known price" if needed_usd is None else _cheaper(left)
     return Finding(
         where=BUDGETS,
-        what=f"leaves too little to team {team} in {month}",
+        what=f"leaves team {team} too little in {month}",
         got=f"{needed} for this run; {_spent(runs)}",
         allowed=f"{format_usd(left)} left of {format_usd(budget_usd)}",
         next_step=f"{cheaper}, start it next month, or ask for a higher budget",

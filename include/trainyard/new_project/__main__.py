@@ -59,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     project: Path = options.project
     if not project.is_dir():
-        sys.stderr.write(f"error: {project} is no folder; make it, or name your project's folder\n")
+        sys.stderr.write(
+            f"error: {project} is not a folder; create it, or pass your project's folder\n"
+        )
         return 2
     platform = Platform.of(project)
     sys.stdout.write(f"{platform} project in {project.resolve()}\n")

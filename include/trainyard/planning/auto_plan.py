@@ -133,8 +133,8 @@ def _plans(request: PlanRequest, wanted: object) -> Plans:
 
 _NO_COPIES = Finding(
     where="strategy",
-    what="is ddp, and no cluster can do it in whole copies, with nothing computed twice",
-    next_step='read the reason for each cluster; "auto" tries shards and recomputation, too',
+    what="is ddp, but no cluster can train the model without sharding or activation recomputation",
+    next_step='read the reason for each cluster, or set strategy to "auto", which also tries both',
 )
 
 
@@ -143,23 +143,23 @@ def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
     if conf.model != "gpt":
         yield Finding(
             where=where,
-            what="is auto, but the planner knows decoders only",
+            what="is auto, but the planner supports decoder models only",
             got=f"model {conf.model}",
-            next_step="say strategy, instance_type and instance_count",
+            next_step="set strategy, instance_type and instance_count",
         )
     if conf.capacity_ladder:
         yield Finding(
             where=where,
-            what="is auto, and capacity_ladder names instances",
-            next_step="keep one of them",
+            what="is auto, but capacity_ladder already names instances",
+            next_step="remove capacity_ladder, or set the instances yourself",
         )
     # The planner does not model context parallelism, offloading to the host, or pipeline schedules other than 1F1B.
     for name in OF_SHARDS:
         if name in (params.get("hyperparameters") or {}):
             yield Finding(
                 where=f"hyperparameters.{name}",
-                what="is what the planner chooses",
-                next_step='drop it, or say strategy, instance_type and instance_count instead of "auto"',
+                what="is set, but the planner chooses it",
+                next_step='remove it, or set strategy, instance_type and instance_count instead of "auto"',
             )
 
 

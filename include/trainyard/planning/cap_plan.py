@@ -125,16 +125,16 @@ def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Findi
             what="does not pay for the shortest run",
             got=format_usd(plan.max_cost_usd),
             allowed=f"at least {format_usd(plan.least_usd)}: {words}, each with {conf.stop_reserve_s} s for its stop",
-            next_step="raise it, lower evaluation_max_run_s, or take cheaper instances",
+            next_step="raise it, lower evaluation_max_run_s, or choose cheaper instances",
         )
     elif cost.once_usd is not None and cost.once_usd > plan.max_cost_usd:
         yield Finding(
             where="max_cost_usd",
             what="may stop the training before its last step",
             got=f"{format_usd(plan.max_cost_usd)}; each job once for its longest time: {format_usd(cost.once_usd)}, "
-            f"and {format_usd(plan.evaluation_usd)} are kept back for the evaluation",
+            f"and {format_usd(plan.evaluation_usd)} are reserved for the evaluation",
             severity=Severity.WARNING,
-            next_step="the model so far is then measured and registered; raise max_cost_usd to train to the end",
+            next_step="raise max_cost_usd to train to the end; else the model at the stop is evaluated and registered",
         )
 
 

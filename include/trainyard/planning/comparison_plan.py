@@ -188,8 +188,8 @@ def _cell(strategy: ComparedStrategy, *, ranks: int, processes: int) -> Cell:
 def _no_layout(index: int, strategy: ComparedStrategy, ranks: int, per_instance: int) -> Finding:
     return Finding(
         where=f"strategies[{index}].ranks" if strategy.ranks else "ranks",
-        what="do not fill their instances",
-        got=f"{ranks} with {per_instance} ranks on each instance",
+        what="does not fill whole instances",
+        got=f"{ranks} with {per_instance} ranks per instance",
         allowed=f"fewer than {per_instance}, or a multiple of it",
     )
 

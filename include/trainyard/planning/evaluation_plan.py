@@ -147,12 +147,12 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
             what="does not hold the model's archive, what is unpacked from it, and the test split",
             got=str(wanted_gb),
             allowed=f"at least {_needed_gb(conf)}",
-            next_step="raise it, or leave it out to have it derived",
+            next_step="raise it, or remove it: the default is derived from the model and the data",
         )
     elif plan.volume_size_gb > MAX_PROCESSING_VOLUME_GB:
         yield Finding(
             where="evaluation_volume_size_gb",
-            what="is more than a processing job's volume can have",
+            what="is above the limit of a processing job",
             got=str(plan.volume_size_gb),
             allowed=f"at most {MAX_PROCESSING_VOLUME_GB}",
             next_step="lower volume_size_gb or test_fraction",
@@ -173,7 +173,7 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
     whole, shards = (_memory_bytes(conf, num_shards=each) for each in (1, num))
     is_sharded = num > 1 and whole > usable
     memory = shards if is_sharded else whole
-    unfit = None if instance.is_for_processing else "is no type of processing jobs"
+    unfit = None if instance.is_for_processing else "is not an instance type for processing jobs"
     if instance.num_accelerators and reachable_flops(conf, instance) is None:
         unfit = f"{instance.accelerator} has no {precision} in its hardware"
     elif memory > usable:
@@ -266,14 +266,14 @@ def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding
         if getattr(conf, name) is not None:
             yield Finding(
                 where=name,
-                what="is of a processing job, and the training itself measures at its end",
+                what="applies to a processing job, but the training job itself evaluates at its end",
                 got=f"{getattr(conf, name)}; {plan.reason}",
-                next_step="leave it out, or set evaluation_place to processing",
+                next_step="remove it, or set evaluation_place to processing",
             )
     if plan.estimated_s > 0.5 * conf.max_run_s:
         yield Finding(
             where="evaluation_max_samples",
-            what="takes more than half of max_run_s, by which the training itself measures at its end",
+            what="takes more than half of max_run_s, which also limits the evaluation at the end of the training",
             got=f"{plan.max_samples} samples, about {format_duration(plan.estimated_s)} at "
             f"{plan.tokens_per_s:,.0f} tokens/s",
             allowed=format_duration(0.5 * conf.max_run_s),
@@ -331,7 +331,7 @@ def way_out(conf: RunConf) -> str:
 def _too_slow(plan: EvaluationPlan) -> Finding:
     return Finding(
         where="evaluation_max_samples",
-        what="takes longer than evaluation_max_run_s lets the evaluation run",
+        what="takes longer than evaluation_max_run_s",
         got=f"{plan.max_samples} samples, about {format_duration(plan.estimated_s)} on {plan.instance_type} "
         f"at {plan.tokens_per_s:,.0f} tokens/s",
         allowed=f"{format_duration(plan.max_run_s)}",

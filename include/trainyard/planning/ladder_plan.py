@@ -64,7 +64,7 @@ def _money(conf: BaseRunConf, rung: CapacityRung, where: str) -> Iterator[Findin
     if estimate.ceiling_usd > rung.max_cost_usd:
         yield Finding(
             where=f"{where}.max_cost_usd",
-            what="does not reach for one attempt, so the rung would never be used",
+            what="is less than one attempt can cost, so the rung would never be used",
             got=f"{format_usd(rung.max_cost_usd)} with up to {format_usd(estimate.ceiling_usd)}: {estimate.note}",
-            next_step="raise it, lower max_run_s, or drop the rung",
+            next_step="raise it, lower max_run_s, or remove the rung",
         )

@@ -101,7 +101,7 @@ class PlanRequest:
                 near = near_matches(name, hardware())
                 yield Finding(
                     where=f"instance_types[{index}]",
-                    what="is no NVIDIA type of the catalogue; others are not planned",
+                    what="is not an NVIDIA instance type of the catalogue; the planner supports no others",
                     got=name,
                     next_step=f"did you mean {' or '.join(near)}?" if near else None,
                 )
@@ -117,18 +117,18 @@ class PlanRequest:
         if len(chosen) != 1:
             yield Finding(
                 where="model",
-                what="is said in several ways" if chosen else "is not said",
+                what="is set in several ways" if chosen else "is not set",
                 got=", ".join(chosen) or "nothing",
                 allowed="one of model, num_parameters, or num_layers with hidden_size and num_heads",
             )
         elif chosen == ["num_layers"] and None in shape:
             yield Finding(
-                where="num_layers", what="goes with hidden_size and num_heads", got=str(shape)
+                where="num_layers", what="needs hidden_size and num_heads too", got=str(shape)
             )
         if self.model is not None and self.model not in PUBLISHED:
             yield Finding(
                 where="model",
-                what="is none that is known",
+                what="is not a known model",
                 got=self.model,
                 allowed=", ".join(PUBLISHED),
             )
@@ -137,7 +137,9 @@ class PlanRequest:
         for name in (
             each for each in fixed if self.model and getattr(self, each) != declared[each]
         ):
-            yield Finding(where=name, what="is fixed by model", next_step="drop one of them")
+            yield Finding(
+                where=name, what="is already defined by model", next_step="remove one of them"
+            )
 
     def _limits(self) -> Iterator[Finding]:
         positive = (
@@ -157,7 +159,7 @@ class PlanRequest:
         if self.precision not in PRECISIONS:
             yield Finding(
                 where="precision",
-                what="is not a choice",
+                what="is not an allowed value",
                 got=self.precision,
                 allowed=", ".join(PRECISIONS),
             )

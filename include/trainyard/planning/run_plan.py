@@ -190,7 +190,7 @@ def processing_type_findings(where: str, name: str) -> Iterator[Finding]:
     if not known.is_for_processing:
         yield Finding(
             where=where,
-            what="is a type that training jobs alone may have, not processing jobs",
+            what="is an instance type of training jobs, but not of processing jobs",
             got=name,
             allowed="such as ml.m5.xlarge, ml.g5.2xlarge, ml.g6.12xlarge",
         )
@@ -220,7 +220,7 @@ def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding
     if conf.precision == "bf16" and instance.name in hardware() and not has_bf16(instance.name):
         yield Finding(
             where="precision",
-            what=f"bf16 is not in the hardware of {instance.accelerator}",
+            what=f"bf16 is not supported by the hardware of {instance.accelerator}",
             got=f"bf16 on {instance.name}",
             allowed="fp16 or fp32",
         )
@@ -234,7 +234,7 @@ def rank_findings(conf: BaseRunConf, instance: InstanceType) -> Iterator[Finding
         kind = instance.accelerator or "vCPUs"
         yield Finding(
             where="processes_per_instance",
-            what="are more than the instance can run",
+            what="is more than the instance supports",
             got=str(ranks),
             allowed=f"at most {places} ({instance.name} has {places} {kind})",
         )
@@ -294,10 +294,10 @@ def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]
     if needed_gib > has_gib:
         yield Finding(
             where="hidden_size",
-            what="and num_layers make a model that does not fit a rank's memory",
+            what="and num_layers make a model that exceeds the memory of a rank",
             got=f"{needed_gib:.1f} GiB for weights, gradients and optimizer",
             allowed=f"{has_gib:.1f} GiB on {instance.name}",
-            next_step="take a smaller model or a larger instance type",
+            next_step="choose a smaller model or a larger instance type",
         )
 
 
@@ -375,7 +375,7 @@ def _full_volume(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
     if needed_gb > conf.volume_size_gb:
         yield Finding(
             where="volume_size_gb",
-            what=f"is less than {copies} checkpoints and the model may take on a host",
+            what=f"is less than {copies} checkpoints and the model may need on a host",
             got=f"{conf.volume_size_gb} GiB",
             allowed=f"at least {math.ceil(needed_gb)} GiB, and room for the data",
             severity=Severity.WARNING,

@@ -87,7 +87,7 @@ def search_findings(conf: RunConf) -> Iterator[Finding]:
     if first > search.budget_usd:
         yield Finding(
             where="tuning_budget_share",
-            what="does not reach for the trials that the search starts with",
+            what="is less than the first trials of the search can cost",
             got=f"{format_usd(search.budget_usd)} with up to {format_usd(first)} for "
             f"{search.max_parallel_jobs} at a time",
             next_step="raise it or budget_usd, or lower tuning_max_run_s or tuning_max_parallel_jobs",

@@ -143,7 +143,7 @@ class ModelShape:
             if getattr(self, name) not in allowed:
                 yield Finding(
                     where=name,
-                    what="is not a choice",
+                    what="is not an allowed value",
                     got=repr(getattr(self, name)),
                     allowed=", ".join(allowed),
                 )
@@ -218,10 +218,10 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
             [
                 Finding(
                     where="num_parameters",
-                    what="is outside what shapes are made for",
+                    what="is outside the range of the derived shapes",
                     got=f"{num_parameters:g}",
                     allowed=f"about {best.num_parameters:,} for this vocabulary",
-                    next_step="give the shape: num_layers, hidden_size, num_heads",
+                    next_step="set the shape instead: num_layers, hidden_size, num_heads",
                 )
             ]
         )

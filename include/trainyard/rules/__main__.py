@@ -79,7 +79,11 @@ def _wanted(path: Path) -> Sequence[Any]:
         ) from error
     if not isinstance(wanted, list) or not wanted:
         raise SpecError(
-            [Finding(where=str(path), what="is no list of rules", allowed='such as ["LossSpike"]')]
+            [
+                Finding(
+                    where=str(path), what="is not a list of rules", allowed='such as ["LossSpike"]'
+                )
+            ]
         )
     return wanted
 

@@ -82,10 +82,10 @@ class RuleSpec:
             got = ", ".join(given) or "none"
             allowed = "one of rule, expression and file"
             raise SpecError(
-                [Finding(where="rule", what="must be one rule", got=got, allowed=allowed)]
+                [Finding(where="rule", what="must be set exactly once", got=got, allowed=allowed)]
             )
         if self.expression is not None and not self.name:
-            raise SpecError([Finding(where="name", what="is required beside an expression")])
+            raise SpecError([Finding(where="name", what="is required for an expression")])
 
 
 def configured_rules(
@@ -159,7 +159,7 @@ def make_rule(
             [
                 Finding(
                     where=where,
-                    what="is no rule",
+                    what="is not a known rule",
                     got=repr(name),
                     allowed=None if near else ", ".join(RULES),
                     next_step=f"did you mean {' or '.join(near)}?" if near else None,
@@ -199,8 +199,8 @@ def _rule_of_file(
     place: str, parameters: Mapping[str, Any], *, folder: Path | None, where: str
 ) -> Rule:
     if folder is None:
-        next_step = "write an expression, or run `python -m trainyard.rules --rules` with the file"
-        what = "is not loaded here: files of rules are code"
+        next_step = "write an expression, or evaluate the finished run by `python -m trainyard.rules --rules`"
+        what = "is not allowed in a run's conf, because a rule file is code"
         raise SpecError(
             [Finding(where=f"{where}.file", what=what, got=repr(place), next_step=next_step)]
         )
@@ -212,7 +212,7 @@ def _spec(value: object, *, where: str) -> RuleSpec:
         return RuleSpec(rule=value)
     if isinstance(value, Mapping) and set(value) & _AWS_KEYS:
         return _aws_spec(value, where=where)
-    return read_spec(RuleSpec, value, where=where)  # type: ignore[arg-type]  # it says what is no mapping
+    return read_spec(RuleSpec, value, where=where)  # type: ignore[arg-type]  # it says what is not a mapping
 
 
 def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
@@ -261,9 +261,9 @@ def _twice(made: Iterable[ConfiguredRule], where: str) -> list[Finding]:
     return [
         Finding(
             where=where,
-            what="two rules have one name",
+            what="two rules have the same name",
             got=name,
-            next_step="set `name` on one of them",
+            next_step="set `name` of one of them",
         )
         for name in dict.fromkeys(names)
         if names.count(name) > 1

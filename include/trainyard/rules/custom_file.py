@@ -89,7 +89,7 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
             [
                 Finding(
                     where=f"{where}.file",
-                    what="names no rule in a file",
+                    what="does not name a rule in a file",
                     got=repr(place),
                     allowed=allowed,
                 )
@@ -107,7 +107,7 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
         [
             Finding(
                 where=f"{where}.file",
-                what=f"{file} has no function and no dataclass of Rule named {name}",
+                what=f"{file} has no function and no Rule dataclass named {name}",
                 got=type(found).__name__ if found is not None else "nothing",
                 allowed=", ".join(own) or "def name(record, history): ...",
                 next_step=f"did you mean {' or '.join(near)}?" if near else None,
@@ -129,7 +129,7 @@ def _function_rule(
             [
                 Finding(
                     where=f"{where}.parameters",
-                    what=f"{name} cannot be called so: {error}",
+                    what=f"{name} cannot be called with these parameters: {error}",
                     got=f"{name}(record, history{''.join(f', {key}=...' for key in rest)})",
                     allowed=f"{name}{inspect.signature(function)}",
                 )
@@ -172,7 +172,7 @@ def _module(path: Path, *, where: str) -> ModuleType:
             [
                 Finding(
                     where=where,
-                    what=f"{path.name} does not run",
+                    what=f"{path.name} raises an error when it is imported",
                     got=f"{type(error).__name__}: {error}",
                 )
             ]

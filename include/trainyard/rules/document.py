@@ -63,14 +63,14 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the verdicts on the statistics of some jobs, with what the log of all of them has beside.
+    """Return the verdicts on the statistics, completed with the issues and verdicts that only the log has.
 
     A rule that failed on the statistics keeps its status and error. `num_issues` is a lower bound: issues of the log
-    may be among those that the statistics' verdict counts and does not list.
+    may be among the issues that the verdict on the statistics counts and does not list.
 
     Args:
-        watched: as `merged` returns it.
-        logged: the verdicts on the log, of the same rules.
+        watched: verdicts on the statistics of some jobs, as `merged` returns them.
+        logged: verdicts of the same rules on the log of all jobs.
     """
     by_name = {each["name"]: each for each in watched["verdicts"]}
     verdicts = []
@@ -91,7 +91,7 @@ def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str,
 
 
 def _num_issues(known: Mapping[str, Any], logged: Mapping[str, Any], *, num_new: int) -> int:
-    """Return how many issues two verdicts have at least; `num_new` of the second are not in the first one's list."""
+    """Return the least number of issues of two verdicts; `num_new` of the second are not listed by the first."""
     num_unlisted = known["num_issues"] - len(known["issues"])
     return int(max(logged["num_issues"], known["num_issues"] + max(0, num_new - num_unlisted)))
 
@@ -125,7 +125,7 @@ def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:
 def _one(told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:
     """Return one verdict for a rule's verdicts in all jobs.
 
-    It is based on the last verdict with an issue, else on the last that was evaluated, else on the last.
+    It starts from the last verdict with an issue, else the last that was evaluated, else the last of all.
     """
     verdicts = [verdict for _, verdict in told]
     with_issues = [each for each in verdicts if each["issues"]]

@@ -21,7 +21,7 @@ MOST_DETAILS = 1024  # characters of StatusDetails
 
 
 class RuleStatus(StrEnum):
-    """`RuleEvaluationStatus` of SageMaker's DescribeTrainingJob, and our own for a rule that judged nothing."""
+    """SageMaker's `RuleEvaluationStatus`, and `NotEvaluated` for a rule that evaluated nothing."""
 
     IN_PROGRESS = "InProgress"
     NO_ISSUES_FOUND = "NoIssuesFound"
@@ -78,7 +78,7 @@ class Verdict:
         lacks_input: whether the run has no data of the kind that the rule reads; the service would skip it, too.
         num_judged: number of observations that the rule evaluated.
         num_issues: number of issues, including those beyond the first MOST_ISSUES in `issues`.
-        error: the evaluator's own error, which is no statement about the training.
+        error: the evaluator's own error, which is not a statement about the training.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Verdict:
 
     @property
     def status_details(self) -> str:
-        """The service's words, then our evidence; at most 1024 characters.
+        """The service's wording, then the evidence; at most 1024 characters.
 
         The first sentence is AWS's own wording, verbatim from its notebooks.
         """
@@ -205,11 +205,11 @@ class _RuleRun:
         self._error: str | None = None
 
     def reads(self, kind: type[Record]) -> bool:
-        """Return whether records of this kind are for the rule."""
+        """Return whether the rule reads records of this kind."""
         return self._configured.left_out is None and issubclass(kind, self._rule.READS)
 
     def take(self, record: Record) -> list[Issue]:
-        """Return the issues that the record brought."""
+        """Evaluate a record; return the new issues."""
         if self._error is not None:
             return []
         try:
@@ -237,7 +237,7 @@ class _RuleRun:
                 row.roll_back(start.step)
 
     def begin_job(self) -> None:
-        """Drop what was found, and report anew what is still violated."""
+        """Drop the issues; a condition that still holds becomes an issue again."""
         self._issues, self._known = [], set()
         self._num_judged, self._is_warming_up = 0, False
         self._of_earlier_job = {
@@ -245,7 +245,7 @@ class _RuleRun:
         }
 
     def verdict(self, *, is_final: bool) -> Verdict:
-        """Return what was found so far."""
+        """Return the rule's verdict so far."""
         rule = self._rule
         issues = sorted(self._issues, key=lambda each: (each.step, each.rank, each.key))
         status = RuleStatus.NO_ISSUES_FOUND if is_final else RuleStatus.IN_PROGRESS

@@ -39,7 +39,7 @@ class NLPSequenceRatio(Rule):
                 [
                     Finding(
                         where="token_thresholds_percent",
-                        what="must be numbers, one for each of token_values",
+                        what="must have one number for each of token_values",
                         got=f"{self.token_thresholds_percent!r} for {self.token_values!r}",
                         allowed="such as 50,10 for 0,1",
                     )

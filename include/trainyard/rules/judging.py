@@ -1,4 +1,4 @@
-"""Evaluation of a whole training: its log and its run's conf in, the content of rules.json out."""
+"""Evaluation of a finished training from its log and its run's conf."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def judge_log(
     continuity: Mapping[str, Any] | None = None,
     failures: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
-    """Return the content of rules.json: the rules that `conf["rules"]` asks for, or all of them.
+    """Return the content of rules.json, for the rules in `conf["rules"]`, or for all rules if it is empty.
 
     Args:
         rows: the lines of the log, each with time_ms, job, stream and line.
@@ -30,7 +30,7 @@ def judge_log(
         failures: failure reasons by job name.
 
     Raises:
-        SpecError: the rules of the conf are wrong.
+        SpecError: the rules of the conf are invalid.
     """
     facts = facts_of(conf)
     rules = configured_rules(conf.get("rules") or ())

@@ -38,15 +38,17 @@ ACTIONS = (RetryRemedy.LOWER, RetryRemedy.SKIP, ASK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRetry:
-    """Trains on after a rule's stop, `most` times at most (a question once); the stop after that is the result.
+    """Policy for retries after a stop by a rule. The stop after the last retry is the result.
 
     Attributes:
         action: `RetryRemedy.LOWER` or `RetryRemedy.SKIP`, or `ask` for a human's choice among all remedies.
-        factor: of the learning rate, once for each stop that it is lowered for.
-        rollback_steps: how far before the rule's step, at least, the checkpoint is at which the training goes on; where
-            there is none it begins again.
-        timeout_s: how long a human has for the answer. default: the remedy where none came.
-        users: ids of the users who may answer, as the auth manager has them; empty for all who may answer at all.
+        factor: factor for the learning rate; applied once per stop that lowers the rate.
+        rollback_steps: least distance, in steps, from the checkpoint to resume from to the rule's step. Without such
+            a checkpoint the training starts from step 0.
+        most: largest number of retries; 1 with `ask`.
+        timeout_s: seconds that a human has for the answer.
+        default: the remedy if no answer came in time.
+        users: ids of the users who may answer, as the auth manager has them; empty for everybody with the permission.
     """
 
     action: str = RetryRemedy.LOWER
@@ -69,26 +71,28 @@ class RuleRetry:
 
     def _findings(self) -> Iterator[Finding]:
         if self.action not in ACTIONS:
-            yield _finding("action", "is none", self.action, ", ".join(ACTIONS))
+            yield _finding("action", "is an unknown action", self.action, ", ".join(ACTIONS))
         if not 0 < self.factor < 1:
-            yield _finding("factor", "does not lower", self.factor, "0 to 1")
+            yield _finding(
+                "factor", "does not lower the learning rate", self.factor, "above 0 and below 1"
+            )
         if self.rollback_steps < 1:
-            yield _finding("rollback_steps", "is too small", self.rollback_steps, "from 1")
+            yield _finding("rollback_steps", "is too small", self.rollback_steps, "at least 1")
         if not 1 <= self.most <= MOST_RETRIES:
             yield _finding("most", "is out of range", self.most, f"1 to {MOST_RETRIES}")
         elif self.action == ASK and self.most > 1:
             yield Finding(
                 where="most",
-                what="is too much for a question: Airflow would show the second one with the first one's verdict",
+                what="is above 1 with the action ask: Airflow would show the second question with the first verdict",
                 got=str(self.most),
                 allowed="1",
-                next_step='leave most out; the stop after the answer is the verdict, or take another action than "ask"',
+                next_step='remove most, or choose another action than "ask"',
             )
         if not 1 <= self.timeout_s <= LONGEST_WAIT_S:
             allowed = f"1 to {LONGEST_WAIT_S:.0f}"
             yield _finding("timeout_s", "is out of range", self.timeout_s, allowed)
         if self.default not in set(RetryRemedy):
-            yield _finding("default", "is no remedy", self.default, ", ".join(RetryRemedy))
+            yield _finding("default", "is not a remedy", self.default, ", ".join(RetryRemedy))
         if self.users and self.action != ASK:
             allowed = f'users beside "action": "{ASK}"'
             yield _finding("users", "has an effect with action ask only", self.action, allowed)
@@ -103,31 +107,35 @@ class RuleRetry:
 
 
 def skipped_steps(step: int, onset: int | None) -> range:
-    """Return the steps whose batches a retry leaves out: from the first violation to the rule's step, at most ten.
+    """Return the steps whose batches a retry skips: from the first violation to the rule's step.
 
-    Worked value: step 7 with the onset 5 is 5, 6, 7. Step 0, of a rule that told none, has no steps.
+    These are at most the last `MOST_SKIPPED` steps. A rule without a step reports step 0: then no steps are skipped.
+    Worked value: step 7 with the onset 5 gives 5, 6, 7.
     """
     first = step if onset is None else min(onset, step)
     return range(max(1, first, step - MOST_SKIPPED + 1), step + 1)
 
 
 def steps_text(given: str | None, spans: Sequence[range]) -> str:
-    """Return the hyperparameter `skip_steps` with these spans added to what it was. Worked value: `3,5:7`."""
+    """Return the value of the hyperparameter `skip_steps` with these spans appended.
+
+    Worked value: `3` and the span 5 to 7 give `3,5:7`.
+    """
     said = [str(each[0]) if len(each) == 1 else f"{each[0]}:{each[-1]}" for each in spans]
     return ",".join(dict.fromkeys([given, *said] if given else said))
 
 
 def read_retry(on_stop: Mapping[str, Any]) -> RuleRetry | None:
-    """Return the retry that a conf asks for; None for none.
+    """Return the retry policy of a conf, or None if the conf has none.
 
     Raises:
-        SpecError: it is wrong.
+        SpecError: the policy is invalid.
     """
     return read_spec(RuleRetry, on_stop, where="on_rule_stop") if on_stop else None
 
 
 def retry_findings(on_stop: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Return what is wrong with the retry that a conf asks for."""
+    """Return the findings for the retry policy of a conf; empty if it is valid."""
     try:
         read_retry(on_stop)
     except SpecError as error:

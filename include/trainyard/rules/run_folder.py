@@ -37,11 +37,11 @@ def read_run(folder: Path) -> tuple[list[Record], Facts]:
     log = folder / LOG_NAME
     if not log.is_file():
         raise ContractError(
-            f"{LOG_NAME} missing: there is nothing to judge",
+            f"the run's folder has no {LOG_NAME} to evaluate",
             where=str(folder),
             got=", ".join(sorted(each.name for each in folder.glob("*"))) or "no such folder",
             allowed=f"a folder with {LOG_NAME}, and {REPORT_NAME} for the run's conf",
-            next_step="name a folder that 'make run' left below runs/, or copy the run's report prefix from S3",
+            next_step="name a folder that 'make run' wrote below runs/, or copy the run's report prefix from S3",
         )
     report = _report(folder)
     ends = ends_of(report.get("continuity") or {})

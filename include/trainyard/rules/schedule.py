@@ -17,14 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LRSanity(Rule):
-    """The learning rate is not what was declared, or is no rate: an error. It is zero, or jumps: a warning.
+    """The learning rate differs from the declared one or is invalid (an error), or is zero or jumps (a warning).
 
-    Where the conf declares a linear warm-up and a cosine, the rate must be the declared one within `tolerance` of its
-    peak, and that is all. Where none is declared, schedules differ: zero is right at the first step of a warm-up and at
-    the end of a decay (the last step; or the rate before was below `decayed_share` of the highest; or the last fall
-    reaches zero). A rise by more than `jump_factor` is a jump if the rate has fallen before and the new one is that far
-    above the highest so far as well (up to there it is a restart, as in SGDR), or if the rate had stood from the first
-    step on.
+    A rate is invalid if it is negative, NaN or infinite.
+
+    If the conf declares a linear warm-up and a cosine, the rate may differ from the declared one by at most
+    `tolerance` times the peak. Zeros and jumps are then not checked.
+
+    Without a declared schedule a rate of zero is expected at the first step and at the end of a decay, that is if:
+
+    - it is the run's last step,
+    - the rate before was at most `decayed_share` of the highest so far, or
+    - another fall as large as the last one would reach zero (below 1 % of the highest so far).
+
+    A rise by more than `jump_factor` is a jump in two cases. Either the rate was constant from the first step on, or
+    it has fallen before and the new rate is also more than `jump_factor` times the highest so far. Other rises are
+    warm-ups or restarts, as in SGDR.
     """
 
     SEVERITY = Severity.ERROR

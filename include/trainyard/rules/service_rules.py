@@ -1,4 +1,4 @@
-"""Rules for the service's Debugger and Profiler, and their results as issues of ours. Pure."""
+"""Rules for SageMaker's Debugger and Profiler, and conversion of their results to issues. Pure."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ def service_findings(debugger: str, wanted: Sequence[object]) -> Iterator[Findin
         names = (name for name, rule in RULES.items() if rule.ORIGIN is not Origin.TRAINYARD)
         yield Finding(
             where="debugger",
-            what="is the service, and rules has none that it knows",
+            what="is service, but rules has no rule that SageMaker supports",
             got=", ".join(str(each) for each in wanted) or "no rules",
             allowed=", ".join(names),
-            next_step='name some of these in rules, or set debugger to "own"',
+            next_step='add one of these to rules, or set debugger to "own"',
         )
     for kind, those in (("Debugger", rules.debugger), ("Profiler", rules.profiler)):
         if len(those) > MAX_SERVICE_RULES:
             yield Finding(
                 where="rules",
-                what=f"has more rules of SageMaker's {kind} than the service evaluates for a job",
+                what=f"has more rules of SageMaker's {kind} than SageMaker evaluates for a job",
                 got=str(len(those)),
                 allowed=f"at most {MAX_SERVICE_RULES}",
-                next_step='drop some, or set debugger to "own": our evaluator has no such limit',
+                next_step='remove some, or set debugger to "own": Trainyard has no such limit',
             )
 
 

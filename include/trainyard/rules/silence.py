@@ -60,10 +60,11 @@ def _is_clock(record: Record) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StalledTrainingRule(Rule):
-    """No step was heard of for `threshold` seconds.
+    """No step was reported for `threshold` seconds.
 
-    Source: SageMaker Developer Guide, StalledTraining (1800 s). What AWS does then (`stop_training_on_fire`) is for
-    whoever reads the verdict; a start begins anew.
+    Source: SageMaker Developer Guide, StalledTraining (1800 s). AWS's `stop_training_on_fire` and
+    `training_job_name_prefix` are accepted and have no effect: the rule's action decides whether the job is stopped.
+    The time counts from the start of the processes or from the last step.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -82,10 +83,10 @@ class StalledTrainingRule(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalled(Rule):
-    """No sign of life for longer than `threshold` seconds and `num_steps` median steps: hung, or as good as.
+    """No sign of life for longer than `threshold` seconds and `num_steps` times the median step time: a hang.
 
-    Any line is a sign of life. The first step after a start may take `startup_s`. The end of the instances without a
-    `done` counts as silence up to then.
+    Any record of the training is a sign of life. Up to the first step after a start, `startup_s` seconds are allowed.
+    If the instances ended without the mark `done`, the time up to their end counts as silence.
     """
 
     SEVERITY = Severity.ERROR
@@ -143,7 +144,7 @@ class _Silence(RuleState[Record]):
         return Judgement(
             is_violated=True,
             step=self._step,
-            text=f"nothing was heard for {silence:.0f} s (allowed: {limit:.0f} s)",
+            text=f"no sign of life for {silence:.0f} s (allowed: {limit:.0f} s)",
             numbers={"silence_seconds": silence, "limit_seconds": limit},
         )
 

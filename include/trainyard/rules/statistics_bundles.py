@@ -56,7 +56,7 @@ def _broken(where: str, got: str) -> dict[str, str]:
         "what": "an object of the training's statistics cannot be read",
         "where": where,
         "got": got,
-        "allowed": "lines {file, bytes}, each followed by so many bytes",
+        "allowed": "JSON lines {file, bytes}, each followed by that number of bytes",
         "next_step": "write the format that include/trainyard/rules/statistics_bundles.py describes",
     }
 

@@ -1,16 +1,18 @@
-"""The statistics that a training writes, one file a rank: JSON lines, read strictly.
+"""Statistics files of a training, in JSON lines: one or more per rank and attempt. Invalid lines are errors.
 
-The first line of a file is its header, each other line one record, in the order in which things happened. A start of
-the processes begins another file, with the attempt counted up; a long one goes on in further files, its parts 2, 3 and
-so on, which repeat the header and are no start of their own. Version 1:
+The first line of a file is its header. Each other line is one record, in the order of the events. Each start of the
+processes writes a new file, with the next attempt number. A long attempt has several files, its parts 1, 2, 3 and so
+on. Each part repeats the header; only part 1 is a start. Version 1:
 
     {"format": "trainyard-statistics", "version": 1, "rank": 0, "world_size": 2, "attempt": 1, "resumed_at": 0,
      "time": 1795000000.0, "host": "algo-1", "max_steps": 400, "global_batch_size": 16, "part": 1,
      "tensors": {"weights": [["0.weight", 4096, "Linear"], ...], "gradients": [...], "activations": [...]}}
 
-when and where it started; of each tensor its name, number of elements and the class of its module, the last two null if
-there are none; `host` and the three after it may be missing. Then (weights as the step found them, gradients as they
-were before clipping, activations of the step's first forward pass):
+`resumed_at` is the completed step that the attempt resumed from. Each tensor has its name, its number of elements and
+the class of its module; the last two may be null. `host`, `max_steps`, `global_batch_size` and `part` may be missing.
+
+The records have statistics of the weights before the step, of the gradients before clipping, and of the activations
+of the step's first forward pass:
 
     {"kind": "step", "step": 1, "time": ..., "loss": 2.3, "learning_rate": 1e-4, "gradient_norm": 0.7,
      "units_per_second": 8192.0, "step_seconds": 0.5, "data_wait_seconds": 0.01, "forward_seconds": 0.15,
@@ -27,11 +29,12 @@ were before clipping, activations of the step's first forward pass):
     {"kind": "checksums", "step": 100, "group": "0", "group_size": 2, "values": {"0.weight": "9f86d081"}}
     {"kind": "trees", "step": 10, "feature_importance": {"f0": 0.5}, "largest_node_id": 31}
 
-Every field but `kind` and `step` may be missing, or null: it was not observed. What is in a list under `tensors`
-belongs to the header's tensor at the same place. The fields are those of `trainyard.rules.records`. JSON has no word
-for what is not finite: it is written "nan", "inf" or "-inf" in the place of the number. An unknown kind, key or
-statistic is an error: a reader that passes over what it does not know would call a fault healthy. Only a last line
-without its line feed is passed over: it is still being written, or its writer was killed.
+`trainyard.rules.records` describes the fields. Every field but `kind` and `step` may be missing or null: it was not
+observed. Each value in a list under `tensors` belongs to the header's tensor at the same index. NaN and infinities are
+written as the texts "nan", "inf" and "-inf", because JSON numbers are finite.
+
+An unknown kind, key or statistic is an error, because ignored data could hide a fault. Only a last line without a line
+feed is ignored: it is still being written, or its writer was killed.
 """
 
 from __future__ import annotations
@@ -96,7 +99,7 @@ class StatisticsReader:
         where: the file's name, for errors.
 
     Attributes:
-        part: of the file, 1 or more; None before the header.
+        part: number of the file's part, from 1; None before the header is read.
     """
 
     def __init__(self, where: str = "statistics") -> None:
@@ -138,7 +141,7 @@ class StatisticsReader:
         version = data.get("format"), data.get("version")
         if version != (FORMAT, VERSION):
             allowed = f"{FORMAT}, version {VERSION}"
-            raise _WrongLineError("is no header of this version", got=version, allowed=allowed)
+            raise _WrongLineError("is not a header of this version", got=version, allowed=allowed)
         _check_keys(data, _HEADER)
         missing = [key for key in _NEEDED if data.get(key) is None]
         if missing:
@@ -187,7 +190,7 @@ class StatisticsReader:
                 return _made(Trees, data, rank=rank)
             case _:
                 allowed = ", ".join(_KINDS)
-                raise _WrongLineError("is of no known kind", got=kind, allowed=allowed)
+                raise _WrongLineError("has an unknown kind", got=kind, allowed=allowed)
 
     def _statistics(self, data: Mapping[str, Any]) -> dict[str, Tensors]:
         own = data.get("tensors") or {}
@@ -200,9 +203,9 @@ class StatisticsReader:
         for column, values in columns.items():
             if len(values) != len(tensors):
                 raise _WrongLineError(
-                    f"has {len(values)} values of {name}.{column}",
+                    f"has a wrong number of values of {name}.{column}",
                     got=len(values),
-                    allowed=f"{len(tensors)}, as many as the header has tensors there",
+                    allowed=f"{len(tensors)}, the number of tensors that the header lists under {name}",
                 )
         return {
             each.name: TensorStatistics(
@@ -221,16 +224,16 @@ class StatisticsReader:
 def read_statistics(
     files: Mapping[str, Iterable[str]], *, keep: Callable[[Record], Record | None] | None = None
 ) -> list[Record]:
-    """Return the records of all ranks and attempts: attempts one after the other, within one by time.
+    """Return the records of all ranks, ordered by attempt, then by time.
 
-    A record without a time stands beside the one before it in its file.
+    A record without a time has the time of the previous record of its file.
 
     Args:
         files: the lines of each file by its name, with their line feeds.
-        keep: returns what shall be kept of a record, None for nothing: so that a long run's fits into memory.
+        keep: returns a record in the form to keep, or None to drop it. This limits the memory of long runs.
 
     Raises:
-        ContractError: a line is wrong.
+        ContractError: a line is invalid.
     """
     read = [_whole_file(name, lines, keep) for name, lines in sorted(files.items())]
     attempts = sorted((each for each in read if each), key=itemgetter(0))
@@ -244,7 +247,7 @@ def read_statistics(
 def _whole_file(
     name: str, lines: Iterable[str], keep: Callable[[Record], Record | None] | None
 ) -> tuple[int, list[tuple[float, Record]]] | None:
-    """Return the attempt of a file and its records, each with the time by which it is ordered."""
+    """Return the attempt of a file and its records, each with its time for the order; None without records."""
     reader, attempt, now = StatisticsReader(name), 0, 0.0
     timed: list[tuple[float, Record]] = []
     for line in lines:
@@ -265,7 +268,7 @@ def _object(line: str) -> dict[str, Any]:
     data = json.loads(line, parse_constant=_refuse)
     if isinstance(data, dict):
         return data
-    raise _WrongLineError("is no object", got=data, allowed="a JSON object")
+    raise _WrongLineError("is not an object", got=data, allowed="a JSON object")
 
 
 def _made(cls: type[Kind], data: Mapping[str, Any], *, rank: int) -> Kind:
@@ -280,10 +283,10 @@ def _gpu(data: Mapping[str, Any]) -> GpuSample:
 
 
 def _value(key: str, value: Any) -> Any:
-    """Return a value with its numbers as numbers; what was read into values of ours is whole already.
+    """Return a field's value with `nan`, `inf` and `-inf` as floats. Values converted before are returned unchanged.
 
     Raises:
-        _WrongLineError: it is of another type than its key wants.
+        _WrongLineError: the value has a wrong type for its key.
     """
     if isinstance(value, dict) and key != "tensors":
         return {name: _value(key, each) for name, each in value.items()}
@@ -311,5 +314,7 @@ def _check_keys(data: Mapping[str, Any], known: Iterable[str]) -> None:
 
 
 def _refuse(word: str) -> Iterator[None]:
-    allowed = "a text in its place: nan, inf or -inf"
-    raise _WrongLineError(f"has the word {word}, which is no JSON", got=word, allowed=allowed)
+    allowed = 'the text "nan", "inf" or "-inf"'
+    raise _WrongLineError(
+        f"has the word {word}, which is not valid JSON", got=word, allowed=allowed
+    )

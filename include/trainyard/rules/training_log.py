@@ -1,8 +1,8 @@
-"""The `trainyard ` lines of a training's log, read into records.
+"""Parser of the `trainyard ` lines of a training's log.
 
-Grammar: `trainyard key=value ...` is a step, `trainyard <event> key=value ...` anything else; a value with blanks is a
-JSON string (training_scripts/README.md says what each line means). Only rank 0 writes them. A line that was cut off
-gives what can be read of it.
+`trainyard key=value ...` is a step, `trainyard <event> key=value ...` any other event. A value with blanks is a JSON
+string. training_scripts/README.md describes all lines. Only rank 0 writes them. Of a truncated line, the complete
+pairs are used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RATES = ("tokens_per_second", "samples_per_second")
 
 
 class TrainingLogReader:
-    """Reads lines as they come; numbers the starts of the processes as attempts."""
+    """Incremental reader of lines; numbers the starts of the processes as attempts."""
 
     def __init__(self, facts: Facts | None = None) -> None:
         self._facts = facts or Facts()
@@ -35,7 +35,7 @@ class TrainingLogReader:
         self._batch: int | None = None
 
     def read(self, text: str, *, time: float | None = None) -> Record | None:
-        """Return the record that a line makes; None for a line that says nothing of this kind."""
+        """Return the record of a line, or None if the line has no record."""
         head, _, rest = text.partition(" ")
         if head != "trainyard":
             return None
@@ -92,16 +92,17 @@ def read_rows(
     ends: Mapping[int, float] | None = None,
     failures: Mapping[str, str | None] | None = None,
 ) -> Iterator[Record]:
-    """Yield the records of a whole log: rows with time_ms, job, stream and line, in any order.
+    """Yield the records of a whole log.
 
-    A stream is one host of one life of the instances. Streams come in the order of their first lines; within a stream
-    lines are ordered by time; within a millisecond a start comes first, then lower steps, and of one step its own line.
+    A stream is the log of one host in one attempt. Streams are ordered by their first lines, the lines of a stream by
+    time. Within a millisecond a start comes first, then the lines by step. Of one step, the line `trainyard step=`
+    comes first and `trainyard done` last.
 
     Args:
-        rows: the lines.
-        facts: what the conf says.
-        ends: when each attempt ended, by its number (`ends_of`).
-        failures: why jobs failed, by their names: a job that dies of a NaN logs no line about it.
+        rows: the lines, each with time_ms, job, stream and line, in any order.
+        facts: facts from the conf.
+        ends: end of each attempt in epoch seconds, by its number (`ends_of`).
+        failures: failure reasons by job name; a job that fails with a NaN logs no line about it.
     """
     streams: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for row in rows:
@@ -128,7 +129,7 @@ def read_rows(
 
 
 def divergence_of(reason: str | None) -> tuple[int, str] | None:
-    """Return the step that a job died of by its script's guard, and what was wrong there; None where it did not.
+    """Return the step at which the script's guard against NaN ended the job, and the fault; None for other reasons.
 
     Worked: `... NonFiniteError: ... in step 41 (...) the loss is nan; ...` is `(41, "the loss is nan")`.
     """
@@ -137,7 +138,7 @@ def divergence_of(reason: str | None) -> tuple[int, str] | None:
 
 
 def _divergence(reason: str | None) -> Iterator[Record]:
-    """Yield the step that a job died of, which it never logged: it stops before a bad step is taken."""
+    """Yield the record of the step at which the guard ended the job. The job ends before it logs this step."""
     found = _DIVERGED.search(reason or "")
     if found:
         step, value = int(found[1]), float(found[3])
@@ -151,10 +152,10 @@ def _divergence(reason: str | None) -> Iterator[Record]:
 
 
 def ends_of(continuity: Mapping[str, Any]) -> dict[int, float]:
-    """Return when the training of each start of the processes ended, by the service's times.
+    """Return the end of each attempt that started to train, in epoch seconds by its number, from the service's times.
 
     Args:
-        continuity: as continuity.json has it.
+        continuity: the content of continuity.json.
     """
     started = [each for each in continuity.get("attempts", ()) if each["started_at"] is not None]
     return {
@@ -164,7 +165,7 @@ def ends_of(continuity: Mapping[str, Any]) -> dict[int, float]:
 
 
 def _end(attempt: int, last: Record, ends: Mapping[int, float]) -> Iterator[Record]:
-    """Yield the end of an attempt, where it is known and after its last line."""
+    """Yield the mark of an attempt's end if the end is known and later than the attempt's last line."""
     if attempt in ends and ends[attempt] > (last.time or 0.0):
         yield MarkRecord(kind="ended", step=last.step, time=ends[attempt])
 

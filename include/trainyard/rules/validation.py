@@ -1,4 +1,4 @@
-"""Rules on the validation loss, alone and beside the training loss."""
+"""Rules on the validation loss, alone and compared with the training loss."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overfit(Rule):
-    """The validation loss lies above the training loss by more than `ratio_threshold` of it, `patience` times in a row.
+    """The validation loss exceeds the training loss by more than `ratio_threshold` of it, `patience` times in a row.
 
-    (mean validation - mean training) / mean training, the training losses being those since the validation before.
-    Source: SageMaker Developer Guide, Overfit. Worked: 2.3 against 2.0 is 0.15.
+    The ratio is (validation - mean training) / mean training, over the training losses since the previous validation.
+    Source: SageMaker Developer Guide, Overfit. Worked: 2.3 and 2.0 give 0.15.
 
     Attributes:
-        needs_worse: count only validations that are worse than the best one: a gap that still helps is no harm.
+        needs_worse: count only validations that are worse than the best one, because a gap is harmless while the
+            validation loss still falls.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -84,15 +85,16 @@ class _Overfit(RuleState[Record]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overtraining(Rule):
-    """Training or validation loss have not become better by `delta` for so many observations: to go on is in vain.
+    """The training or validation loss did not improve by more than `delta` over the last `patience_*` observations.
 
-    Source: SageMaker Developer Guide, Overtraining; whether one of both is enough is not stated, here it is. It is
-    early stopping. The robust profile looks at validation alone, and waits for half of all validations at least,
-    since losses fall like a power of the steps.
+    This is the criterion of early stopping. Source: SageMaker Developer Guide, Overtraining, which does not state
+    whether one of the two losses is enough; here it is. The robust profile evaluates the validation loss only. It
+    needs at least half of all validations without an improvement, since losses fall like a power of the steps.
 
     Attributes:
-        patience_train: None does not look at the training loss.
-        patience_share: patience_validation is at least this share of the validations so far.
+        patience_train: observations of the training loss; None ignores this loss.
+        patience_validation: observations of the validation loss.
+        patience_share: least value of `patience_validation`, as a share of the validations so far.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -148,7 +150,7 @@ class _Overtraining(RuleState[Record]):
 
 
 class _Gains:
-    """The best value so far, by gains of more than `delta`, and how many observations ago it came."""
+    """The best value so far, which only improvements of more than `delta` replace, and its age in observations."""
 
     def __init__(self, delta: float) -> None:
         self._delta = delta
@@ -180,12 +182,12 @@ class _Gains:
 class ValRise(Rule):
     """The smoothed validation loss is above `ratio` times its best for `patience` validations.
 
-    Then the best model is an earlier one. It is a warning: the accuracy may rise all the same, a moving target or
-    another mixture of data raises the loss of a healthy training. Worked: a best of 2.0 and three smoothed values above
-    2.1. For losses of zero or below the rise is measured against the best one's size.
+    The best model is then an earlier one. An issue is a warning: the accuracy may still rise, and a moving target or
+    another mixture of data raises the loss of a healthy training. Worked: an issue at a best of 2.0 and three smoothed
+    values above 2.1. For a negative best the limit is best + (`ratio` - 1) * |best|.
 
     Attributes:
-        smoothing: weight of the smoothed value before, 0 to 1.
+        smoothing: weight of the previous smoothed value, 0 to 1.
     """
 
     READS = (Validation,)

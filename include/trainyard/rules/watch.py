@@ -1,16 +1,19 @@
-"""`python -m trainyard.rules.watch spec.json`: judges a job while it runs, from the files on this machine.
+"""`python -m trainyard.rules.watch spec.json`: evaluates the rules of a running job from local statistics files.
 
 The specification:
 
-    {"folders": ["/.../ml/output/tensors", ...],   where ranks write their statistics; what is not there yet may come
+    {"folders": ["/.../ml/output/tensors", ...],   folders of the ranks' statistics; they may not exist yet
      "rules": [{"RuleConfigurationName": ..., "RuleParameters": {...}}, ...],
-     "hyperparameters": {...},                     of the job, as it was sent
+     "hyperparameters": {...},                     hyperparameters of the job's request
      "since": 1795000000.0, "poll_s": 0.1}
 
-A line of JSON goes out for each change: `{"verdicts": [{"name", "status", "details", "step", "worst", ...}]}` with
-the rules that changed; with the last, `"is_final": true`, come all, and `document`, the content of rules.json. Lines
-come in: `{"trains_since": 1795000000.0}` when instances begin to train, with null when they do not any more. It ends
-when its input does: what is there by then is still judged. A rule that cannot be made is in `Error`, the others go on.
+Output: one line of JSON per change, `{"verdicts": [{"name", "status", "details", "step", "worst", ...}]}`, with the
+rules that changed. The last line has `"is_final": true`, all rules, and `document`, the content of rules.json.
+
+Input: `{"trains_since": 1795000000.0}` when the instances begin to train, and the same with null when they no longer
+train. At the end of the input the process evaluates the content written so far, and exits.
+
+A rule whose configuration is invalid has the status `Error`; the other rules are evaluated.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from trainyard.rules.evaluation import ConfiguredRule, Verdict
 
 REPORTS_ONLY = ("ProfilerReport", "CreateXgboostReport", "DetailedProfilerProcessing")
-"""AWS's rules that write a report and judge nothing."""
+"""AWS's rules that write a report and evaluate no condition."""
 POLL_S = 0.1
 
 
@@ -48,10 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class RunningWatch:
-    """One job's rules and where its ranks write."""
+    """Evaluation of one running job's rules, with the folders of its statistics."""
 
     def __init__(self, spec: Mapping[str, Any], *, out: IO[str]) -> None:
-        """Read the specification; a rule that is wrong is told as such."""
+        """Read the specification; an invalid rule is reported with the status `Error`."""
         self._out = out
         self._poll_s = float(spec.get("poll_s", POLL_S))
         self._folders = [Path(each) for each in spec["folders"]]
@@ -63,7 +66,7 @@ class RunningWatch:
         self._live = LiveEvaluation(rules, facts, since=float(spec.get("since", 0.0)))
 
     def run(self, orders: IO[str]) -> None:
-        """Look at the files again and again until `orders` ends, then once more."""
+        """Poll the files until `orders` ends, then evaluate once more."""
         self._tell()
         while not self._hear(orders):
             self._look(is_final=False)
@@ -72,7 +75,7 @@ class RunningWatch:
         self._tell(is_final=True)
 
     def _hear(self, orders: IO[str]) -> bool:
-        """Wait a moment for an order; return whether there will be no more."""
+        """Wait up to one poll interval for an order; return True at the end of the orders."""
         ready, _, _ = select.select([orders], [], [], self._poll_s)
         if not ready:
             return False
@@ -142,14 +145,14 @@ def _mark(told: Mapping[str, Any]) -> tuple[str, int]:
 def _read_rules(
     wanted: Sequence[Mapping[str, Any]],
 ) -> tuple[list[ConfiguredRule], list[dict[str, Any]]]:
-    """Return the rules that could be made, and what is told of the others."""
+    """Return the valid rules, and the reported members of the others."""
     rules: list[ConfiguredRule] = []
     others: list[dict[str, Any]] = []
     for each in wanted:
         told = {"name": each["RuleConfigurationName"], "num_issues": 0, "step": None, "worst": None}
         invoked = str((each.get("RuleParameters") or {}).get("rule_to_invoke") or "")
         if invoked in REPORTS_ONLY:
-            said = f"NotEvaluated: {invoked} writes a report, which only AWS's evaluator does"
+            said = f"NotEvaluated: {invoked} writes a report; only AWS's evaluator supports it"
             others.append({**told, "rule": invoked, "status": RuleStatus.ERROR, "details": said})
             continue
         try:
@@ -161,7 +164,7 @@ def _read_rules(
 
 
 def _read(name: str, start: int, end: int) -> bytes:
-    """Return the bytes of a file; none where it is gone."""
+    """Return bytes of a file; empty if the file no longer exists."""
     try:
         with Path(name).open("rb") as file:
             file.seek(start)

@@ -1,4 +1,4 @@
-"""Rules on weights: whether they move and how far at a time, and what their values are."""
+"""Rules on weights: the size of their updates, and their values."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _UPDATES = "update_l2 and l2 of weights by tensor"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightUpdateRatio(Rule):
-    """The size of an update against the size of the weight is above `large_threshold` or below `small_threshold`.
+    """The ratio of an update's norm to its weight's norm is above `large_threshold` or below `small_threshold`.
 
-    Source: SageMaker Developer Guide, WeightUpdateRatio (10, 1e-8, 1e-9); the formula is not stated, here it is
-    norm(update) / (norm(weight) + epsilon). Worked: an update of 0.02 on a weight of 2.0 is 0.01.
+    Source: SageMaker Developer Guide, WeightUpdateRatio (10, 1e-8, 1e-9), which does not state the formula. Here it is
+    norm(update) / (norm(weight) + epsilon). Worked: norms of 0.02 and 2.0 give 0.01.
 
     Attributes:
-        num_steps: judge every so many steps; None every one with an update.
+        num_steps: steps between two evaluations; None evaluates each step that has an update.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -61,8 +61,9 @@ class WeightUpdateRatio(Rule):
 class UpdateRatio(Rule):
     """norm(update) / norm(weight) of a tensor is outside `smallest` to `largest`; about 1e-3 is usual.
 
-    Small ones count only while the learning rate is at least `share_of_peak` of the highest so far: at the end of a
-    decay updates are meant to vanish. Tensors that begin at zero are passed by until their norm is above `epsilon`.
+    A ratio below `smallest` counts only while the learning rate is at least `share_of_peak` of the highest so far,
+    because updates vanish at the end of a decay. Tensors with a norm of at most `epsilon` are skipped, such as those
+    initialised with zeros.
     """
 
     READS = (StepRecord,)
@@ -110,9 +111,12 @@ def _update_ratio(each: TensorStatistics, epsilon: float) -> float | None:
 class UnchangedTensor(Rule):
     """A tensor is the same over the last `num_steps` observations.
 
-    Source: SageMaker Developer Guide, UnchangedTensor: numpy.allclose of the values. Here the checksum is the same, or
-    the update's norm is at most atol * sqrt(n) + rtol * norm(tensor), which allclose implies. `equal_nan`: a tensor
-    with a NaN counts as unchanged. The robust profile looks at weights, ten observations.
+    Source: SageMaker Developer Guide, UnchangedTensor, which compares the values by numpy.allclose. Here a tensor is
+    unchanged if its checksum is equal, or if the norm of its update is at most atol * sqrt(n) + rtol * norm(tensor).
+    allclose implies this bound. The robust profile evaluates the weights over ten observations.
+
+    Attributes:
+        equal_nan: whether a tensor whose update has a NaN counts as unchanged.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -138,7 +142,7 @@ class _UnchangedTensor(RuleState[StepRecord]):
         self._rule = rule
         self._rows: dict[str, SeriesRow] = {}
         self._checksums: dict[str, tuple[str, int]] = {}
-        """Of each tensor the last one, and the step from which on it was that."""
+        """By tensor: the last checksum, and the first step that had it."""
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         rule = self._rule
@@ -162,7 +166,7 @@ class _UnchangedTensor(RuleState[StepRecord]):
             )
 
     def _is_same(self, key: str, each: TensorStatistics, step: int) -> bool | None:
-        """Return whether the tensor is what it was; None where it cannot be told."""
+        """Return whether the tensor is unchanged; None if this is unknown."""
         rule = self._rule
         if each.checksum is not None:
             before = self._checksums.get(key)
@@ -186,8 +190,9 @@ class _UnchangedTensor(RuleState[StepRecord]):
 class AllZero(Rule):
     """At least `threshold` percent of a tensor's values are zero.
 
-    Source: SageMaker Developer Guide, AllZero. One of the two choices of tensors is required there; the robust profile
-    looks at weights and gradients after 50 steps, ten in a row. For a threshold of 100 a norm of zero says it, too.
+    Source: SageMaker Developer Guide, AllZero, which requires `collection_names` or `tensor_regex`. The robust profile
+    evaluates weights and gradients after 50 steps, and needs ten violations in a row. With a threshold of 100, a norm
+    of zero is enough if the share of zeros is unknown.
     """
 
     ORIGIN = Origin.DEBUGGER
@@ -217,7 +222,7 @@ class AllZero(Rule):
         for key, each in chosen:
             share = each.zero_fraction
             if share is None and each.l2 is not None and self.threshold == 100:
-                share = float(each.l2 == 0)  # a norm of zero says as much, and is there more often
+                share = float(each.l2 == 0)  # equivalent, and recorded more often
             if share is not None:
                 percent = 100 * share
                 yield Judgement(
@@ -230,7 +235,7 @@ class AllZero(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorVariance(Rule):
-    """A tensor's variance is above `max_threshold` or below `min_threshold`; either may be left open.
+    """A tensor's variance is above `max_threshold` or below `min_threshold`; either may be None.
 
     Source: SageMaker Developer Guide, TensorVariance, which has no defaults.
     """

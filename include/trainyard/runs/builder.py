@@ -59,15 +59,35 @@ def build_run_record(
     cap_stop: Mapping[str, Any] | None = None,
     failure: Mapping[str, Any] | None = None,
 ) -> RunRecord:
-    """Return the record of a run, complete or not.
+    """Return the record of a run, complete or not. Only the ids are required.
 
-    Times are epoch seconds. `tasks` are rows with task_id, state, start, end, try_number and
-    map_index, the reporting task left out; `jobs` come from `job_record`, all attempts, oldest
-    first; `shard_index` and `evaluation` are the parsed index.json and evaluation.json;
-    `metric_lines` the lines of metrics.jsonl. `model` is what registering returned
-    (model_package_arn, model_package_group, approval_status). `verdict` is the verdict of the rule
-    that ended the training. `cap_stop` is the task's result if the cost cap stopped the training.
-    `failure` has task_id and the error's `to_dict()`, optionally with log_tail, a list of lines.
+    Args:
+        dag_id: id of the DAG.
+        run_id: id of the run.
+        run_type: Airflow's type of the run, such as `manual`.
+        started_at: start of the run, epoch seconds.
+        ended_at: end of the run, epoch seconds; None while it runs.
+        conf: the run's conf.
+        plan: the plan that preflight made.
+        tasks: rows with task_id, state, start, end, try_number and map_index, without the reporting task.
+        jobs: results of `job_record` for all attempts, oldest first.
+        dataset_uri: prefix of the data set.
+        shard_index: the parsed index.json.
+        was_dataset_reused: whether the data set existed before the run.
+        metric_lines: the lines of metrics.jsonl.
+        evaluation: the parsed evaluation.json.
+        resources: samples of the hosts, as `RunRecord` has them.
+        code_sha256: digest of the code archive.
+        model: result of the registration, with model_package_arn, model_package_group and approval_status.
+        links: addresses by name.
+        continuity: content of continuity.json.
+        rules: content of rules.json.
+        profile: summary of the profile.
+        tuning: the run's search.
+        ledger: the paid resources, as `Ledger.to_dict` returns them.
+        verdict: the verdict of the rule that ended the training.
+        cap_stop: result of the task if the cost cap stopped the training.
+        failure: task_id and the error's `to_dict()`, optionally with log_tail, a list of lines.
     """
     task_records = tuple(_task(each) for each in tasks)
     job_records = tuple(jobs)
@@ -159,7 +179,7 @@ _SAME_NAMES = (
 
 
 def read_events(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the metric events of JSON lines in order; unreadable lines are left out."""
+    """Return the metric events of JSON lines in order; unreadable lines are skipped."""
     events = []
     for line in lines:
         try:

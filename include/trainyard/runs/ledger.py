@@ -103,7 +103,7 @@ class LedgerEntry:
             members = json.loads(text)
             return cls(**{**members, "kind": PaidKind(members["kind"])})
         except (ValueError, KeyError, TypeError) as error:
-            raise ContractError("this is no ledger entry", got=repr(text[:200])) from error
+            raise ContractError("this is not a ledger entry", got=repr(text[:200])) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ def failure_error(
     """
     if not snapshot.is_terminal or snapshot.succeeded:
         raise ContractError(
-            "only an ended job that did not complete has a failure",
+            "a failure was requested for a job that did not fail",
             where=f"job {snapshot.name}",
             got=snapshot.status,
         )
@@ -119,11 +119,11 @@ def service_error(
             f"{operation} was throttled",
             where=where,
             got=f"{code}: {message}",
-            next_step="call less often; the same call succeeds after a wait",
+            next_step="call less often; the same call can succeed after a wait",
         )
     if code in _CAPACITY:
         return CapacityError(
-            "the service has no such instances at the moment",
+            "SageMaker has no capacity for these instances at the moment",
             where=where,
             got=f"{code}: {message}",
             next_step=WAIT_STEP,

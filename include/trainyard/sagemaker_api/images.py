@@ -45,9 +45,9 @@ def image_uri(
     except LookupError as error:
         unknown = Finding(
             where="framework_version",
-            what=f"is not an image of AWS's in the catalogue of {images.as_of}: {error.args[0]}",
+            what=f"has no AWS image in the catalogue of {images.as_of}: {error.args[0]}",
             got=f"{framework} {framework_version} {py_version} in {region} on {instance_type}",
-            next_step="set image_uri, or a version of the list",
+            next_step="set image_uri, or a supported version",
         )
         raise SpecError([unknown], subject="image") from error
 
@@ -68,10 +68,10 @@ def _pinned_uri(region: str, instance_type: str, py_version: str | None) -> str:
     if py_version not in (None, pinned.py_version):
         wrong = Finding(
             where="py_version",
-            what=f"is not the Python of AWS's PyTorch {pinned.version} image",
+            what=f"is not the Python version of AWS's PyTorch {pinned.version} image",
             got=py_version,
             allowed=pinned.py_version,
-            next_step="leave it out, or set framework_version too",
+            next_step="remove it, or also set framework_version",
         )
         raise SpecError([wrong], subject="image")
     if region not in pinned.accounts:
@@ -130,7 +130,7 @@ def rule_evaluator_image(region: str) -> str:
             [
                 Finding(
                     where="debugger",
-                    what="has no rule evaluator image of the service's",
+                    what="is service, but SageMaker has no rule evaluator image in this region",
                     got=region,
                     next_step='set debugger to "own"',
                 )

@@ -115,7 +115,7 @@ def _text(shape: Any, value: str, path: str) -> Iterator[Finding]:
             few = len(shape.enum) <= _FEW
             yield Finding(
                 where=path,
-                what="is not a value the service knows",
+                what="is not a value that SageMaker accepts",
                 got=_shown(path, value),
                 allowed=", ".join(shape.enum) if few else f"{len(shape.enum)} values",
                 next_step=f"nearest: {', '.join(near)}" if near and not few else None,
@@ -127,7 +127,7 @@ def _text(shape: Any, value: str, path: str) -> Iterator[Finding]:
     if pattern and (most is None or len(value) <= most) and not pattern.fullmatch(value):
         yield Finding(
             where=path,
-            what="does not match the service's pattern",
+            what="does not match SageMaker's pattern",
             got=_shown(path, value),
             allowed=shortened(shape.metadata["pattern"], limit=120),
         )

@@ -40,7 +40,7 @@ def role_arn(role: str, account: str | None, *, region: str) -> str:
         [
             Finding(
                 where="role",
-                what="is no ARN, and the account is not known",
+                what="is not an ARN, and the account for it is unknown",
                 got=repr(role),
                 allowed="arn:<partition>:iam::<account>:role/<name>",
             )

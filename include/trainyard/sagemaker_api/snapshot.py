@@ -184,7 +184,7 @@ class JobSnapshot:
         if "ProcessingJobName" in description:
             return cls(**_processing(description))
         raise ContractError(
-            "this is no Describe answer of a job", got=sorted(map(str, description))[:8]
+            "this is not a Describe response of a job", got=sorted(map(str, description))[:8]
         )
 
     def to_dict(self) -> dict[str, Any]:

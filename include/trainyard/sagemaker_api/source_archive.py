@@ -82,33 +82,33 @@ def _with_watch(files: Mapping[str, Path]) -> dict[str, Path]:
 
 def _findings(folder: Path, files: dict[str, Path], entry_point: str | None) -> Iterator[Finding]:
     if not folder.is_dir():
-        yield Finding(where="source_dir", what="is no folder", got=str(folder))
+        yield Finding(where="source_dir", what="is not a folder", got=str(folder))
         return
     if not files:
         yield Finding(where="source_dir", what="has no files", got=str(folder))
     if secret := [name for name in files if name.rpartition("/")[2] == "airflow.cfg"]:
         yield Finding(
             where="source_dir",
-            what="holds Airflow's configuration, and all of it would go to the job's hosts",
+            what="contains Airflow's configuration, and the whole folder would be copied to the job's hosts",
             got=f"{folder}: {secret[0]}",
-            next_step="give the scripts a folder of their own",
+            next_step="move the scripts to a separate folder",
         )
     real = folder.resolve()
     if led_out := sorted(n for n, path in files.items() if not path.resolve().is_relative_to(real)):
         yield Finding(
             where="source_dir",
-            what="has a link that leads out of it, and what it leads to would go to the job's hosts",
+            what="has a symbolic link to a file outside, which would be copied to the job's hosts",
             got=f"{folder}: {led_out[0]}",
-            next_step="copy the file to its place",
+            next_step="replace the link with a copy of the file",
         )
     size = sum(path.stat().st_size for path in files.values())
     if size > MAX_SOURCE_BYTES:
         yield Finding(
             where="source_dir",
-            what="is too large to be code",
+            what="is too large for a code archive",
             got=format_bytes(size),
             allowed=f"at most {format_bytes(MAX_SOURCE_BYTES)}",
-            next_step="move data out of it",
+            next_step="move data to a channel",
         )
     if entry_point and entry_point not in files:
         near = near_matches(entry_point, files)

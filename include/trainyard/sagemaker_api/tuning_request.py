@@ -169,8 +169,8 @@ def _definition(trial: Mapping[str, Any], *, volume_gb: int) -> dict[str, Any]:
             [
                 Finding(
                     where=f"training.raw_request_overrides.{name}",
-                    what="is no member of a tuning job's training job definition",
-                    next_step="leave it out",
+                    what="is not a member of a tuning job's training job definition",
+                    next_step="remove it",
                 )
                 for name in odd
             ]

@@ -57,7 +57,9 @@ class SearchFacts:
             description.get("TrainingJobDefinition")
         ]
         if config is None or definitions[0] is None:
-            raise ContractError("this is no Describe answer of a search", got=sorted(description))
+            raise ContractError(
+                "this is not a Describe response of a search", got=sorted(description)
+            )
         best = description.get("OverallBestTrainingJob") or description.get("BestTrainingJob") or {}
         definition = _definition_of(best, definitions)
         objective = (

@@ -54,7 +54,7 @@ def faults_of(row: object, *, method: str) -> Iterator[str]:
         method: `sft` or `dpo`.
     """
     if not isinstance(row, dict):
-        yield "is no JSON object"
+        yield "is not a JSON object"
         return
     kind = format_of(row)
     if kind not in FORMATS[method]:

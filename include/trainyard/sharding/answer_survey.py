@@ -74,7 +74,7 @@ class AnswerSurvey:
                 self._read_file(objects, head)
         if not self.num_rows:
             what = "has no rows" if self.num_files else f"has no *{SUFFIX}"
-            step = "name the prefix of JSON lines"
+            step = "set it to a prefix with files of JSON lines"
             raise SpecError([Finding(where=self.uri, what=what, next_step=step)], subject="data")
 
     def _read_file(self, objects: Objects, head: ObjectHead) -> None:
@@ -98,7 +98,7 @@ class AnswerSurvey:
             row = json.loads(line)
             faults = list(faults_of(row, method=self.method))
         except ValueError as error:  # no UTF-8, or no JSON
-            row, faults = None, [f"is no JSON: {error}"]
+            row, faults = None, [f"is not valid JSON: {error}"]
         if faults:
             self.num_bad += 1
             found = (Finding(where=where, what=each) for each in faults)
@@ -187,5 +187,5 @@ def _too_long(name: str, number: int) -> Finding:
         where=f"{name} row {number}",
         what="is too long",
         allowed=f"less than {format_bytes(MAX_ROW_BYTES)}",
-        next_step="cut it, or end each row with a line break",
+        next_step="shorten it, or check that each row ends with a line break",
     )

@@ -44,8 +44,8 @@ def too_few_rows(split: str, num_rows: int, num_shards: int) -> DataError:
         job_name="sharding",
         where=f"split {split}",
         got=f"{num_rows} row(s) for {num_shards} shard(s)",
-        allowed="at least one row a shard",
-        next_step="bring more data, change the fractions (0 leaves a split out), or use fewer readers or shards",
+        allowed="at least one row per shard",
+        next_step="add data, change the fractions (0 disables a split), or use fewer readers or shards",
     )
 
 

@@ -22,7 +22,7 @@ def check_names(file: SourceFile, names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(
-            "a file names a column twice",
+            "a file has two columns of the same name",
             job_name="sharding",
             where=file.name,
             got=", ".join(twice),
@@ -45,12 +45,12 @@ def check_types(file: SourceFile, schema: pa.Schema, *, wanted: pa.Schema) -> No
             if field.type != kind
         ]
         raise DataError(
-            "a file's columns are not those of the first file",
+            "a file's columns differ from those of the first file",
             job_name="sharding",
             where=file.name,
             got=", ".join(different),
             allowed=", ".join(f"{field.name}: {field.type}" for field in wanted),
-            next_step="bring the files to one schema, or narrow the source with a glob",
+            next_step="give all files the same schema, or select some files with a glob",
         )
 
 

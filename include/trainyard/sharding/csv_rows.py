@@ -231,14 +231,14 @@ def _empty_header(file: SourceFile) -> DataError:
         where=file.name,
         got="an empty line",
         allowed="a header with the names of the columns",
-        next_step="add a header line, or name the columns by csv_options: "
+        next_step="add a header line, or set the column names in csv_options: "
         '{"header": null, "names": ["a", "b"]}',
     )
 
 
 def _repeated_columns(file: SourceFile, header: list[str], twice: list[str]) -> DataError:
     return DataError(
-        f"a csv file names a column twice: {', '.join(map(repr, twice))}",
+        f"a csv file has two columns of the same name: {', '.join(map(repr, twice))}",
         job_name="sharding",
         where=file.name,
         got=", ".join(header),
@@ -254,7 +254,7 @@ def _other_columns(file: SourceFile, header: list[str], expected: list[str]) -> 
         where=file.name,
         got=", ".join(header),
         allowed=", ".join(expected),
-        next_step="give all files the same columns, or narrow the source with a glob; "
+        next_step="give all files the same columns, or select some files with a glob; "
         'if the files have no header, set csv_options: {"header": null, "names": ["a", "b"]}',
     )
 

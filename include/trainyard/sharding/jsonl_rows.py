@@ -246,6 +246,6 @@ def _no_objects(file: SourceFile) -> DataError:
         "none of the first lines is a JSON object",
         job_name="sharding",
         where=file.name,
-        allowed='one object a line, such as {"text": "..."}',
-        next_step="check the file, or name the format with data_format",
+        allowed='one object per line, such as {"text": "..."}',
+        next_step="correct the file, or set data_format to its format",
     )

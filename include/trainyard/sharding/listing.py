@@ -232,7 +232,7 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
             job_name="sharding",
             where=source.uri,
             got=", ".join(f"{len(files)} {name}" for name, files in by_format.items()),
-            next_step="name one with data_format, or narrow the source with a glob",
+            next_step="set data_format to one of them, or select some files with a glob",
         )
     return next(iter(by_format.items()))
 
@@ -260,11 +260,11 @@ def _check_one_split(source: Source, found: list[SourceFile]) -> None:
             {file.name.partition("/")[0] for file in found if suffix_of(file.name) == ".arrow"}
         )
         raise DataError(
-            "the source holds several splits of a Hugging Face data set",
+            "the source has several splits of a Hugging Face data set",
             job_name="sharding",
             where=marks[0].name,
             got=", ".join(splits),
-            next_step=f"name the folder of one, such as {folder}/{splits[0]}; Trainyard splits by hash of the row",
+            next_step=f"set source to one of them, such as {folder}/{splits[0]}; Trainyard splits by row hash",
         )
 
 
@@ -273,7 +273,7 @@ def _missing(source: Source) -> DataError:
     siblings = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     near = near_matches(path.name, siblings)
     return DataError(
-        "the source names no file",
+        "the source does not exist",
         job_name="sharding",
         where="source",
         got=source.uri,
@@ -285,10 +285,10 @@ def _missing(source: Source) -> DataError:
 def _unknown_format(source: Source, found: list[SourceFile]) -> DataError:
     seen = sorted({suffix_of(file.name) or file.name for file in found})
     return DataError(
-        "the format of the source cannot be told from its file names",
+        "the format of the source cannot be derived from its file names",
         job_name="sharding",
         where=source.uri,
         got=", ".join(seen[:10]),
         allowed=", ".join(sorted(suffix for group in SUFFIXES.values() for suffix in group)),
-        next_step=f"name the format with data_format: {', '.join(SUFFIXES)}",
+        next_step=f"set data_format to one of {', '.join(SUFFIXES)}",
     )

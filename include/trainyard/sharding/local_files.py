@@ -68,7 +68,7 @@ class LocalFiles:
         path = _resolved(os.path.dirname(fixed) or "." if is_glob else uri)  # noqa: PTH120  # keeps the text as it is
         bounds = self._bounds()
         if path is None:
-            yield Finding(where=where, what="is no path", got=repr(uri[:200]))
+            yield Finding(where=where, what="is not a path", got=repr(uri[:200]))
         elif bounds.is_private(path) or (is_walked and bounds.holds_private(path)):
             yield _private(where, uri)
         elif not bounds.is_below_root(path):
@@ -100,7 +100,7 @@ class LocalFiles:
             what="is not below a folder that runs may read",
             got=uri,
             allowed=f"{PYTHON_STDLIB}, s3://..., or below trainyard.{ROOTS_KEY} of the connection's extra ({roots})",
-            next_step="copy the data to S3, or have the folder added there",
+            next_step="copy the data to S3, or add the folder to the connection's extra",
         )
 
 
@@ -161,10 +161,10 @@ def _folders(value: object, key: str) -> tuple[Path, ...]:
 def _private(where: str, uri: str) -> Finding:
     return Finding(
         where=where,
-        what="leads to files that no run may read: the system's, Airflow's own, or credentials",
+        what="leads to files that no run may read: files of the system or of Airflow, or credentials",
         got=uri,
-        allowed=f"a folder of data only, s3://..., or {PYTHON_STDLIB}",
-        next_step="copy the data to a folder of its own, or to S3",
+        allowed=f"a folder with data only, s3://..., or {PYTHON_STDLIB}",
+        next_step="copy the data to a separate folder, or to S3",
     )
 
 

@@ -57,7 +57,9 @@ def read_megatron_index(
     is_in_order = np.array_equal(offsets, (ends - lengths) * dtype.itemsize)
     total = int(ends[-1]) * dtype.itemsize if num_sequences else 0
     if not is_in_order or total != num_bytes:
-        raise _wrong(file, f"sequences of {total} bytes beside an array of {num_bytes}")
+        raise _wrong(
+            file, f"sequences of {total} bytes in total, and an array of {num_bytes} bytes"
+        )
     if not _divides(bounds, num_sequences):
         shown = np.array2string(bounds, threshold=6, edgeitems=3, separator=", ")
         raise _wrong(file, f"document bounds {shown} of {num_sequences} sequences")
@@ -74,13 +76,13 @@ def _divides(bounds: npt.NDArray[np.int64], num_sequences: int) -> bool:
 
 def _wrong(file: SourceFile, got: str) -> DataError:
     return DataError(
-        "this is not the Megatron index of the array beside it",
+        "a Megatron index does not match its array",
         job_name="sharding",
         where=file.name,
         got=got,
         allowed=(
-            "version 1 with whole numbers, sequences one after another as in the .bin, "
-            "document bounds that ascend from 0 to the number of sequences"
+            "version 1, integer ids, consecutive sequences with the total size of the .bin file, "
+            "and document bounds that ascend from 0 to the number of sequences"
         ),
-        next_step="copy both files of one preprocess_data.py run",
+        next_step="copy the .idx and the .bin file of the same preprocess_data.py run",
     )

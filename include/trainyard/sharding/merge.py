@@ -172,11 +172,11 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
         different = sorted({column.dtype for column in known})
         if len(columns) < len(parts) or len(different) > 1:
             raise DataError(
-                "the parts of the data set disagree on its columns",
+                "the parts of the data set have different columns",
                 job_name="sharding",
                 where=f"column {name!r}",
                 got=", ".join(different),
-                next_step="give the files one schema, for example by writing them as Parquet, or shard on one instance",
+                next_step="give all files the same schema, for example as Parquet, or shard on one instance",
             )
         merged.append((known or columns)[0])
     return merged
@@ -232,7 +232,7 @@ def _recoded(
     path.unlink()
     if undone != shard.sha256:
         raise DataError(
-            "a shard is not what its part wrote",
+            "a shard has changed since its part wrote it",
             job_name="sharding",
             where=f"{plan.uri}/{shard.file}",
             got=f"SHA-256 {found}",

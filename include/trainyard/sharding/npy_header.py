@@ -49,11 +49,11 @@ def read_npy_header(name: str, stream: BinaryIO) -> NpyHeader:
         or (is_wide and is_fortran)
     ):
         raise DataError(
-            "a NumPy file holds no token ids",
+            "a NumPy file is not an array of token ids",
             job_name="sharding",
             where=name,
             got=f"{dtype} of shape {shape}{', in column order' if is_fortran else ''}",
-            allowed="whole numbers of shape (tokens,) or (rows, tokens), in row order",
+            allowed="integers of shape (tokens,) or (rows, tokens), in row-major order",
             next_step="write it with numpy.save(path, numpy.ascontiguousarray(ids))",
         )
     row_tokens = int(shape[1]) if is_wide else None

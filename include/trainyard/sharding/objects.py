@@ -134,7 +134,7 @@ def changed_object(uri: str, etag: str) -> DataError:
         "an object of the source has changed since it was listed",
         job_name="sharding",
         where=uri,
-        got="another version, or none",
+        got="another version, or no object",
         allowed=f"the version with ETag {etag}",
-        next_step="start again when nothing writes to the source any more",
+        next_step="start again when no process writes to the source",
     )

@@ -65,13 +65,15 @@ class PartIndex:
             index = ShardIndex.from_json(json.dumps(data["index"]))
             part = cls(part=data["part"], index=index, tallies=data["tallies"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ContractError("this is not the index of a part", got=str(error)) from error
+            raise ContractError(
+                "this is not the index of a data set's part", got=str(error)
+            ) from error
         if index.version != VERSION:
             raise ContractError(
                 "a part was written by another release",
                 got=f"version {index.version}",
                 allowed=f"version {VERSION}",
-                next_step="run the sharding again; a job must run the release that merges its parts",
+                next_step="run the sharding again, with the same release in the jobs and in Airflow",
             )
         return part
 
@@ -190,7 +192,7 @@ def read_parts(plan: DatasetPlan, objects: Objects) -> list[PartIndex]:
             where=plan.uri,
             got=f"no index of part {', '.join(map(str, missing))}",
             allowed=f"all of the parts 0 to {plan.num_parts - 1}",
-            next_step="run the missing parts again; the finished ones stay as they are",
+            next_step="run the missing parts again; the finished parts are kept",
         )
     parts = []
     for part in range(plan.num_parts):

@@ -76,7 +76,7 @@ class PassContext:
                 "the source has no rows",
                 job_name="sharding",
                 where=", ".join(file.name for file in self.reading.files[:3]),
-                next_step="check that the files are not empty and that data_format is right",
+                next_step="check that the files have rows and that data_format is correct",
             )
         self.reading.bad_rows.check(num_good)
 

@@ -73,7 +73,7 @@ class BadRows:
                 where=f"{self.count} of {self.count + num_good} rows ({reasons})",
                 got=shown,
                 allowed=f"at most {self._max_fraction:.4g} of the rows (max_bad_row_fraction)",
-                next_step="repair the source, or raise max_bad_row_fraction to leave such rows out",
+                next_step="correct the source, or raise max_bad_row_fraction to skip such rows",
             )
         return fraction
 

@@ -150,7 +150,7 @@ class Reading:
 def _no_columns(text_column: str) -> Finding:
     return Finding(
         where="text_column",
-        what="text files and token arrays have no columns",
+        what="is set, but text files and token arrays have no columns",
         got=text_column,
-        next_step="leave text_column empty, or name the format with data_format",
+        next_step="leave text_column empty, or set data_format to a format with columns",
     )

@@ -57,7 +57,7 @@ class Source:
             findings.append(
                 Finding(
                     where="source",
-                    what="no source is named",
+                    what="is empty",
                     allowed=f"a path, a directory, a glob, s3://bucket/prefix or {PYTHON_STDLIB}",
                 )
             )
@@ -154,7 +154,7 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
     if held_out >= 1:
         yield Finding(
             where="validation_fraction + test_fraction",
-            what="nothing is left for the train split",
+            what="leaves no rows for the train split",
             got=f"{held_out:g}",
             allowed="below 1",
         )
@@ -163,14 +163,14 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
     except (TypeError, ValueError) as error:
         yield Finding(
             where="csv_options",
-            what="holds what JSON cannot say, and the index names all settings",
+            what="has a value that JSON cannot represent, and the index stores all settings",
             got=str(error),
             allowed="text, numbers, booleans, null, lists and objects of these",
         )
     if settings.target_column and settings.target_column in settings.ignore_columns:
         yield Finding(
             where="target_column",
-            what="the target is also in ignore_columns",
+            what="is also in ignore_columns",
             got=settings.target_column,
         )
 
@@ -185,21 +185,21 @@ def _vocabulary_findings(settings: ShardSettings) -> Iterator[Finding]:
     if settings.vocab_size and settings.tokenizer != BYTES_TOKENIZER:
         yield Finding(
             where="vocab_size",
-            what="goes without a tokenizer, which has its own number of ids",
+            what="is set together with a tokenizer, which defines its own vocabulary size",
             got=f"{settings.vocab_size} with {settings.tokenizer}",
-            next_step="set one of the two",
+            next_step="remove one of the two",
         )
 
 
 def _out_of_range(where: str, got: object, allowed: str) -> Finding:
-    return Finding(where=where, what="out of range", got=str(got), allowed=allowed)
+    return Finding(where=where, what="is out of range", got=str(got), allowed=allowed)
 
 
 def _unknown_format(got: str) -> Finding:
     near = near_matches(str(got), list(DataFormat))
     return Finding(
         where="data_format",
-        what="unknown data format",
+        what="is an unknown data format",
         got=repr(str(got)),
         allowed=", ".join(DataFormat),
         next_step=f"did you mean {near[0]}?" if near else None,

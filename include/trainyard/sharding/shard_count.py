@@ -48,11 +48,11 @@ def _uneven(settings: ShardSettings) -> Finding:
     fitting = ", ".join(str(each) for each in (below, below + readers) if each)
     return Finding(
         where="num_shards",
-        what="the shards cannot be shared evenly by the readers",
+        what="cannot be divided evenly among the readers",
         got=str(settings.num_shards),
         allowed=(
             f"a multiple of {readers} = {settings.instance_count} instance(s) x "
             f"{settings.processes_per_instance} process(es) x {max(1, settings.num_workers)} worker(s), "
-            f"for example {fitting}; 0 picks one"
+            f"for example {fitting}; 0 chooses a number"
         ),
     )

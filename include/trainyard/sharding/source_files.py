@@ -127,9 +127,9 @@ def check_unchanged(files: Iterable[SourceFile]) -> None:
                 "a source file has changed while it was read",
                 job_name="sharding",
                 where=file.name,
-                got=f"{found.size} bytes, another time of change",
+                got=f"{found.size} bytes, with another modification time",
                 allowed=f"the file of {file.stamp.size} bytes that was listed",
-                next_step="start again when nothing writes to the source any more",
+                next_step="start again when no process writes to the source",
             )
 
 
@@ -148,5 +148,5 @@ def unreadable(file: SourceFile, error: Exception) -> DataError:
         job_name="sharding",
         where=file.name,
         got=f"{type(error).__name__}: {error}",
-        next_step="check the file, its permissions and its compression, or leave it out with a glob",
+        next_step="check the file, its permissions and its compression, or exclude it with a glob",
     )

@@ -191,12 +191,12 @@ def _numpy_name(kind: pa.DataType) -> str:
 
 def _too_many_categories(column: str, limit: int, values: list[str]) -> DataError:
     return DataError(
-        "a column of strings has too many distinct values to be a category",
+        "a column of strings has too many distinct values for a category column",
         job_name="sharding",
         where=f"column {column!r}",
         got=f"more than {limit}, for example {', '.join(repr(each) for each in values[:3])}",
         allowed=f"at most {limit} (max_categories)",
         next_step=(
-            "name the column in ignore_columns if it identifies rows, or in text_column to train on its text"
+            "add the column to ignore_columns if it identifies rows, or set text_column to train on its text"
         ),
     )

@@ -66,13 +66,13 @@ class ReplanNeededError(Exception):
 def inexact_numbers(column: str, example: object) -> DataError:
     """Return the error for integers that no type can represent exactly together with the column's other values."""
     return DataError(
-        "a column holds whole numbers that its type cannot keep exactly",
+        "a column has integers that no numeric type can represent together with its other values",
         job_name="sharding",
         where=f"column {column!r}",
         got=str(example)[:50],
-        allowed="whole numbers of 64 bits; up to 2^53 beside fractions",
-        next_step="name the column in ignore_columns if it identifies rows, or in category_columns, "
-        "or write it as text or as two columns",
+        allowed="64-bit integers; up to 2^53 if the column also has fractions",
+        next_step="add the column to ignore_columns if it identifies rows, or to category_columns, "
+        "or store it as text or as two columns",
     )
 
 
@@ -100,7 +100,8 @@ def plan_columns(
     )
     if not plans:
         raise SpecError(
-            [Finding(where="ignore_columns", what="no column is left")], subject="shard settings"
+            [Finding(where="ignore_columns", what="excludes every column")],
+            subject="shard settings",
         )
     return plans
 
@@ -127,7 +128,7 @@ def unknown_column(where: str, name: str, names: list[str]) -> Finding:
     near = near_matches(name, names)
     return Finding(
         where=where,
-        what="the table has no such column",
+        what="is not a column of the table",
         got=repr(name),
         allowed=", ".join(names[:30]),
         next_step=f"did you mean {near[0]!r}?" if near else None,
@@ -175,12 +176,12 @@ def _kind(name: str, arrow_type: Any) -> ColumnKind:
     if types.is_integer(arrow_type) or types.is_floating(arrow_type):
         return ColumnKind.NUMBER
     raise DataError(
-        "a column's type cannot become a typed column of numbers or categories",
+        "a column's type is not supported",
         job_name="sharding",
         where=f"column {name!r}",
         got=str(arrow_type),
         allowed="numbers, booleans, dates and times, strings",
-        next_step="name the column in ignore_columns, or flatten it before sharding",
+        next_step="add the column to ignore_columns, or flatten it before sharding",
     )
 
 

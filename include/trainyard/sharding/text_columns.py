@@ -35,12 +35,12 @@ def text_column_rows(table: Table, column: str, bad_rows: BadRows) -> Iterator[T
     is_string = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if not is_string and not pa.types.is_string_view(kind):
         raise DataError(
-            "the text column does not hold text",
+            "the text column has no text",
             job_name="sharding",
             where=f"column {column!r}",
             got=str(kind),
             allowed="strings; in arrow and parquet also lists of whole numbers, as token ids",
-            next_step="name the column of text in text_column",
+            next_step="set text_column to a column with text",
         )
     name, row_number = "", 0
     for file, batch in table.batches():

@@ -134,12 +134,12 @@ def _split_ids(
 
 _NO_VOCABULARY = Finding(
     where="vocab_size",
-    what="is required by a source of token ids",
+    what="is required for a source of token ids",
     got="0, and no tokenizer",
-    next_step="set vocab_size, and eos_token_id if one ends each document; or name the tokenizer that made the ids",
+    next_step="set vocab_size, and eos_token_id if documents end with it; or set the tokenizer that made the ids",
 )
 _NO_IDS = Finding(
     where="vocab_size",
-    what="goes with a source of token ids only; this one holds text",
-    next_step="set it to 0, and name a tokenizer",
+    what="is allowed for a source of token ids only; this source has text",
+    next_step="set it to 0, and set a tokenizer",
 )

@@ -216,12 +216,12 @@ def _blocks(file: SourceFile, stream: BinaryIO, layout: TokenLayout) -> Iterator
 
 def _other_length(file: SourceFile, num_tokens: int, *, num_bytes: int, width: int) -> DataError:
     return DataError(
-        "a NumPy file is not as long as its header states",
+        "the size of a NumPy file differs from its header",
         job_name="sharding",
         where=file.name,
         got=f"{num_bytes:,} bytes after the header: {num_bytes / width:,.10g} ids of {width} bytes",
         allowed=f"{num_tokens * width:,} bytes: {num_tokens:,} ids",
-        next_step="copy or write the file again: it was cut off, or has other data behind it",
+        next_step="copy or write the file again: it is truncated, or has other data at its end",
     )
 
 
@@ -270,12 +270,12 @@ def _check_width(file: SourceFile, block: npt.NDArray[Any]) -> None:
     is_raw = suffix_of(file.name) != _NPY and block.dtype == np.dtype("<u2")
     if is_raw and len(block) > 1 and not block[1::2].any() and block[::2].any():
         raise DataError(
-            "a token array holds wider ids than its vocabulary needs",
+            "a token array seems to have wider ids than its vocabulary needs",
             job_name="sharding",
             where=file.name,
-            got="every second id is 0, as in uint32 read as uint16",
+            got="every second id is 0, as if uint32 ids were read as uint16",
             allowed="uint16 for up to 65,536 ids, uint32 for more",
-            next_step="write it as uint16, or as .npy, which carries its type",
+            next_step="write it as uint16, or as .npy, which stores the type",
         )
 
 
@@ -283,11 +283,11 @@ def _check_indexes(indexes: Mapping[str, SourceFile], arrays: list[SourceFile]) 
     wanted = {_index_name(file.name) for file in arrays}
     if alone := sorted(indexes.keys() - wanted):
         raise DataError(
-            "a Megatron index has no array beside it",
+            "a Megatron index has no array file",
             job_name="sharding",
             where=alone[0],
             allowed=f"{PurePosixPath(alone[0]).with_suffix('.bin')} in the same folder",
-            next_step="name both files with the source, such as a folder or the glob name.*",
+            next_step="include both files in the source, for example by a folder or the glob name.*",
         )
 
 

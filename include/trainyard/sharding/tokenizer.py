@@ -144,6 +144,6 @@ def _not_a_tokenizer(address: str, error: Exception) -> Finding:
         where="tokenizer",
         what=f"cannot be read as a tokenizer: {type(error).__name__}: {error}",
         got=address,
-        allowed=f"{BYTES_TOKENIZER!r}, or the path or s3:// address of a tokenizers library's tokenizer.json",
+        allowed=f"{BYTES_TOKENIZER!r}, or the path or s3:// address of a tokenizer.json of the tokenizers library",
         next_step="correct the path or address, or write the file with Tokenizer.save()",
     )

@@ -68,7 +68,7 @@ class AccountLimits:
         wrong = [
             Finding(
                 where=f"team_month_usd.{team}",
-                what="is no amount of money",
+                what="is not an amount of money",
                 got=repr(usd),
                 allowed="a number of USD above 0",
             )
@@ -108,8 +108,8 @@ class AccountLimits:
         if self != AccountLimits() and getattr(spec, "raw_request_overrides", None):
             yield Finding(
                 where="raw_request_overrides",
-                what="is not allowed beside the connection's job_limits, which it could undo",
-                next_step="take the spec's own fields",
+                what="is not allowed, because it could bypass the connection's job_limits",
+                next_step="use the spec's own fields",
             )
         for name in self.required:
             if not self._has(spec, name):
@@ -139,10 +139,10 @@ class AccountLimits:
             return
         yield Finding(
             where="budget_usd",
-            what="the connection's job_limits let a run cost less than this one could",
+            what="this run could cost more than the connection's job_limits allow",
             got="an unknown price" if ceiling_usd is None else f"up to ${ceiling_usd:,.2f}",
             allowed=f"${self.max_run_usd:,.2f} (max_run_usd)",
-            next_step="lower max_run, instance_count or the search, or take instances with a known price",
+            next_step="lower max_run, instance_count or the search, or choose instances with a known price",
         )
 
     def _has(self, spec: Spec, name: Required) -> bool:
@@ -156,7 +156,7 @@ class AccountLimits:
 def _missing(name: str) -> Finding:
     return Finding(
         where=name,
-        what="is missing, and the connection's job_limits require it of every job",
+        what="is missing, but the connection's job_limits require it for every job",
         next_step=f"set {name} in the connection's extra trainyard.job_defaults, or in the job's spec",
     )
 

@@ -79,29 +79,29 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
     if conf.dataset not in DATASETS:
         yield Finding(
             where="dataset",
-            what="is no known table",
+            what="is not a known dataset",
             got=conf.dataset,
             allowed=", ".join(DATASETS),
         )
     if conf.dataset == OWN:
         for name in ("source", "target_column"):
             if not getattr(conf, name):
-                yield Finding(where=name, what="is needed for a table of your own", got="None")
+                yield Finding(where=name, what="is required for your own table", got="None")
     elif conf.source:
         yield Finding(
             where="source",
-            what=f"is not read while dataset is {conf.dataset}",
+            what=f"is ignored if dataset is {conf.dataset}",
             got=conf.source,
             next_step=f"set dataset to {OWN}",
         )
     if conf.source and not conf.source.startswith("s3://"):
         yield Finding(
-            where="source", what="is no S3 URI", got=conf.source, allowed="s3://bucket/prefix"
+            where="source", what="is not an S3 URI", got=conf.source, allowed="s3://bucket/prefix"
         )
     if not 0 < conf.test_fraction < 1:
         yield Finding(
             where="test_fraction",
-            what="must leave rows on both sides",
+            what="must leave rows for training and for the test",
             got=str(conf.test_fraction),
             allowed="above 0, below 1",
         )
@@ -109,6 +109,6 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
         yield Finding(
             where="validation_fraction",
             what="leaves no rows to train on",
-            got=f"{conf.validation_fraction} beside test_fraction {conf.test_fraction}",
-            allowed="0, or so much that both are below 1 together",
+            got=f"{conf.validation_fraction} with test_fraction {conf.test_fraction}",
+            allowed="0 or more, if the sum of both is below 1",
         )

@@ -36,21 +36,21 @@ def automl_findings(spec: AutoMLJobSpec) -> Iterator[Finding]:
     if spec.algorithms and spec.mode == "AUTO":
         yield Finding(
             where="algorithms",
-            what="cannot be chosen where the service chooses the mode",
+            what="cannot be chosen if the service chooses the mode",
             got=", ".join(spec.algorithms),
             next_step="set mode to ENSEMBLING or HYPERPARAMETER_TUNING",
         )
     if spec.sample_weight and spec.mode != "ENSEMBLING":
         yield Finding(
             where="sample_weight",
-            what="is known in one mode only",
+            what="is supported in one mode only",
             got=f"mode {spec.mode}",
             allowed="mode ENSEMBLING",
         )
     if spec.validation and spec.validation_fraction is not None:
         yield Finding(
             where="validation_fraction",
-            what="goes only without validation rows of its own",
+            what="cannot be combined with a validation channel",
             got=f"{spec.validation_fraction}, and validation {spec.validation}",
         )
 
@@ -59,7 +59,9 @@ def _addresses(spec: AutoMLJobSpec) -> Iterator[Finding]:
     for name in ("train", "validation", "output_path", "feature_specification"):
         uri = getattr(spec, name)
         if uri is not None and not uri.startswith("s3://"):
-            yield Finding(where=name, what="is no S3 URI", got=uri, allowed="s3://bucket/prefix")
+            yield Finding(
+                where=name, what="is not an S3 URI", got=uri, allowed="s3://bucket/prefix"
+            )
 
 
 def _bounds(spec: AutoMLJobSpec) -> Iterator[Finding]:
@@ -78,7 +80,7 @@ def _bounds(spec: AutoMLJobSpec) -> Iterator[Finding]:
     if fraction is not None and not 0 < fraction < 1:
         yield Finding(
             where="validation_fraction",
-            what="is no share to hold out",
+            what="is not a share of the rows",
             got=str(fraction),
             allowed="above 0 and below 1; below 0.5 is recommended",
         )
@@ -98,14 +100,14 @@ def _objective(spec: AutoMLJobSpec) -> Iterator[Finding]:
         missing = "problem_type" if spec.problem_type is None else "objective"
         yield Finding(
             where=missing,
-            what=f"is needed together with {given}",
+            what=f"is required with {given}",
             got="None",
-            next_step=f"set {missing}, or leave both to the service",
+            next_step=f"set {missing}, or remove {given}: the service then chooses both",
         )
     elif spec.problem_type is not None and spec.objective not in METRICS[spec.problem_type]:
         yield Finding(
             where="objective",
-            what=f"is no metric of {spec.problem_type}",
+            what=f"is not a metric of {spec.problem_type}",
             got=str(spec.objective),
             allowed=", ".join(METRICS[spec.problem_type]),
         )

@@ -57,7 +57,10 @@ def choice_findings(conf: BaseRunConf, choices: Mapping[str, Sequence[str]]) -> 
         value = getattr(conf, name)
         if value not in allowed:
             yield Finding(
-                where=name, what="is not a choice", got=repr(value), allowed=", ".join(allowed)
+                where=name,
+                what="is not an allowed value",
+                got=repr(value),
+                allowed=", ".join(allowed),
             )
 
 
@@ -72,9 +75,9 @@ def _waiting(conf: BaseRunConf) -> Iterator[Finding]:
     if conf.max_wait_s is not None and not conf.use_spot_instances and not conf.capacity_ladder:
         yield Finding(
             where="max_wait_s",
-            what="goes with spot instances only",
+            what="is allowed for spot instances only",
             got=str(conf.max_wait_s),
-            next_step="set use_spot_instances or drop it",
+            next_step="set use_spot_instances, or remove max_wait_s",
         )
     if conf.max_wait_s is not None and conf.max_wait_s < conf.max_run_s:
         yield Finding(

@@ -30,8 +30,8 @@ def built_in_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) ->
     if spec.distribution:
         yield Finding(
             where="distribution",
-            what=f"does not go with {algorithm.title}, which spreads over its instances by itself",
-            next_step="leave it out and set instance_count",
+            what=f"is not supported by {algorithm.title}, which distributes its work over its instances by itself",
+            next_step="remove it and set instance_count",
         )
 
 
@@ -54,7 +54,7 @@ def missing_hyperparameters(
                 where=f"hyperparameters.{name}",
                 what=f"is required by {algorithm.title}",
                 allowed=_said(allowed),
-                next_step=f"did you mean it by {near[0]!r}?" if near else None,
+                next_step=f"did you misspell it as {near[0]!r}?" if near else None,
             )
 
 
@@ -71,7 +71,7 @@ def _hyperparameters(algorithm: BuiltInAlgorithm, given: Mapping[str, object]) -
         if allowed is not None and not _is_in(value, allowed):
             yield Finding(
                 where=where,
-                what=f"is nothing that {algorithm.title} takes",
+                what=f"is not a value that {algorithm.title} accepts",
                 got=repr(value),
                 allowed=_said(allowed),
             )
@@ -79,7 +79,7 @@ def _hyperparameters(algorithm: BuiltInAlgorithm, given: Mapping[str, object]) -
         if choices and str(value) not in choices:
             yield Finding(
                 where=where,
-                what=f"is nothing that {algorithm.title} takes",
+                what=f"is not a value that {algorithm.title} accepts",
                 got=repr(value),
                 allowed=", ".join(choices),
             )
@@ -120,7 +120,7 @@ def _channels(algorithm: BuiltInAlgorithm, channels: Mapping[str, Channel]) -> I
         if name not in known:
             yield Finding(
                 where=f"inputs.{name}",
-                what=f"is no channel of {algorithm.title}",
+                what=f"is not a channel of {algorithm.title}",
                 allowed=", ".join(sorted(known)),
             )
         elif isinstance(channel, TrainingInput):
@@ -165,7 +165,7 @@ def _instances(algorithm: BuiltInAlgorithm, spec: TrainingJobSpec) -> Iterator[F
             gpus = ", ".join(f"ml.{each}.*" for each in algorithm.gpu_families)
             yield Finding(
                 where=where,
-                what=f"is nothing that {algorithm.title} trains on",
+                what=f"is not an instance type that {algorithm.title} supports",
                 got=instance_type,
                 allowed=" or ".join(
                     part
@@ -176,8 +176,8 @@ def _instances(algorithm: BuiltInAlgorithm, spec: TrainingJobSpec) -> Iterator[F
     if not algorithm.is_parallel and (spec.instance_count or 1) > 1:
         yield Finding(
             where="instance_count",
-            what=f"is more than {algorithm.title} trains on",
+            what=f"is more than {algorithm.title} supports",
             got=str(spec.instance_count),
             allowed="1",
-            next_step="take an instance with more GPUs",
+            next_step="choose an instance type with more GPUs",
         )

@@ -49,7 +49,7 @@ class TrainingInput:
             findings.append(
                 Finding(
                     where="s3_data",
-                    what="is no S3 URI",
+                    what="is not an S3 URI",
                     got=self.s3_data,
                     allowed="s3://bucket/prefix",
                 )
@@ -58,7 +58,7 @@ class TrainingInput:
             findings.append(
                 Finding(
                     where="attribute_names",
-                    what="goes only with s3_data_type AugmentedManifestFile",
+                    what="is allowed for s3_data_type AugmentedManifestFile only",
                     got=self.s3_data_type,
                 )
             )
@@ -107,7 +107,7 @@ def read_channel(value: object, *, where: str = "channel") -> Channel:
         [
             Finding(
                 where=where,
-                what="is no channel",
+                what="is not a channel",
                 got=repr(value),
                 allowed="an s3:// URI or a mapping",
             )

@@ -115,7 +115,7 @@ class ComparedStrategy:
             findings.append(
                 Finding(
                     where="entry_point",
-                    what="is no script of training_scripts/",
+                    what="is not a script in training_scripts/",
                     got=repr(self.entry_point),
                     allowed="its path in that folder, such as train_ddp.py",
                 )
@@ -224,13 +224,16 @@ def _comparison_findings(conf: Comparison) -> Iterator[Finding]:
     for name, count in Counter(each.name for each in conf.strategies).items():
         if count > 1:
             yield Finding(
-                where="strategies", what="has a name twice", got=name, next_step="rename one"
+                where="strategies",
+                what="has two strategies of the same name",
+                got=name,
+                next_step="rename one",
             )
     num_cells = sum(len(conf.ranks_of(each)) for each in conf.strategies)
     if num_cells > MOST_CELLS:
         yield Finding(
             where="strategies",
-            what="and ranks make too many trainings",
+            what="and ranks give too many trainings",
             got=str(num_cells),
             allowed=f"at most {MOST_CELLS}",
         )
@@ -249,7 +252,7 @@ def _rank_findings(ranks: tuple[int, ...]) -> Iterator[Finding]:
     if any(each < 1 for each in ranks) or len(set(ranks)) < len(ranks):
         yield Finding(
             where="ranks",
-            what="are no numbers of ranks",
+            what="has values that are not numbers of ranks",
             got=str(list(ranks)),
             allowed="whole numbers from 1, each once",
         )
@@ -258,12 +261,12 @@ def _rank_findings(ranks: tuple[int, ...]) -> Iterator[Finding]:
 def _foreign(name: str, value: object) -> Finding:
     return Finding(
         where=name,
-        what="goes with train_end_to_end: a comparison has no use for it",
+        what="is a param of train_end_to_end; a comparison does not support it",
         got=repr(value),
-        next_step="give ranks instead" if name == "instance_count" else "drop it",
+        next_step="set ranks instead" if name == "instance_count" else "remove it",
     )
 
 
 def _no_share(where: str, value: float) -> Finding:
     got = "NaN" if math.isnan(value) else f"{value:g}"
-    return Finding(where=where, what="is no part of the whole", got=got, allowed="between 0 and 1")
+    return Finding(where=where, what="is not a share", got=got, allowed="between 0 and 1")

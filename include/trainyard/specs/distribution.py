@@ -81,8 +81,8 @@ def read_distribution(distribution: Mapping[str, Any]) -> Distribution | None:
         findings.append(
             Finding(
                 where="distribution.instance_groups",
-                what="names a group, but no strategy is enabled to run on it",
-                next_step='add one, such as "torch_distributed": {"enabled": true}',
+                what="names a group, but no strategy is enabled for it",
+                next_step='add a strategy, such as "torch_distributed": {"enabled": true}',
             )
         )
     if findings:
@@ -103,14 +103,14 @@ def _misfit(names: frozenset[str]) -> Finding:
     if names == {MODEL_PARALLEL}:
         return Finding(
             where=f"distribution.{MODEL_PARALLEL}",
-            what="has no launcher: every instance would run one plain process",
+            what="has no launcher, so every instance would run a single process",
             allowed=f"together with {TORCH_DISTRIBUTED} (version 2) or {MPI} (version 1, archived)",
             next_step='add "torch_distributed": {"enabled": true}',
         )
     together = sorted(" + ".join(sorted(each)) for each in _BY_SECTIONS if len(each) > 1)
     return Finding(
         where="distribution",
-        what="enables strategies that cannot be combined: the toolkit would use one and ignore the other",
+        what="enables strategies that cannot be combined: the toolkit would use only one of them",
         got=" + ".join(sorted(names)),
-        allowed=f"only one of them, or {', '.join(together)}",
+        allowed=f"one of them, or {', '.join(together)}",
     )

@@ -24,7 +24,7 @@ def distribution_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.distribution and not spec.entry_point:
         yield Finding(
             where="distribution",
-            what="starts an entry_point, and there is none",
+            what="needs an entry_point to start",
             next_step="set entry_point",
         )
     try:
@@ -53,15 +53,15 @@ def _entry_point(spec: TrainingJobSpec, launch: Distribution) -> Iterator[Findin
     if launch.strategy.launcher is Launcher.TORCHRUN and not is_python:
         yield Finding(
             where="entry_point",
-            what="must be a Python file under torchrun",
+            what="must be a Python file for torchrun",
             got=spec.entry_point,
             allowed="*.py",
         )
     if _MP_PARAMETERS in spec.hyperparameters and launch.strategy.name.startswith("smp"):
         yield Finding(
             where=f"hyperparameters.{_MP_PARAMETERS}",
-            what="is set by the distribution",
-            next_step="write distribution.smdistributed.modelparallel.parameters",
+            what="is reserved: the distribution sets it",
+            next_step="set distribution.smdistributed.modelparallel.parameters instead",
         )
 
 
@@ -69,10 +69,10 @@ def _framework(spec: TrainingJobSpec, launch: Distribution) -> Iterator[Finding]
     if spec.framework not in launch.strategy.frameworks:
         yield Finding(
             where="framework",
-            what=f"does not know the strategy {launch.strategy.name}",
+            what=f"does not support the strategy {launch.strategy.name}",
             got=spec.framework,
             allowed=", ".join(launch.strategy.frameworks),
-            next_step="set framework to that of the image, or take another distribution",
+            next_step="set framework to the framework of the image, or choose another distribution",
         )
     version = re.match(r"(\d+)\.(\d+)", spec.framework_version or "")
     is_old = version and tuple(map(int, version.groups())) < MULTI_WORKER_MIRRORED_SINCE
@@ -94,13 +94,13 @@ def _groups(spec: TrainingJobSpec, launch: Distribution) -> Iterator[Finding]:
     if unknown:
         yield Finding(
             where=where,
-            what="names no group of this job",
+            what="is not an instance group of this job",
             got=unknown[0],
             allowed=", ".join(known) or "none: the job has no instance_groups",
         )
     if len(known) > 1 and not launch.instance_groups:
         yield Finding(
             where=where,
-            what="is required with several instance_groups: a strategy runs on one, the others run the plain script",
+            what="is required with several instance_groups: a strategy runs on one group only",
             allowed=", ".join(known),
         )

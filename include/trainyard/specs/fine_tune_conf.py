@@ -132,7 +132,7 @@ def _addresses(conf: FineTuneConf) -> Iterator[Finding]:
         value = getattr(conf, name)
         if value is not None and not value.startswith("s3://"):
             yield Finding(
-                where=name, what="is no S3 URI", got=repr(value), allowed="s3://bucket/prefix"
+                where=name, what="is not an S3 URI", got=repr(value), allowed="s3://bucket/prefix"
             )
     if conf.is_from_hub and not HUB_MODEL.fullmatch(conf.base_model):
         yield Finding(
@@ -148,8 +148,8 @@ def _unknown_hyperparameters(conf: FineTuneConf) -> Iterator[Finding]:
         if name in _OF_THE_SCRIPT:
             yield Finding(
                 where=f"hyperparameters.{name}",
-                what="is a field of the run",
-                next_step=f"set {name} beside hyperparameters",
+                what="is a field of the conf itself",
+                next_step=f"set the field {name} instead",
             )
         elif name not in FURTHER_HYPERPARAMETERS:
             yield unknown_key("hyperparameters", name, list(FURTHER_HYPERPARAMETERS))
@@ -159,11 +159,11 @@ def _contradictions(conf: FineTuneConf) -> Iterator[Finding]:
     if conf.artifact == "adapter" and conf.adapter == "none":
         yield Finding(
             where="artifact",
-            what="is adapter, but the run trains every weight",
+            what="is adapter, but with adapter none the run trains every weight",
             got=conf.artifact,
             next_step="set artifact to merged, or adapter to lora",
         )
     if conf.packing and conf.method == "dpo":
         yield Finding(
-            where="packing", what="does not go with method dpo", next_step="set it to false"
+            where="packing", what="is not supported by method dpo", next_step="set it to false"
         )

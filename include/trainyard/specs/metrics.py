@@ -32,7 +32,7 @@ class MetricDefinition:
             SpecError: the value is no such mapping.
         """
         if not isinstance(value, Mapping):
-            raise SpecError([Finding(where=where, what="is no mapping", got=repr(value))])
+            raise SpecError([Finding(where=where, what="is not a mapping", got=repr(value))])
         lowered = {_SDK_SPELLING.get(k, str(k)): v for k, v in value.items()}
         return read_spec(cls, lowered, where=where)
 

@@ -47,16 +47,14 @@ class Notifications:
             findings.append(
                 Finding(
                     where="topic_arn",
-                    what="is no ARN of an SNS topic",
+                    what="is not the ARN of an SNS topic",
                     got=self.topic_arn,
                     allowed=allowed,
                 )
             )
         if not self.on:
             allowed = ", ".join(Occasion)
-            findings.append(
-                Finding(where="on", what="names no occasion", got="[]", allowed=allowed)
-            )
+            findings.append(Finding(where="on", what="is empty", got="[]", allowed=allowed))
         if findings:
             raise SpecError(findings, subject="notifications")
 

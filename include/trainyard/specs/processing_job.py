@@ -87,7 +87,7 @@ class ProcessingJobSpec:
         if self.code_location is not None and not self.code_location.startswith("s3://"):
             place = Finding(
                 where="code_location",
-                what="is no S3 URI",
+                what="is not an S3 URI",
                 got=repr(self.code_location),
                 allowed="s3://bucket/prefix",
             )
@@ -98,9 +98,9 @@ class ProcessingJobSpec:
         if self.volume_kms_key and known is not None and known.has_local_storage:
             wrong = Finding(
                 where="volume_kms_key",
-                what="does not go with an instance type that has local storage",
+                what="is not supported by instance types with local storage",
                 got=self.instance_type,
-                next_step="leave volume_kms_key out for this type, or take one whose storage is EBS",
+                next_step="remove volume_kms_key, or choose an instance type with EBS storage",
             )
             raise SpecError([wrong], subject="processing job")
 

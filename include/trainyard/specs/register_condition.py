@@ -35,7 +35,7 @@ class RegisterCondition:
         if found is None:
             wrong = Finding(
                 where=where,
-                what="is no condition",
+                what="is not a condition",
                 got=repr(text),
                 allowed="a metric, >=, <=, > or <, and a number, such as accuracy >= 0.9",
             )
@@ -53,9 +53,9 @@ class RegisterCondition:
         if value is None:
             absent = Finding(
                 where="register_when",
-                what=f"names {self.metric}, which was not measured",
+                what=f"has the metric {self.metric}, which was not measured",
                 got=f"metrics {', '.join(sorted(metrics)) or 'none'}",
-                next_step=f"measure {self.metric}, or name one of these",
+                next_step=f"measure {self.metric}, or use one of these metrics",
             )
             raise SpecError([absent], subject="register_when")
         return bool(_COMPARISONS[self.comparison](value, self.threshold))

@@ -29,16 +29,16 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
         if rung is not None and said not in {declared[name].default, rung}:
             yield Finding(
                 where=name,
-                what="is not what the ladder's first rung says, which takes its place",
+                what="differs from the first rung of capacity_ladder, which replaces it",
                 got=f"{said} and {rung}",
-                next_step="drop it, or make the first rung say the same",
+                next_step="remove it, or set the same value in the first rung",
             )
     if conf.use_spot_instances and not first.use_spot_instances:
         yield Finding(
             where="use_spot_instances",
-            what="is not what the ladder's first rung says, which takes its place",
+            what="differs from the first rung of capacity_ladder, which replaces it",
             got="true and false",
-            next_step="drop it, or make the first rung say the same",
+            next_step="remove it, or set the same value in the first rung",
         )
 
 
@@ -50,7 +50,7 @@ def even_rung_findings(conf: RunConf) -> Iterator[Finding]:
         if at_once > 0 and conf.global_batch_size > 0 and conf.global_batch_size % at_once:
             yield Finding(
                 where=f"capacity_ladder[{index}].instance_count",
-                what="makes ranks that do not share the global batch evenly",
+                what="gives a number of ranks that does not divide the global batch evenly",
                 got=f"global_batch_size {conf.global_batch_size} with {conf.micro_batch_size} x {ranks} ranks",
                 allowed="a global batch that is a multiple of micro_batch_size x ranks on every rung",
             )
@@ -75,5 +75,5 @@ def rung_findings(ladder: Iterable[CapacityRung]) -> Iterator[Finding]:
                 where=f"capacity_ladder[{index}]",
                 what=f"is the same capacity as rung {first}",
                 got=str(each),
-                next_step="drop one, and give the other the wait and the money of both",
+                next_step="remove one, and set the sum of both waits and costs on the other",
             )

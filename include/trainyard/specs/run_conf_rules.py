@@ -86,7 +86,7 @@ def _data(conf: RunConf) -> Iterator[Finding]:
     if conf.tokenizer != "bytes" and not conf.tokenizer.endswith(".json"):
         yield Finding(
             where="tokenizer",
-            what="is no tokenizer",
+            what="is not a tokenizer",
             got=repr(conf.tokenizer),
             allowed="bytes, or a tokenizers file (*.json), local or on S3",
         )
@@ -97,7 +97,7 @@ def _data(conf: RunConf) -> Iterator[Finding]:
     if not wrong and sum(fractions.values()) >= 1:
         yield Finding(
             where="validation_fraction",
-            what="and test_fraction leave nothing to train on",
+            what="and test_fraction leave no rows to train on",
             got=f"{sum(fractions.values()):g} together",
             allowed="less than 1 together",
         )
@@ -108,20 +108,20 @@ def _vocabulary(conf: RunConf) -> Iterator[Finding]:
     if conf.data_format == "tokens" and conf.tokenizer == "bytes" and not conf.vocab_size:
         yield Finding(
             where="vocab_size",
-            what="is required by the format tokens",
-            next_step="set it, or name the tokenizer that made the ids",
+            what="is required for data_format tokens",
+            next_step="set it, or set the tokenizer that made the ids",
         )
     if conf.vocab_size and conf.tokenizer != "bytes":
         yield Finding(
             where="vocab_size",
-            what="goes without a tokenizer, which has its own number of ids",
+            what="is set together with a tokenizer, which defines its own vocabulary size",
             got=f"{conf.vocab_size} with {conf.tokenizer}",
-            next_step="set one of the two",
+            next_step="remove one of the two",
         )
     if conf.eos_token_id is not None and not 0 <= conf.eos_token_id < conf.vocab_size:
         yield Finding(
             where="eos_token_id",
-            what="is no id of the vocabulary",
+            what="is not an id of the vocabulary",
             got=str(conf.eos_token_id),
             allowed="0 to vocab_size - 1",
         )
@@ -134,24 +134,24 @@ def _sharding_job(conf: RunConf) -> Iterator[Finding]:
     if not conf.source.startswith("s3://"):
         yield Finding(
             where="shard_instance_count",
-            what="goes with an s3:// source only: the instances cannot read this one",
+            what="needs an s3:// source, because the instances cannot read this one",
             got=f"{conf.shard_instance_count} with source {conf.source!r}",
             next_step="copy the data to S3, or set it to 0 to shard in the Airflow worker",
         )
     if conf.tokenizer != "bytes":
         yield Finding(
             where="shard_instance_count",
-            what="goes with the tokenizer bytes only: the instances have no other",
+            what="needs the tokenizer bytes, because the instances have no other",
             got=f"{conf.shard_instance_count} with tokenizer {conf.tokenizer!r}",
             next_step="set it to 0 to shard in the Airflow worker",
         )
     if conf.num_shards % conf.shard_instance_count:
         yield Finding(
             where="num_shards",
-            what="must be a multiple of shard_instance_count (each instance writes its share)",
+            what="must be a multiple of shard_instance_count (each instance writes an equal number)",
             got=f"{conf.num_shards} with {conf.shard_instance_count} instances",
             next_step=f"nearest: {_nearest_multiple(conf.num_shards, conf.shard_instance_count)}, "
-            "or 0 to let the data decide",
+            "or 0 to derive it from the data",
         )
 
 
@@ -169,16 +169,16 @@ def _model(conf: RunConf) -> Iterator[Finding]:
     if conf.model == "mlp" and conf.data_format in {"text", "tokens"}:
         yield Finding(
             where="data_format",
-            what="has no columns for the mlp model",
+            what="has no columns, which the mlp model needs",
             got=conf.data_format,
             allowed="auto, csv, parquet, arrow or jsonl",
         )
     if conf.model == "gpt" and conf.target_column:
         yield Finding(
             where="target_column",
-            what="goes with the mlp model only",
+            what="is allowed for the mlp model only",
             got=repr(conf.target_column),
-            next_step="set model to mlp, or text_column for text to learn from",
+            next_step="set model to mlp, or use text_column for the column of text",
         )
 
 
@@ -204,9 +204,9 @@ def _batches(conf: RunConf) -> Iterator[Finding]:
     if conf.early_stopping_patience > 0 and conf.eval_interval == 0:
         yield Finding(
             where="early_stopping_patience",
-            what="needs evaluations on the way",
+            what="needs evaluations during the training",
             got="eval_interval 0",
-            next_step="set eval_interval",
+            next_step="set eval_interval to 1 or more",
         )
 
 
@@ -215,8 +215,8 @@ def _lost_by_spot(conf: RunConf) -> Iterator[Finding]:
     if is_spot and conf.checkpoint_interval < 0:
         yield Finding(
             where="checkpoint_interval",
-            what="is -1: a spot interruption would lose everything",
-            next_step="set how many steps may be lost at most, or 0 to have it chosen",
+            what="is -1 (no checkpoints), so a spot interruption would lose the whole training",
+            next_step="set it to the most steps that may be lost, or to 0 to have it chosen",
         )
 
 
@@ -228,7 +228,7 @@ def _hyperparameters(conf: RunConf) -> Iterator[Finding]:
             yield Finding(
                 where=f"hyperparameters.{name}",
                 what="is a field of the conf itself",
-                next_step=f"set {name} there",
+                next_step=f"set the field {name} instead",
             )
         elif name not in known:
             yield unknown_key("hyperparameters", name, known)
@@ -236,7 +236,7 @@ def _hyperparameters(conf: RunConf) -> Iterator[Finding]:
         if not str(degree := conf.hyperparameters.get(name, 1)).isdecimal() or int(degree) < 1:
             yield Finding(
                 where=f"hyperparameters.{name}",
-                what="is no number of ranks",
+                what="is not a number of ranks",
                 got=str(degree),
                 allowed="a whole number, 1 or more",
             )
@@ -244,7 +244,7 @@ def _hyperparameters(conf: RunConf) -> Iterator[Finding]:
     if not num_workers.isdecimal():
         yield Finding(
             where="hyperparameters.num_workers",
-            what="is no count of processes",
+            what="is not a number of processes",
             got=num_workers,
             allowed="a whole number, 0 or more",
         )
@@ -257,5 +257,5 @@ def _nearest_multiple(value: int, of: int) -> str:
 
 def _no_fraction(where: str, value: float) -> Finding:
     return Finding(
-        where=where, what="is no share of the rows", got=f"{value:g}", allowed="between 0 and 1"
+        where=where, what="is not a share of the rows", got=f"{value:g}", allowed="between 0 and 1"
     )

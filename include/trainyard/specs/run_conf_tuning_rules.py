@@ -47,7 +47,7 @@ def _words(conf: RunConf) -> Iterator[Finding]:
     for name, allowed in choices.items():
         value = getattr(conf, name)
         if value not in allowed:
-            yield _refused(name, "is not a choice", repr(value), ", ".join(allowed))
+            yield _refused(name, "is not an allowed value", repr(value), ", ".join(allowed))
 
 
 def _sizes(conf: RunConf) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def _sizes(conf: RunConf) -> Iterator[Finding]:
     if count > 0 and conf.instance_count % count:
         yield _refused(
             "tuning_instance_count",
-            "does not divide instance_count, so the shards would not fit the ranks of a trial",
+            "does not divide instance_count, so a trial's ranks could not share the shards evenly",
             count,
             f"a divisor of {conf.instance_count}, or 0 for all of them",
         )
@@ -79,14 +79,14 @@ def _sizes(conf: RunConf) -> Iterator[Finding]:
         yield _refused("tuning_max_time_s", "is too small", limit_s, f"at least {MIN_RUNTIME_S}")
     if not 0 < share < 1:
         allowed = "more than 0 and less than 1"
-        yield _refused("tuning_budget_share", "is no share of the budget", f"{share:g}", allowed)
+        yield _refused("tuning_budget_share", "is not a share of the budget", f"{share:g}", allowed)
     if (
         "warmup_steps" not in read_ranges(conf)[0]
         and conf.num_warmup_steps >= trial_steps(conf) > 0
     ):
         yield _refused(
             "tuning_max_steps",
-            "leaves a trial no step at the full learning rate",
+            "leaves no step of a trial at the full learning rate",
             f"{conf.tuning_max_steps} with warmup_steps {conf.num_warmup_steps}",
             "more than warmup_steps",
         )
@@ -97,49 +97,49 @@ def _range(conf: RunConf, name: str, given: ParameterRange) -> Iterator[Finding]
     if name in conf.hyperparameters:
         yield Finding(
             where=where,
-            what="is fixed in hyperparameters as well",
+            what="is also set in hyperparameters",
             got=str(conf.hyperparameters[name]),
-            next_step="drop it from one of them",
+            next_step="remove it from one of them",
         )
     if conf.tuning_strategy == SearchStrategy.GRID and not isinstance(given, CategoricalRange):
         yield Finding(
             where=where,
-            what="is an interval, and Grid tries listed values only",
-            next_step='give {"values": [...]}, or take another strategy',
+            what="is an interval, but Grid tries listed values only",
+            next_step='set {"values": [...]}, or choose another strategy',
         )
     if name not in LIMITS:
         return
     kind, least, most = LIMITS[name]
     for value in ends_and_choices(given):
         if not isinstance(value, (int, float)) or isinstance(value, bool):
-            yield Finding(where=where, what="has a value that is no number", got=repr(value))
+            yield Finding(where=where, what="has a value that is not a number", got=repr(value))
         elif kind == "integer" and value != int(value):
-            yield Finding(where=where, what="takes whole numbers only", got=f"{value:g}")
+            yield Finding(where=where, what="allows whole numbers only", got=f"{value:g}")
         elif not least <= value <= most:
             allowed = f"{least:g} to {most:g}" if most < float("inf") else f"at least {least:g}"
-            yield _refused(where, "leaves its limits", f"{value:g}", allowed)
+            yield _refused(where, "is outside its limits", f"{value:g}", allowed)
 
 
 def _number_of_trials(conf: RunConf, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
     if not ranges:
         yield Finding(
             where="tuning_ranges",
-            what="leave nothing to search: hyperparameters fix what would be searched by default",
-            next_step="name at least one",
+            what="is empty, and hyperparameters already set every value of the default search",
+            next_step="add at least one range",
         )
         return
     total = combinations(ranges)
     if conf.tuning_strategy == SearchStrategy.GRID and total > conf.tuning_max_jobs:
         yield _refused(
             "tuning_max_jobs",
-            "is less than the combinations of the ranges, which Grid tries all",
+            "is less than the number of combinations of the ranges; Grid tries all of them",
             conf.tuning_max_jobs,
             f"at least {int(total)}",
         )
     elif conf.tuning_strategy != SearchStrategy.GRID and total < conf.tuning_max_jobs:
         yield _refused(
             "tuning_max_jobs",
-            "is more than the ranges have combinations",
+            "is more than the number of combinations of the ranges",
             conf.tuning_max_jobs,
             f"at most {int(total)}",
         )

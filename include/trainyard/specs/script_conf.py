@@ -102,7 +102,11 @@ class ScriptConf(BaseRunConf):
 def _unset(conf: ScriptConf) -> Iterator[Finding]:
     for name in ("entry_point", "source_dir"):
         if not getattr(conf, name).strip():
-            yield Finding(where=name, what="is empty", next_step="name the script and its folder")
+            yield Finding(
+                where=name,
+                what="is empty",
+                next_step="set entry_point to the script and source_dir to its folder",
+            )
 
 
 def _unreadable(conf: ScriptConf) -> Iterator[Finding]:
@@ -127,7 +131,7 @@ def _unread_ranks(conf: ScriptConf) -> Iterator[Finding]:
     if conf.processes_per_instance is not None and not is_torchrun:
         yield Finding(
             where="processes_per_instance",
-            what="is read by torchrun only, which starts the ranks if no distribution is given",
+            what="applies to torchrun only, which starts the ranks if no distribution is set",
             got=str(conf.processes_per_instance),
             next_step="leave it empty, and set processes_per_host in the distribution's section",
         )
@@ -144,29 +148,29 @@ def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
             if value := getattr(conf, name):
                 yield Finding(
                     where=name,
-                    what="goes with an evaluation_entry_point only",
+                    what="needs an evaluation_entry_point",
                     got=str(value),
-                    next_step="name the script that measures the model, or leave it out",
+                    next_step="set evaluation_entry_point to the script that evaluates the model, or remove this field",
                 )
     for name, uri in conf.evaluation_inputs.items():
         if not str(uri).startswith("s3://"):
             yield Finding(
                 where=f"evaluation_inputs.{name}",
-                what="is no S3 URI",
+                what="is not an S3 URI",
                 got=repr(uri),
                 allowed="s3://bucket/prefix",
             )
         if not _INPUT_NAME.fullmatch(name):
             yield Finding(
                 where=f"evaluation_inputs.{name}",
-                what="is no name of an input",
+                what="is not a valid name of an input",
                 allowed="up to 64 letters, digits, . _ and -",
             )
         if name in {"model", "code"}:
             yield Finding(
                 where=f"evaluation_inputs.{name}",
-                what="is the name of an input that the job has anyway",
-                next_step="take another name",
+                what="is the name of an input that every evaluation job has",
+                next_step="choose another name",
             )
 
 
@@ -177,8 +181,8 @@ def unmeasured_findings(conf: ScriptConf) -> Iterator[Finding]:
     if condition and conf.evaluation_entry_point is None and condition.metric not in names:
         yield Finding(
             where="register_when",
-            what="names a metric that nothing measures",
+            what="has a metric that the run does not measure",
             got=condition.metric,
             allowed=", ".join(sorted(names)) or None,
-            next_step="add it to metric_definitions, or name an evaluation_entry_point",
+            next_step="add it to metric_definitions, or set an evaluation_entry_point",
         )

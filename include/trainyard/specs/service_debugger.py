@@ -30,23 +30,23 @@ def debugger_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.debugger not in set(Debugger):
         yield Finding(
             where="debugger",
-            what="is nobody who judges",
+            what="is not a known evaluator",
             got=repr(spec.debugger),
             allowed=", ".join(Debugger),
         )
     if spec.debugger == Debugger.SERVICE and not (spec.rules or spec.profiler_rules):
         yield Finding(
             where="debugger",
-            what="is the service, and there is no rule for it to judge by",
-            next_step='name some in rules or profiler_rules, or set debugger to "own"',
+            what="is service, but there is no rule to evaluate",
+            next_step='add rules to rules or profiler_rules, or set debugger to "own"',
         )
     for where in ("rules", "profiler_rules"):
         count = len(getattr(spec, where))
         if count > MAX_SERVICE_RULES:
             yield Finding(
                 where=where,
-                what="are more than the service evaluates for a job",
+                what="has more rules than SageMaker evaluates for a job",
                 got=str(count),
                 allowed=f"at most {MAX_SERVICE_RULES}",
-                next_step="drop some, or have them judged by our evaluator, which has no such limit (docs/rules.md)",
+                next_step='remove some, or set debugger to "own", which has no such limit (docs/rules.md)',
             )

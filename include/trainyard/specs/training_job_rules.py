@@ -60,19 +60,19 @@ def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="image_uri",
             what="and algorithm_name exclude each other",
-            next_step="keep one",
+            next_step="remove one of them",
         )
     if spec.entry_point and spec.container_entry_point:
         yield Finding(
             where="entry_point",
-            what="needs the framework toolkit, which container_entry_point replaces",
-            next_step="drop one; container_arguments can name the script",
+            what="needs the framework toolkit, but container_entry_point replaces the toolkit",
+            next_step="remove one of the two; container_arguments can name the script",
         )
     if spec.forward_sigterm and (not spec.entry_point or spec.container_arguments):
         yield Finding(
             where="forward_sigterm",
-            what="goes with an entry_point that the toolkit starts, and brings its own arguments",
-            next_step="set entry_point and drop container_arguments, or hand the signal on yourself",
+            what="needs an entry_point that the toolkit starts, and cannot be combined with container_arguments",
+            next_step="set entry_point and remove container_arguments, or forward SIGTERM in your own entry point",
         )
     if spec.source_dir and not spec.entry_point:
         yield Finding(
@@ -90,7 +90,9 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
     chosen = [name for name, is_set in ways.items() if is_set]
     if len(chosen) > 1:
         yield Finding(
-            where=chosen[0], what=f"excludes {', '.join(chosen[1:])}", next_step="keep one"
+            where=chosen[0],
+            what=f"excludes {', '.join(chosen[1:])}",
+            next_step="remove all but one",
         )
     if not chosen and not spec.serverless_job_config:
         yield Finding(
@@ -100,8 +102,8 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.instance_groups and spec.instance_count is not None:
         yield Finding(
             where="instance_count",
-            what="does not go with instance_groups",
-            next_step="give each group its instance_count",
+            what="cannot be combined with instance_groups",
+            next_step="set the instance_count of each group instead",
         )
     if spec.instance_count is not None and spec.instance_count < 1:
         yield _below("instance_count", spec.instance_count, 1)
@@ -113,8 +115,8 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.use_spot_instances and spec.instance_preferences:
         yield Finding(
             where="use_spot_instances",
-            what="does not go with instance_preferences",
-            next_step="drop one: the service offers its list of types for on-demand jobs only",
+            what="cannot be combined with instance_preferences",
+            next_step="remove one of them: SageMaker supports lists of instance types for on-demand jobs only",
         )
 
 
@@ -142,15 +144,15 @@ def _uncapped(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.instance_type is None and not spec.capacity_ladder:
         yield Finding(
             where="max_cost_usd",
-            what="goes with instances of one type, or a capacity_ladder of such",
-            next_step="name an instance_type, or drop max_cost_usd",
+            what="needs instances of one type, or a capacity_ladder with one type per rung",
+            next_step="set instance_type, or remove max_cost_usd",
         )
     if spec.keep_alive_period_in_seconds:
         yield Finding(
             where="keep_alive_period_in_seconds",
-            what="does not go with max_cost_usd: a warm pool is paid for after its job",
+            what="cannot be combined with max_cost_usd, because a warm pool also costs money after its job",
             got=str(spec.keep_alive_period_in_seconds),
-            next_step="drop one",
+            next_step="remove one of them",
         )
 
 
@@ -161,14 +163,14 @@ def _spot(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="max_wait",
             what="is required for spot instances",
             allowed=f"seconds, at least max_run ({spec.max_run})",
-            next_step="it bounds waiting for capacity and running together",
+            next_step="set it to the longest time of waiting for capacity and training together",
         )
     if spec.max_wait is not None and not is_spot:
         yield Finding(
             where="max_wait",
-            what="goes with spot instances only",
+            what="is allowed for spot instances only",
             got=str(spec.max_wait),
-            next_step="set use_spot_instances or drop max_wait",
+            next_step="set use_spot_instances, or remove max_wait",
         )
     if is_spot and spec.max_wait is not None and spec.max_wait < spec.max_run:
         yield Finding(
@@ -180,10 +182,10 @@ def _spot(spec: TrainingJobSpec) -> Iterator[Finding]:
     if is_spot and spec.max_run > MAX_RUN_WITHOUT_CHECKPOINTS_S and not spec.checkpoint_s3_uri:
         yield Finding(
             where="checkpoint_s3_uri",
-            what="is required for long jobs on spot instances: an interruption would lose all",
+            what="is required for long spot jobs, because an interruption would lose the whole training",
             got=f"max_run {spec.max_run}",
             allowed=f"max_run of at most {MAX_RUN_WITHOUT_CHECKPOINTS_S} s without checkpoints",
-            next_step="set it and save checkpoints, or lower max_run, or switch spot off",
+            next_step="set it and save checkpoints, or lower max_run, or set use_spot_instances to false",
         )
 
 
@@ -194,8 +196,8 @@ def _ladder(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.use_spot_instances:
         yield Finding(
             where="use_spot_instances",
-            what="does not go with capacity_ladder",
-            next_step="drop it: each rung says it for itself",
+            what="cannot be combined with capacity_ladder",
+            next_step="remove it, and set use_spot_instances of each rung",
         )
 
 
@@ -212,9 +214,17 @@ def _warm_pool(spec: TrainingJobSpec) -> Iterator[Finding]:
             allowed=f"0 to {MAX_WARM_POOL_S} seconds",
         )
     if spec.use_spot_instances or any(r.use_spot_instances for r in spec.capacity_ladder):
-        yield Finding(where=where, what="does not go with spot instances", next_step="drop one")
+        yield Finding(
+            where=where,
+            what="cannot be combined with spot instances",
+            next_step="remove one of them",
+        )
     if spec.instance_groups:
-        yield Finding(where=where, what="does not go with instance_groups", next_step="drop one")
+        yield Finding(
+            where=where,
+            what="cannot be combined with instance_groups",
+            next_step="remove one of them",
+        )
 
 
 def _network(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
@@ -224,7 +234,7 @@ def _network(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator
     if mounted and not spec.subnets:
         yield Finding(
             where=f"inputs.{mounted[0]}",
-            what="is a file system, which a job reaches only inside a VPC",
+            what="is a file system, which a job can reach only inside a VPC",
             next_step="set subnets and security_group_ids",
         )
 
@@ -253,15 +263,15 @@ def _groups_of_channels(
             if group not in known:
                 yield Finding(
                     where=f"inputs.{name}.instance_groups",
-                    what="names no group of this job",
+                    what="is not an instance group of this job",
                     got=group,
                     allowed=", ".join(sorted(known)) or "none: the job has no instance_groups",
                 )
     if spec.entry_point and spec.enable_network_isolation and CODE_CHANNEL in channels:
         yield Finding(
             where=f"inputs.{CODE_CHANNEL}",
-            what="is the channel that brings the entry_point into network isolation",
-            next_step="rename yours",
+            what="is reserved for the code of jobs with network isolation",
+            next_step="rename your channel",
         )
     if any(named.values()) and not all(named.values()):
         bare = ", ".join(name for name, groups in named.items() if not groups)
@@ -287,7 +297,9 @@ def _hyperparameters(spec: TrainingJobSpec) -> Iterator[Finding]:
         where = f"hyperparameters.{key}"
         is_reserved = key.startswith(RESERVED_HYPERPARAMETERS)
         if spec.entry_point and is_reserved and not key.startswith(TRAINING_COMPILER):
-            yield Finding(where=where, what="is the toolkit's own name", next_step="rename it")
+            yield Finding(
+                where=where, what="is a reserved name of the toolkit", next_step="rename it"
+            )
         if not 0 < len(key) <= MAX_KEY_CHARACTERS:
             yield Finding(
                 where=where,
@@ -326,12 +338,12 @@ def _places(spec: TrainingJobSpec) -> Iterator[Finding]:
     for where, uri in uris.items():
         if uri is not None and not uri.startswith("s3://"):
             yield Finding(
-                where=where, what="is no S3 URI", got=repr(uri), allowed="s3://bucket/prefix"
+                where=where, what="is not an S3 URI", got=repr(uri), allowed="s3://bucket/prefix"
             )
     if spec.checkpoint_local_path and not spec.checkpoint_s3_uri:
         yield Finding(
             where="checkpoint_local_path",
-            what="has no S3 place to be kept at",
+            what="needs checkpoint_s3_uri, the S3 prefix of the checkpoints",
             next_step="set checkpoint_s3_uri",
         )
 

@@ -67,7 +67,7 @@ class IntegerRange:
             findings = [
                 Finding(
                     where="scaling_type",
-                    what="goes with continuous ranges only",
+                    what="is allowed for continuous ranges only",
                     got=self.scaling_type,
                     allowed="Auto, Linear, Logarithmic",
                 )
@@ -129,7 +129,7 @@ def read_range(value: object, *, where: str = "range") -> ParameterRange:
             [
                 Finding(
                     where=f"{where}.type" if given else where,
-                    what="is no kind of range",
+                    what="is not a kind of range",
                     got=repr(given.get("type", "nothing") if given else value),
                     allowed="continuous or integer with min_value and max_value, categorical with values",
                     next_step=f"did you mean {near[0]!r}?" if near else None,
@@ -145,12 +145,12 @@ def _scaled_findings(low: float, high: float, scaling: Scaling) -> Iterator[Find
             where="min_value",
             what="is not below max_value",
             got=f"{low:g} to {high:g}",
-            next_step="swap them, or make it a static hyperparameter",
+            next_step="swap them, or set a static hyperparameter instead",
         )
     if scaling is Scaling.LOGARITHMIC and low <= 0:
         yield Finding(
             where="min_value",
-            what="has no logarithm",
+            what="is not positive, so it has no logarithm",
             got=f"{low:g}",
             allowed="above 0 with scaling_type Logarithmic",
         )
@@ -167,7 +167,7 @@ def _category_findings(values: tuple[Any, ...]) -> Iterator[Finding]:
     if not 0 < len(values) <= MOST_CATEGORIES:
         yield Finding(
             where="values",
-            what="are too many" if values else "are none",
+            what="has too many values" if values else "is empty",
             got=str(len(values)),
             allowed=f"1 to {MOST_CATEGORIES}",
         )
@@ -175,7 +175,7 @@ def _category_findings(values: tuple[Any, ...]) -> Iterator[Finding]:
     if odd:
         yield Finding(
             where="values",
-            what="must be text, numbers or booleans",
+            what="has a value that is not text, a number or a boolean",
             got=repr(odd[0]),
             next_step="write a list or a mapping as JSON text, and read it in the script",
         )
@@ -183,12 +183,12 @@ def _category_findings(values: tuple[Any, ...]) -> Iterator[Finding]:
     texts = [json.dumps(each) for each in values]
     twice = sorted({text for text in texts if texts.count(text) > 1})
     if twice:
-        yield Finding(where="values", what="must differ", got=f"{twice[0]} more than once")
+        yield Finding(where="values", what="has a value more than once", got=str(twice[0]))
     long = [text for text in texts if len(text) > LONGEST_TEXT]
     if long:
         yield Finding(
             where="values",
-            what="has one that is too long as JSON",
+            what="has a value that is too long as JSON",
             got=f"{len(long[0])} characters",
             allowed=f"at most {LONGEST_TEXT}",
         )

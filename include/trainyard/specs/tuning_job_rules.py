@@ -83,7 +83,7 @@ def _trial(training: TrainingJobSpec) -> Iterator[Finding]:
         if getattr(training, name) not in (None, False, (), {}):
             yield Finding(
                 where=f"training.{name}",
-                what="is not to be had in a tuning job" + (f": {why}" if why else ""),
+                what="is not supported in a tuning job" + (f": {why}" if why else ""),
                 next_step="leave it out",
             )
     if len(training.environment) > MAX_ENVIRONMENT:
@@ -99,7 +99,7 @@ def _trial(training: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="training.instance_preferences",
             what="cannot name training plans in a tuning job",
-            next_step="leave training_plan_arns out",
+            next_step="remove training_plan_arns",
         )
 
 
@@ -111,7 +111,7 @@ def _objective(spec: TuningJobSpec) -> Iterator[Finding]:
         return  # The service reads its own algorithms' metrics by itself.
     yield Finding(
         where="objective_metric_name",
-        what="is not in training.metric_definitions, so it would not be read from a trial's log",
+        what="is not in training.metric_definitions, so SageMaker could not read it from a trial's log",
         got=repr(spec.objective_metric_name),
         allowed=", ".join(known) or "none (training.metric_definitions is empty)",
         next_step="define it in training.metric_definitions: a name, and a regex whose first group is the value",
@@ -121,7 +121,9 @@ def _objective(spec: TuningJobSpec) -> Iterator[Finding]:
 def _names(spec: TuningJobSpec) -> Iterator[Finding]:
     given, static = spec.hyperparameter_ranges, spec.training.hyperparameters
     if not given:
-        yield Finding(where="hyperparameter_ranges", what="are none", next_step="name at least one")
+        yield Finding(
+            where="hyperparameter_ranges", what="is empty", next_step="add at least one range"
+        )
     if len(given) > MAX_RANGES:
         yield _too_many("hyperparameter_ranges", len(given), MAX_RANGES)
     # The service adds the objective's name, and script mode what starts the script.
@@ -133,12 +135,14 @@ def _names(spec: TuningJobSpec) -> Iterator[Finding]:
         if name in static:
             yield Finding(
                 where=where,
-                what="is a static hyperparameter too",
+                what="is also a static hyperparameter",
                 got=f"training.hyperparameters.{name} = {static[name]!r}",
-                next_step="keep one of the two",
+                next_step="remove one of the two",
             )
         if name.startswith((_TOOLKIT, OBJECTIVE_KEY)):
-            yield Finding(where=where, what="is the service's own name", next_step="rename it")
+            yield Finding(
+                where=where, what="is a reserved name of SageMaker", next_step="rename it"
+            )
         if not 0 < len(name) <= LONGEST_TEXT:
             yield Finding(
                 where=where,
@@ -182,7 +186,7 @@ def _enough(max_jobs: int, ranges: Mapping[str, ParameterRange]) -> Iterator[Fin
     if ranges and combinations < max_jobs:
         yield Finding(
             where="max_jobs",
-            what="is more than the ranges have combinations",
+            what="is more than the number of combinations of the ranges",
             got=str(max_jobs),
             allowed=f"at most {int(combinations)}",
             next_step="widen a range, or lower max_jobs",
@@ -212,8 +216,8 @@ def _grid(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterator
     if other:
         yield Finding(
             where=f"hyperparameter_ranges.{other[0]}",
-            what="is not categorical, and Grid tries listed values only",
-            next_step="list its values, or take another strategy",
+            what="is not categorical, but Grid tries listed values only",
+            next_step="list its values, or choose another strategy",
         )
         return
     total = int(math.prod(each.num_values for each in ranges.values()))
@@ -222,7 +226,7 @@ def _grid(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterator
     if spec.max_jobs is not None and spec.max_jobs != total:
         yield Finding(
             where="max_jobs",
-            what="differs from the number of combinations, all of which Grid tries",
+            what="differs from the number of combinations; Grid tries all of them",
             got=str(spec.max_jobs),
             allowed=str(total),
             next_step="leave it out",
@@ -235,7 +239,7 @@ def _hyperband(spec: TuningJobSpec) -> Iterator[Finding]:
         if resources is not None:
             yield Finding(
                 where="hyperband",
-                what="goes with strategy Hyperband only",
+                what="is allowed for strategy Hyperband only",
                 got=str(spec.strategy),
                 next_step="leave it out",
             )
@@ -243,7 +247,7 @@ def _hyperband(spec: TuningJobSpec) -> Iterator[Finding]:
     if spec.early_stopping_type != "Off":
         yield Finding(
             where="early_stopping_type",
-            what="does not go with Hyperband, which stops trials by its own rule",
+            what="cannot be combined with Hyperband, which stops trials by its own rule",
             got=str(spec.early_stopping_type),
             allowed="Off",
         )
@@ -251,8 +255,8 @@ def _hyperband(spec: TuningJobSpec) -> Iterator[Finding]:
         if not any(key in spec.training.hyperparameters for key in EPOCH_KEYS):
             yield Finding(
                 where="hyperband",
-                what="is required: no static hyperparameter tells how long a trial lasts",
-                allowed='{"min_resource": 1, "max_resource": <values of the objective a trial prints>}',
+                what="is required, because no static hyperparameter sets the length of a trial",
+                allowed='{"min_resource": 1, "max_resource": <number of objective values that a trial logs>}',
             )
     elif not 1 <= resources.min_resource <= resources.max_resource:
         yield Finding(
@@ -277,7 +281,9 @@ def _criteria(spec: TuningJobSpec) -> Iterator[Finding]:
         )
     is_empty = criteria.target_objective_metric_value is None and patience is None
     if is_empty and not criteria.complete_on_convergence:
-        yield Finding(where="completion_criteria", what="has none", next_step="leave it out")
+        yield Finding(
+            where="completion_criteria", what="is empty", next_step="remove it, or add a criterion"
+        )
 
 
 def _parents(spec: TuningJobSpec) -> Iterator[Finding]:
@@ -287,7 +293,7 @@ def _parents(spec: TuningJobSpec) -> Iterator[Finding]:
     if not 1 <= len(parents) <= MAX_PARENTS or len(set(parents)) < len(parents):
         yield Finding(
             where="warm_start.parents",
-            what="must be different tuning jobs",
+            what="must list different tuning jobs",
             got=", ".join(parents) or "none",
             allowed=f"1 to {MAX_PARENTS}",
         )
@@ -295,7 +301,7 @@ def _parents(spec: TuningJobSpec) -> Iterator[Finding]:
         if not 0 < len(name) <= MAX_NAME_CHARACTERS:
             yield Finding(
                 where=f"warm_start.parents[{index}]",
-                what="is no tuning job's name",
+                what="is not a tuning job name",
                 got=repr(name),
                 allowed=f"1 to {MAX_NAME_CHARACTERS} characters",
             )

@@ -108,7 +108,7 @@ class AirflowApi:
         asset = next(self._assets(uri), None)
         if asset is None:
             raise TrainingRunError(
-                "no DAG knows this asset",
+                "no DAG is scheduled on this asset",
                 where="asset event",
                 got=uri,
                 next_step="check the DAG's schedule",

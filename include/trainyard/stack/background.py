@@ -117,10 +117,10 @@ def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> StackReco
         supervisor.terminate()
         supervisor.wait()
     raise TrainingRunError(
-        "the stack did not come up",
+        "the stack did not start",
         where=str(home.logs),
         got=(home.logs / "supervisor.log").read_text(errors="replace")[-2000:],
-        next_step="read the logs; 'make down' ends what is left",
+        next_step="read the logs; 'make down' stops the remaining processes",
     )
 
 

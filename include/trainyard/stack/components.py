@@ -55,7 +55,7 @@ def engine(home: Home, addresses: Addresses) -> Component:
         raise TrainingRunError(
             "the engine is not installed",
             where=sys.executable,
-            next_step="install the wheel sagemaker-engine, and trainyard with the extras engine and train",
+            next_step="install the package sagemaker-engine, and trainyard with the extras engine and train",
         )
     return Component(
         name="engine",

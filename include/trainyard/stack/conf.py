@@ -43,7 +43,7 @@ def load(path: str | Path | None) -> dict[str, Any]:
         where=str(path),
         got=got,
         allowed='a JSON object of params, such as {"max_steps": 100}',
-        next_step="make run CONF=file.json",
+        next_step="correct the file, then 'make run CONF=file.json'",
     )
 
 
@@ -66,9 +66,9 @@ def check(path: str | Path, home: Home) -> None:
     )
     if linted.returncode == _FAULTY:
         raise TrainingRunError(
-            f"the run would be refused\n{linted.stdout.rstrip()}",
+            f"the run would be rejected\n{linted.stdout.rstrip()}",
             where=str(path),
-            next_step="correct the file; make lint-run CONF=file.json checks it again",
+            next_step="correct the file; 'make lint-run CONF=file.json' checks it again",
         )
 
 

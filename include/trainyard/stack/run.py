@@ -48,9 +48,9 @@ def run(home: Home, *, conf: Mapping[str, Any], console: Console, dag_id: str = 
 def _require_stack(home: Home) -> None:
     if read_record(home) is None:
         raise TrainingRunError(
-            "the stack that was up has ended, and the run with it",
+            "the stack stopped during the run",
             where=str(home.logs),
-            next_step="'make up' and clear the run's last task, or 'make run' for a run of its own",
+            next_step="start it with 'make up' and clear the run's last task, or start a new run with 'make run'",
         )
 
 

@@ -122,7 +122,7 @@ class Stack:
                     got="\n".join(
                         f"{c.name}: {last_lines(c)}" for c in self.supervisor.components()
                     ),
-                    next_step="read the logs; is the machine very busy?",
+                    next_step="read the logs, and check whether the machine is overloaded",
                 )
             time.sleep(POLL_S)
 
@@ -207,7 +207,7 @@ def acquire(home: Home) -> IO[str]:
             "another stack is using this home",
             where=str(home.path),
             got=f"process {holder}",
-            next_step="wait for it, end it ('make down'), or set TRAINYARD_HOME to another folder",
+            next_step="wait for it to end, stop it ('make down'), or set TRAINYARD_HOME to another folder",
         ) from error
     stream.truncate(0)
     stream.write(str(os.getpid()))

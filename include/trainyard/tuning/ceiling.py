@@ -131,23 +131,23 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
             [
                 Finding(
                     where="budget_usd",
-                    what=f"cannot be held: {found.note}",
+                    what=f"cannot be enforced: {found.note}",
                     got=spec.training.instance_type,
-                    next_step="take a type of the catalogue, or drop budget_usd and bound max_jobs and max_run",
+                    next_step="choose a type of the catalogue, or remove budget_usd and limit max_jobs and max_run",
                 )
             ]
         )
     if paid_usd + found.trial_usd <= spec.budget_usd:
         return
     raise BudgetExceededError(
-        "not even one trial is sure to stay within what is left of the search's budget",
+        "a single trial could cost more than the rest of the search's budget",
         budget_usd=spec.budget_usd,
         needed_usd=paid_usd + found.trial_usd,
         where="budget_usd",
         got=f"{format_usd(paid_usd)} paid for earlier searches, up to {format_usd(found.trial_usd)} for one trial of "
         f"{format_duration(spec.training.max_run)}",
         allowed=f"{format_usd(spec.budget_usd)} together",
-        next_step="raise budget_usd, or lower training.max_run: it bounds what one trial can cost",
+        next_step="raise budget_usd, or lower training.max_run, which limits the cost of a trial",
     )
 
 

@@ -120,4 +120,4 @@ class TuningResult:
                 }
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ContractError("this is no result of a search", got=sorted(data)) from error
+            raise ContractError("this is not the result of a search", got=sorted(data)) from error

@@ -61,7 +61,7 @@ def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
     try:
         return call()
     except (HTTPClientError, NoConnectionError) as error:
-        raise ConnectionError(f"AWS does not answer about the {where}: {error}") from error
+        raise ConnectionError(f"AWS did not answer a request about the {where}: {error}") from error
     except (ClientError, BotoCoreError) as error:
         raise SpecError([_refusal(error, where=where, got=got)]) from error
 
@@ -72,7 +72,7 @@ def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
         where="bucket",
         what="does not exist",
         got=bucket,
-        next_step="create it, or name another in the param or the connection's extra",
+        next_step="create it, or set another bucket in the param or the connection's extra",
     )
     yield from _unless_there(
         lambda: clients.client("s3").head_bucket(Bucket=bucket), missing=missing, absent=_NO_BUCKET
@@ -85,7 +85,7 @@ def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
         where="role",
         what="does not exist",
         got=role_arn,
-        next_step="create it with trust for sagemaker.amazonaws.com, or name another in the param "
+        next_step="create it with trust for sagemaker.amazonaws.com, or set another role in the param "
         "or the connection's extra (trainyard.execution_role_arn)",
     )
     name, trusts = role_arn.rpartition("/")[2], []
@@ -126,7 +126,7 @@ def channel_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[F
     """Yield a finding if there is no object below the S3 address of a channel."""
     missing = Finding(
         where=where,
-        what="there is no object with bytes below it, or no such bucket",
+        what="has no objects with content, or its bucket does not exist",
         got=uri,
         next_step="put the data there, or correct the address",
     )
@@ -174,7 +174,7 @@ def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterato
     if notifications.region != clients.region:
         yield Finding(
             where=where,
-            what="lies in another region than the connection",
+            what="is in another region than the connection",
             got=arn,
             allowed=f"a topic in {clients.region}",
         )
@@ -183,7 +183,7 @@ def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterato
         where=where,
         what="does not exist",
         got=arn,
-        next_step="create the topic, or leave notifications out",
+        next_step="create the topic, or remove notifications",
     )
     found = _unless_there(
         lambda: clients.client("sns").get_topic_attributes(TopicArn=arn),
@@ -257,15 +257,15 @@ def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None)
         if isinstance(ours, ThrottledError):
             raise ours from error
         severity = Severity.WARNING if _code(error) in _FORBIDDEN else Severity.ERROR
-        what = f"cannot be looked at: {ours.got}"
+        what = f"cannot be checked: {ours.got}"
         return Finding(where=where, what=what, got=got, next_step=ours.next_step, severity=severity)
     step = "correct the connection in Airflow"
     if isinstance(error, _NO_CREDENTIALS):
         step = "give the connection credentials, or run Airflow where an AWS role is attached"
     elif isinstance(error, ParamValidationError):
-        step = "write it as the message asks"
+        step = "correct it as the message describes"
     told = " ".join(str(error).split())
-    return Finding(where=where, what=f"cannot be looked at: {told}", got=got, next_step=step)
+    return Finding(where=where, what=f"cannot be checked: {told}", got=got, next_step=step)
 
 
 def _code(error: ClientError) -> str:

@@ -235,7 +235,7 @@ class AwsClients:
             return None
         if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
             raise self._refused(
-                "shortest_poll_s", given, what="is no number of seconds", allowed="more than 0"
+                "shortest_poll_s", given, what="is not a number of seconds", allowed="more than 0"
             )
         return float(given)
 
@@ -274,7 +274,7 @@ class AwsClients:
     def _object(self, key: str) -> dict[str, Any]:
         given = self.defaults.get(key, {})
         if not isinstance(given, dict):
-            raise self._refused(key, given, what="is no object", allowed="keys and values")
+            raise self._refused(key, given, what="is not a mapping", allowed="keys and values")
         return given
 
     def _refused(self, key: str, got: object, *, what: str, allowed: str) -> SpecError:
@@ -304,7 +304,7 @@ class AwsClients:
                     Finding(
                         where=where,
                         what="is not set",
-                        next_step=f"put it there, as in {example}, or set the run's param {param!r}",
+                        next_step=f"set it there, as in {example}, or set the run's param {param!r}",
                     )
                 ]
             )

@@ -81,10 +81,12 @@ class SageMakerJobs:
             answer = answer_or_none(call, where=where, is_absent=is_name_taken)
         except (ThrottledError, BotoCoreError) as error:
             if self._was_created(request[self._api.name_key]):
-                raise NameTakenError(f"{where} was created unheard", where=where) from error
+                raise NameTakenError(
+                    f"{where} was created by a call whose response was lost", where=where
+                ) from error
             raise
         if answer is None:
-            raise NameTakenError(f"{where} exists already", where=where)
+            raise NameTakenError(f"{where} already exists", where=where)
         return str(answer[f"{self._api.noun}Arn"])
 
     def _was_created(self, name: str) -> bool:

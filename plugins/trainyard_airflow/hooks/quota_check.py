@@ -34,8 +34,8 @@ def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[
     except (SpecError, ConnectionError, ThrottledError) as error:
         yield Finding(
             where="service quotas",
-            what=f"cannot be looked at: {' '.join(str(error).split())}",
-            next_step="allow servicequotas:ListServiceQuotas, or look them up by hand",
+            what=f"cannot be checked: {' '.join(str(error).split())}",
+            next_step="allow servicequotas:ListServiceQuotas, or check the quotas in the console",
             severity=Severity.WARNING,
         )
         return
@@ -43,9 +43,9 @@ def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[
         if each.name not in values:
             yield Finding(
                 where=each.where,
-                what="has a quota that is not listed: the region may lack the type",
+                what="has no listed quota: the region may not offer the instance type",
                 got=f"{each.amount} of {each.name!r} in {clients.region}",
-                next_step=f"look the quota up by hand, or {_instead(each)}",
+                next_step=f"check the quota in the console, or {_instead(each)}",
                 severity=Severity.WARNING,
             )
     small = [each for each in needs if each.amount > values.get(each.name, each.amount)]
@@ -56,7 +56,7 @@ def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[
             what="needs more than the account's quota",
             got=f"{each.amount} of {each.name!r}",
             allowed=f"at most {values[each.name]:g} in {clients.region}",
-            next_step=f"ask for an increase in Service Quotas, or {_instead(each)}",
+            next_step=f"request an increase in Service Quotas, or {_instead(each)}",
             severity=Severity.WARNING if each.is_alternative and others else Severity.ERROR,
         )
 

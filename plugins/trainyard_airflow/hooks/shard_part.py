@@ -104,7 +104,7 @@ def _check_unchanged(plan: DatasetPlan, files: list[SourceFile]) -> None:
             where=plan.source["uri"],
             got=f"fingerprint {found[:16]}, {len(files)} files",
             allowed=f"fingerprint {plan.source['fingerprint'][:16]}, {plan.source['files']} files",
-            next_step="start a new run when nothing writes to the source any more",
+            next_step="start a new run when no process writes to the source",
         )
 
 
@@ -118,7 +118,7 @@ def _this_part(resource_config: Path, *, num_parts: int) -> int:
     hosts = sorted(config["hosts"], key=lambda host: int(host.rpartition("-")[2]))
     if len(hosts) != num_parts:
         raise ContractError(
-            "the job has another number of instances than the data set has parts",
+            "the job's number of instances differs from the data set's number of parts",
             got=len(hosts),
             allowed=str(num_parts),
         )

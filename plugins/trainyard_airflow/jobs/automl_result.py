@@ -39,9 +39,9 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
             [
                 Finding(
                     where="budget_usd",
-                    what="cannot be held: the price of candidate_instance_type is not in the catalogue",
+                    what="cannot be enforced: the catalogue has no price for candidate_instance_type",
                     got=spec.candidate_instance_type,
-                    next_step="take a type of the catalogue, or drop budget_usd and set max_runtime_s",
+                    next_step="choose an instance type of the catalogue, or remove budget_usd and set max_runtime_s",
                 )
             ]
         )
@@ -51,12 +51,12 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
         return seconds if spec.max_runtime_s is None else min(seconds, spec.max_runtime_s)
     needed_usd = paid_usd + MIN_RUNTIME_S * rate
     raise BudgetExceededError(
-        "what is left of the AutoML job's budget buys no candidate",
+        "the rest of the AutoML job's budget does not pay for a candidate",
         budget_usd=spec.budget_usd,
         needed_usd=needed_usd,
         where="budget_usd",
         got=f"{format_usd(paid_usd)} paid for earlier jobs, {format_usd(max(0.0, left_usd))} left",
-        allowed=f"{format_usd(spec.budget_usd)} together; {format_duration(MIN_RUNTIME_S)} cost "
+        allowed=f"{format_usd(spec.budget_usd)} in total; {format_duration(MIN_RUNTIME_S)}, the shortest job, cost "
         f"{format_usd(MIN_RUNTIME_S * rate)}",
         next_step="raise budget_usd, or lower num_parallel",
     )

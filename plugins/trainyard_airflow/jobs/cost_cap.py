@@ -113,13 +113,13 @@ class CapStops:
         at = f" at step {max(found)}" if found else ""
         checkpoint = found[max(found)] if found else "none"
         return BudgetExceededError(
-            f"stopped by its cost cap{at}, no model: the script left none in /opt/ml/model when it was stopped",
+            f"the cost cap stopped the training{at}, but the script wrote no model to /opt/ml/model",
             budget_usd=self.spec.max_cost_usd or 0.0,
             needed_usd=paid,
             where=f"job {snapshot.name}",
             got=f"{format_usd(paid)} paid; last checkpoint {checkpoint}",
             allowed=f"{format_usd(self.spec.max_cost_usd)} for all jobs of the task",
-            next_step="end the loop and write the model when SIGTERM comes, as docs/own_scripts.md shows; or raise "
+            next_step="on SIGTERM, end the loop and write the model, as docs/own_scripts.md shows; or raise "
             "max_cost_usd",
         )
 

@@ -60,4 +60,6 @@ class EndPolicy:
         Raises:
             ContractError: always: this policy asks no questions.
         """
-        raise ContractError("an answer to no question", got=f"{chosen} by {by}")
+        raise ContractError(
+            "an answer does not belong to any open question", got=f"{chosen} by {by}"
+        )

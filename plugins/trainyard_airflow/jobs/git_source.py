@@ -55,7 +55,7 @@ class GitSource:
                 [
                     Finding(
                         where="source_dir",
-                        what="is no git source",
+                        what="is not a git source",
                         got=source_dir,
                         allowed="git+https://host/team/repo.git@<commit, 40 hexadecimal digits>#subdirectory=<folder>",
                     )
@@ -92,7 +92,7 @@ class GitSource:
                 [
                     Finding(
                         where="source_dir",
-                        what="is no repository that runs may read",
+                        what="is not a repository that runs may read",
                         got=self.url,
                         allowed=f"below one of trainyard.{REPOSITORIES_KEY} of the connection's extra "
                         f"({', '.join(listed) or 'none is set'})",
@@ -121,7 +121,7 @@ class GitSource:
                     [
                         Finding(
                             where="source_dir",
-                            what="has no such folder",
+                            what="has no folder of this name",
                             got=f"{self.url}@{self.commit}: {self.subdirectory}",
                         )
                     ],

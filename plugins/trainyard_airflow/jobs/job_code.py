@@ -51,7 +51,7 @@ def source_folder(source_dir: str, *, project: Path) -> Path:
         if not folder.resolve().is_relative_to(TRAINING_SCRIPTS.resolve()):
             outside = Finding(
                 where="source_dir",
-                what="is none of Trainyard's own scripts",
+                what="is not a folder of Trainyard's own scripts",
                 got=source_dir,
                 allowed=f"{SHIPPED} or {SHIPPED}<folder>",
             )

@@ -247,10 +247,10 @@ class JobRun:
         self.waits_for = None
         limit = self.time_limit or timedelta(0)
         raise TimeLimitError(
-            f"the task's execution_timeout of {limit} passed; its job was "
-            + ("told to stop" if was_running else "no longer running, or never created"),
+            f"the task exceeded its execution_timeout of {limit}; its job was "
+            + ("sent a stop request" if was_running else "no longer running, or never created"),
             job_name=name,
-            next_step="raise execution_timeout, or max_run where the job itself shall end earlier",
+            next_step="raise execution_timeout, or lower max_run so that the job ends earlier",
         )
 
     def kill(self) -> None:
@@ -380,11 +380,11 @@ class JobRun:
         if submits >= _MOST_SUBMITS:
             noun = self.jobs.api.noun
             raise RejectedRequestError(
-                "the service refuses the job's name as taken, and describes no job of that name",
+                "SageMaker rejects the job's name as taken, but describes no job of that name",
                 operation=f"Create{noun}",
                 code="ResourceInUse",
                 where=f"job {name}",
-                got=f"{submits} refusals",
+                got=f"{submits} rejections",
                 next_step="look for the job in the console; check the connection's region and its "
                 f"permission for Describe{noun}",
             )

@@ -233,7 +233,7 @@ def _ladder_used_up(
     paid = paid_usd([each.to_dict() for each in earlier])
     least = min(attempt_ceiling(each, max_run_s=max_run_s) or 0.0 for each in rungs)
     return BudgetExceededError(
-        "no rung of the capacity ladder has the money for another attempt",
+        "no rung of the capacity ladder has enough of its max_cost_usd left for another attempt",
         budget_usd=sum(each.max_cost_usd or 0.0 for each in rungs),
         needed_usd=paid + least,
         where="capacity_ladder",

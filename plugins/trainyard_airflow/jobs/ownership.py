@@ -44,18 +44,18 @@ def check_own_job(
             where=f"job {snapshot.name}, tag {DEPLOYMENT}",
             got=owner,
             allowed=deployment or "a job without the tag",
-            next_step="give this Airflow a name of its own: the connection's extra, trainyard.deployment",
+            next_step="set a unique name for this Airflow: the connection's extra, trainyard.deployment",
         )
     own = {uri.rstrip("/") for uri in destinations}
     found = {uri.rstrip("/") for uri in (snapshot.output_path, *snapshot.outputs.values()) if uri}
     if own and found and own.isdisjoint(found):
         raise RejectedRequestError(
-            "the job's name is taken by a job that writes elsewhere: another deployment's, or this "
-            "task's from before its output was moved",
+            "the job's name is taken by a job with another output path: a job of another deployment, or a job of this "
+            "task before its output path was changed",
             operation=f"Create a {snapshot.kind} job",
             code="ResourceInUse",
             where=f"job {snapshot.name}",
             got=", ".join(sorted(found)),
             allowed=", ".join(sorted(own)),
-            next_step="give DAG or run another id, or move the output back",
+            next_step="change the DAG id or the run id, or restore the output path",
         )

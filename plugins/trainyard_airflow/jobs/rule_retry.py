@@ -75,7 +75,9 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
     except (TypeError, ValueError):
         fault = Finding(
             where="hyperparameters.learning_rate",
-            what="is what on_rule_stop lowers, and is no number" if sent else "is missing",
+            what="is not a number, so on_rule_stop cannot lower it"
+            if sent
+            else "is missing, so on_rule_stop cannot lower it",
             got="none" if sent is None else sent,
             allowed="a number, or an empty on_rule_stop",
         )

@@ -160,7 +160,7 @@ class RuleStopPolicy(EndPolicy):
                 f"rule {stop.rule} ended the training at step {stop.step}",
                 where=f"job {snapshot.name}",
                 got=evidence,
-                next_step=f"mend what it names; the last checkpoint is {checkpoint}",
+                next_step=f"correct the cause that the rule reports; the last checkpoint is {checkpoint}",
             )
         return _verdict_step(result, verdict)
 

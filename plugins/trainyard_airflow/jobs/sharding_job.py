@@ -93,7 +93,7 @@ def check_shardable(source: Source, settings: ShardSettings) -> None:
         findings.append(
             Finding(
                 where="tokenizer",
-                what="is a file of this worker, which a sharding job's instances do not have",
+                what="is a file on this worker, which the instances of a sharding job cannot read",
                 got=settings.tokenizer,
                 allowed="bytes",
                 next_step="set shard_instance_count to 0",

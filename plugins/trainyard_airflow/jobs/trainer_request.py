@@ -69,9 +69,9 @@ def _findings(trainer: Any) -> Iterator[Finding]:
     if trainer.training_mode.value != "SAGEMAKER_TRAINING_JOB":
         yield Finding(
             where="training_mode",
-            what="runs docker beside the worker, and is no training job",
+            what="runs Docker on the worker and does not create a training job",
             got=trainer.training_mode.value,
-            next_step="leave it out; without an AWS account use the local engine's connection",
+            next_step="remove it; without an AWS account use the local engine's connection",
         )
     if trainer.source_code is None:
         return
@@ -79,9 +79,9 @@ def _findings(trainer: Any) -> Iterator[Finding]:
         if "'" in str(value):
             yield Finding(
                 where=f"hyperparameters.{name}",
-                what="has a single quote, on which the SDK's container script breaks off",
+                what="has a single quote, with which the SDK's container script fails",
                 got=repr(value)[:80],
-                next_step="put the value into a file in a channel, or write it without",
+                next_step="remove the quote, or put the value into a file in a channel",
                 source="sagemaker-train 1.27.0, container_drivers/scripts/environment.py: export NAME='value'",
             )
 

@@ -218,7 +218,7 @@ class TuningJobType(JobType):
             where=f"job {snapshot.name}",
             got=f"{format_usd(paid)} spent",
             allowed=f"{format_usd(spec.budget_usd)} together",
-            next_step="raise budget_usd, lower max_parallel_jobs, or let a trial take less",
+            next_step="raise budget_usd, lower max_parallel_jobs, or make the trials shorter",
         )
 
     def billed(self, snapshot: JobSnapshot) -> JobSnapshot:

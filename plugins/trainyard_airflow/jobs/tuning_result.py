@@ -62,7 +62,7 @@ def usable_best(search: JobSnapshot, facts: SearchFacts, trials: Sequence[Trial]
             raise JobFailedError(
                 f"search {search.name} ended as {search.status}, and none of its {len(trials)} trials has an objective",
                 job_name=search.name,
-                next_step=f"look whether a trial's log has lines that the regex of {facts.metric_name} matches",
+                next_step=f"check that a trial's log has lines that match the regex of {facts.metric_name}",
             )
         tuned, name, value = (
             dict(best.tuned_hyperparameters),

@@ -75,7 +75,7 @@ class CheckRulesOperator(ConnectedOperator):
         **kwargs: Any,
     ) -> None:
         if (watched_task_id is None) == (job_name is None):
-            raise ValueError("name one of watched_task_id and job_name")
+            raise ValueError("set exactly one of watched_task_id and job_name")
         super().__init__(**kwargs)
         self.watch = {} if watch is None else watch
         self.watched_task_id = watched_task_id

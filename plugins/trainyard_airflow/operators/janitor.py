@@ -86,9 +86,9 @@ class JanitorOperator(ConnectedOperator):
                 [
                     Finding(
                         where=f"connection {self.aws_conn_id!r}, extra trainyard.deployment",
-                        what="is not set: an orphan of this Airflow could not be distinguished from another's job",
-                        allowed="a name that no other Airflow in this account has",
-                        next_step="set it; jobs started before that are never cleaned up",
+                        what="is not set, so this Airflow's orphans cannot be distinguished from other jobs",
+                        allowed="a name that no other Airflow of this AWS account has",
+                        next_step="set it; jobs that were started earlier are never cleaned up",
                     )
                 ]
             )

@@ -354,7 +354,7 @@ class SageMakerJobOperator(BaseOperator):
                 self._pause(context, run, step)
                 return run.next(step.quota)
             case _:
-                raise ContractError("no task of this kind takes such a step", got=repr(step))
+                raise ContractError("this kind of task does not support this step", got=repr(step))
 
     def _followed(self, run: JobRun, name: str, patience: Patience) -> Followed:
         """Return the settings of a job's follower, for the triggerer and the worker."""
@@ -528,5 +528,5 @@ def _snapshot_of(event: Mapping[str, Any], run: JobRun) -> JobSnapshot:
     name = event["job"]["name"]
     snapshot = run.service.describe(name)
     if snapshot is None:
-        raise InfrastructureError("the service no longer knows the job that ended", job_name=name)
+        raise InfrastructureError("SageMaker no longer describes the ended job", job_name=name)
     return snapshot

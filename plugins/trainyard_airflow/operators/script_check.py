@@ -75,15 +75,15 @@ def _findings(job: ScriptJob, told: list[str] | str) -> list[Finding]:
     if isinstance(told, str):
         return [_unjudged(job.where, job.entry_point, told)]
     return [
-        Finding(where=job.where, what=f"{job.entry_point} would refuse: {each}") for each in told
+        Finding(where=job.where, what=f"{job.entry_point} would reject: {each}") for each in told
     ]
 
 
 def _unjudged(where: str, who: str, reason: str) -> Finding:
     return Finding(
         where=where,
-        what=f"{who} cannot be asked about hyperparameters: {reason}",
-        next_step=f"see what `python -m {JUDGE}` says in the folder of the scripts",
+        what=f"{who} cannot check the hyperparameters: {reason}",
+        next_step=f"run `python -m {JUDGE}` in the folder of the scripts and read its output",
         severity=Severity.WARNING,
     )
 
@@ -92,6 +92,6 @@ def _silence(scripts: Path, said: str) -> Finding:
     reason = (said.strip().splitlines() or ["no reason given"])[-1]
     return Finding(
         where=str(scripts),
-        what=f"holds scripts that cannot judge their hyperparameters: {reason}",
-        next_step=f"see what `python -m {JUDGE}` says there; in the container they would fail alike",
+        what=f"has scripts that cannot check their hyperparameters: {reason}",
+        next_step=f"run `python -m {JUDGE}` there and read its output; the scripts would also fail in the container",
     )

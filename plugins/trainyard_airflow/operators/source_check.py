@@ -25,9 +25,9 @@ def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
         return [
             Finding(
                 where="source_dir",
-                what="is no folder",
+                what="is not a folder",
                 got=str(source_dir),
-                allowed=f"beside it are {near}" if near else None,
+                allowed=f"folders there: {near}" if near else None,
                 next_step="correct source_dir",
             )
         ]
@@ -65,7 +65,7 @@ def _module_findings(root: Path, module: Path, *, seen: set[Path]) -> Iterator[F
             yield Finding(
                 where=f"{where}:{line}",
                 what=f"imports {name}, which is not in the source folder",
-                next_step=f"add {found.relative_to(root)} or correct the import",
+                next_step=f"add {found.relative_to(root)}, or correct the import",
             )
         elif found.is_file() and found not in seen:
             yield from _module_findings(root, found, seen=seen)

@@ -61,7 +61,12 @@ def without_ddp(**parameters: Any) -> dict[str, Any]:
 REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     # names that no SDK has
     **{
-        f"the name {name}": (launched(**{name: ON}), E, "is in no SDK", right)
+        f"the name {name}": (
+            launched(**{name: ON}),
+            E,
+            "is not a strategy of any SageMaker SDK",
+            right,
+        )
         for name, right in {
             "pytorchx": launched(**TORCHRUN),
             "smdistributed_dataparallel": launched(smdistributed={"dataparallel": ON}),
@@ -74,7 +79,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "deepspeed_enabled within torch_distributed": (
         launched(torch_distributed={**ON, "deepspeed_enabled": True}),
         E,
-        "is in no SDK",
+        "is not a strategy of any SageMaker SDK",
         launched(**TORCHRUN),
     ),
     "the name train_use_spot_instances": (
@@ -84,7 +89,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         SPOT,
     ),
     "the name train_max_wait": ({"train_max_wait": 1}, E, "did you mean 'max_wait'?", SPOT),
-    "pytorchxla": (launched(pytorchxla=ON), E, "goes with the Training Compiler only", {}),
+    "pytorchxla": (launched(pytorchxla=ON), E, "is a strategy of the Training Compiler only", {}),
     # launchers
     "two launchers": (launched(mpi=ON, **TORCHRUN), E, "got mpi + torch_distributed", {}),
     "two libraries of smdistributed": (
@@ -97,13 +102,13 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "torchrun of a shell script": (
         {"entry_point": "train.sh"},
         E,
-        "must be a Python file under torchrun",
+        "must be a Python file for torchrun",
         {"entry_point": "train.sh", **launched(mpi=ON)},
     ),
     "a parameter server of torch": (
         launched(parameter_server=ON),
         E,
-        "does not know the strategy parameter_server",
+        "does not support the strategy parameter_server",
         PARAMETER_SERVER,
     ),
     "two workers' strategies of tensorflow": (
@@ -115,7 +120,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "multi-worker mirrored in an old tensorflow": (
         {**MIRRORED, "image_uri": f"{REPOSITORY}/tensorflow-training:2.8.0-gpu-py39"},
         E,
-        "has a version of tensorflow that multi_worker_mirrored_strategy does not exist for",
+        "has a version of tensorflow that multi_worker_mirrored_strategy does not support",
         MIRRORED,
     ),
     "mirrored as a distribution": (
@@ -127,7 +132,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "mirrored on several instances": (
         TF_ALONE,
         W,
-        "every instance runs the script by itself",
+        "every instance runs the same training by itself",
         {**TF_ALONE, "instance_count": 1},
     ),
     # smp
@@ -189,7 +194,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "a default partition beyond the last": (
         smp_v1(auto_partition=False, default_partition=2),
         E,
-        "they count from 0",
+        "is too large: partitions count from 0",
         smp_v1(auto_partition=False, default_partition=1),
     ),
     "a pipeline that nobody knows": (
@@ -238,7 +243,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "a strategy on two groups": (
         {**GROUPS, **launched(**TORCHRUN, instance_groups=["cpu", "gpu"])},
         E,
-        "is no list of one group's name",
+        "is not a list with one group name",
         GROUPS,
     ),
     "channels of which some name groups": (

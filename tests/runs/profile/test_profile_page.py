@@ -158,7 +158,7 @@ def test_the_command_says_what_is_missing(
 ) -> None:
     assert main([str(tmp_path)]) == 2
 
-    assert "there is nothing to judge" in capsys.readouterr().err
+    assert "to evaluate" in capsys.readouterr().err
 
 
 def test_long_steps_are_told_in_seconds() -> None:

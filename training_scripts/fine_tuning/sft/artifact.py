@@ -53,7 +53,7 @@ def read_options(folder: Path) -> Options:
     path = folder / MANIFEST
     if not path.is_file():
         raise FineTuningError(
-            f"{folder} has no {MANIFEST}; only a model of train_sft.py is measured"
+            f"{folder} has no {MANIFEST}; only models of train_sft.py can be evaluated"
         )
     try:
         return Options(**json.loads(path.read_bytes()))

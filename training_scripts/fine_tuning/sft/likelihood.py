@@ -73,7 +73,7 @@ def log_likelihoods(model: nn.Module, samples: list[Tokens]) -> list[float]:
     if num_spoiled := sum(not math.isfinite(each) for each in values):
         raise FineTuningError(
             f"the likelihood of {num_spoiled} of {len(values)} samples is NaN or infinite under "
-            f"{model.config.name_or_path}: its weights are spoiled"
+            f"{model.config.name_or_path}: its weights are invalid; start from another model"
         )
     return values
 

@@ -55,7 +55,7 @@ class Origin:
         if options.hub_model:
             return cls(base=options.hub_model, start=start)
         raise FineTuningError(
-            "the job has no base model; give it the channel `model` or the hyperparameter hub_model"
+            "the job has no base model; add the channel `model` or the hyperparameter hub_model"
         )
 
     @property
@@ -84,7 +84,7 @@ def unpacked(folder: Path) -> Path:
     found = sorted((*folder.rglob("config.json"), *folder.rglob(ADAPTER_CONFIG)))
     if not found:
         raise FineTuningError(
-            f"{folder} has neither config.json nor {ADAPTER_CONFIG} nor {ARCHIVE}; name the prefix of a model that "
+            f"{folder} has neither config.json nor {ADAPTER_CONFIG} nor {ARCHIVE}; use the prefix of a model that "
             "save_pretrained wrote, or the model.tar.gz of an earlier run"
         )
     return min((path.parent for path in found), key=lambda path: len(path.parts))
@@ -108,7 +108,7 @@ def load_model(options: Options, origin: Origin) -> PreTrainedModel | PeftModel:
     """
     if origin.continues_adapter and not options.has_adapter:
         raise FineTuningError(
-            "the channel init holds an adapter, but adapter is 'none'; set it to lora, or start from a merged model"
+            "the channel init has an adapter, but adapter is 'none'; set it to lora, or start from a merged model"
         )
     model = AutoModelForCausalLM.from_pretrained(origin.weights, **_load_arguments(options))
     if origin.continues_adapter:

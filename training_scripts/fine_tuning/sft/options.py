@@ -133,7 +133,7 @@ def _boolean(text: str) -> bool:
         return True
     if text.lower() in _FALSE:
         return False
-    raise argparse.ArgumentTypeError(f"{text!r} is neither of {', '.join((*_TRUE, *_FALSE))}")
+    raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join((*_TRUE, *_FALSE))}")
 
 
 def _faults(options: Options) -> list[str]:

@@ -52,7 +52,9 @@ def read_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     files = sorted(folder.rglob("*.jsonl"))
     if not files:
-        raise FineTuningError(f"{folder} has no *.jsonl; give the channel a prefix with such files")
+        raise FineTuningError(
+            f"{folder} has no *.jsonl files; set the channel to a prefix with such files"
+        )
     for path in files:
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
@@ -67,9 +69,9 @@ def _object(line: str, *, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise FineTuningError(f"{where} is no JSON: {error}") from error
+        raise FineTuningError(f"{where} is not valid JSON: {error}") from error
     if not isinstance(row, dict):
-        raise FineTuningError(f"{where} is no JSON object")
+        raise FineTuningError(f"{where} is not a JSON object")
     return row
 
 

@@ -71,6 +71,6 @@ def _tokenized(tokenizer: PreTrainedTokenizerBase, folder: Path, *, max_length: 
         )
     if not len(made):
         raise FineTuningError(
-            f"{folder}: no row has an answer within max_length {max_length}; raise max_length or look at the rows"
+            f"{folder}: no row has an answer within max_length {max_length}; raise max_length or check the rows"
         )
     return made

@@ -64,7 +64,7 @@ def _check_finite(model: nn.Module) -> None:
     if spoiled:
         raise FineTuningError(
             f"{len(spoiled)} of {len(trained)} trained weights are NaN or infinite, such as {spoiled[0]}; lower "
-            "learning_rate, raise warmup_steps, or look for broken rows"
+            "learning_rate, raise warmup_steps, or check the data for invalid rows"
         )
 
 
@@ -77,7 +77,7 @@ def make_trainer(
         FineTuningError: the data or the base model cannot be used.
     """
     if "train" not in paths.channels:
-        raise FineTuningError("the job has no channel train; give it the prefix of *.jsonl")
+        raise FineTuningError("the job has no channel train; add it with a prefix of *.jsonl files")
     set_seed(options.seed)
     tokenizer = load_tokenizer(origin)
     if tokenizer.pad_token is None:

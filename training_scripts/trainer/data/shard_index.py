@@ -191,7 +191,7 @@ def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> T
     if entry is None:
         raise DataError(
             f"shard {path} has no column {name!r}; it has {', '.join(c['name'] for c in columns)}; "
-            "name one of them, or shard again with the column"
+            "use one of them, or shard again with the column"
         )
     if entry["dtype"] not in DTYPES:
         raise DataError(

@@ -132,7 +132,7 @@ def _target(
             message = (
                 f"target {name!r} has more than {MAX_INTEGER_CLASSES} distinct values, or values "
                 f"that are not whole "
-                "numbers, so it is no class; set problem to regression"
+                "numbers, so it cannot be a class; set problem to regression"
             )
             raise DataError(message)
     return Target(

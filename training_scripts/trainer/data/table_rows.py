@@ -62,7 +62,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         ]
         rows = cls(shards, layout)
         if not len(rows):
-            raise DataError(f"the split {split!r} has no rows; give more data or a larger fraction")
+            raise DataError(f"the split {split!r} has no rows; add data or raise its fraction")
         findings = [
             fault
             for path, shard in zip(files, shards, strict=True)

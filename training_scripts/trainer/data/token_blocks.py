@@ -53,7 +53,7 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         """
         if index.kind != "tokens":
             raise DataError(
-                f"model gpt needs token shards, the index is of kind {index.kind!r}; use model mlp"
+                f"model gpt needs token shards, but the index is of kind {index.kind!r}; use model mlp"
             )
         files = shard_files(index, split, channel, verify=verify)
         entries = index.split(split)["shards"]

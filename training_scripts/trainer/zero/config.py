@@ -85,13 +85,15 @@ def read_config(text: str, channels: Mapping[str, Path]) -> dict[str, Any]:
     """
     folder = channels.get(CHANNEL)
     if text and folder:
-        raise HyperparameterError(f"{HYPERPARAMETER} and channel {CHANNEL} both hold one: give one")
+        raise HyperparameterError(
+            f"{HYPERPARAMETER} and channel {CHANNEL} both have a DeepSpeed config; use one of them"
+        )
     if folder is None:
         return _parsed(text, HYPERPARAMETER) if text else dict(DEFAULT)
     files = sorted(folder.glob("*.json"))
     if len(files) != 1:
         found = ", ".join(each.name for each in files) or "none"
-        raise HyperparameterError(f"channel {CHANNEL} must hold one JSON file; it holds {found}")
+        raise HyperparameterError(f"channel {CHANNEL} must have one JSON file; it has {found}")
     return _parsed(files[0].read_text(encoding="utf-8"), f"channel {CHANNEL}, {files[0].name}")
 
 

@@ -43,11 +43,11 @@ log = logging.getLogger(__name__)
 FORMAT, VERSION = "trainyard-statistics", 1
 NO_ACTIVATIONS = (
     "compile is on (the default on GPUs with bf16): there are NO STATISTICS OF ACTIVATIONS, so the rules DeadRelu and "
-    "SaturatedActivation see nothing; set compile to false for them"
+    "SaturatedActivation are not evaluated; set compile to false for them"
 )
 NO_PLACE = (
-    "there is no place for statistics (%s: %s), training goes on without: rules see nothing of this rank; look at "
-    "LocalPath in input/config/debughookconfig.json and at who may read that folder"
+    "the statistics of this rank cannot be written (%s: %s); the training continues without them; check "
+    "LocalPath in input/config/debughookconfig.json and the permissions of its folder"
 )
 
 

@@ -73,7 +73,7 @@ def _specification() -> dict[str, Any]:
             types = dict(document.get("FeatureDataTypes", {}))
         except (ValueError, AttributeError) as error:
             raise columns.TableError(
-                f"The feature specification is no JSON object: {error}"
+                f"The feature specification is not a JSON object: {error}"
             ) from error
         unknown = sorted(set(types.values()) - columns.KINDS)
         if unknown:

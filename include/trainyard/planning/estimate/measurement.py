@@ -69,7 +69,7 @@ class RunMeasurement:
             return cls(**_members(json.loads(text)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ContractError(
-                "this is no measurement of a run",
+                "this is not a measurement of a run",
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"format {FORMAT}, version {VERSION}",
             ) from error

@@ -51,7 +51,7 @@ def _device(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
             what=f"is a {facts.device} instance, which {_name(facts)} does not run on",
             got=facts.instance_type,
             allowed=", ".join(support.instance_types or support.devices),
-            next_step="take another type, or torch_distributed, which runs on every device",
+            next_step="choose another instance type, or torch_distributed, which runs on every device",
             why="its launcher and collectives are made for other devices",
             source=support.source,
         )
@@ -63,19 +63,19 @@ def _instance_types(facts: JobFacts, support: StrategySupport) -> Iterator[Findi
     if facts.instance_type not in support.instance_types:
         yield Finding(
             where="instance_type",
-            what=f"is none that {_name(facts)} runs on",
+            what=f"is not supported by {_name(facts)}",
             got=facts.instance_type,
             allowed=", ".join(support.instance_types),
-            next_step="take one of these, or torch_distributed, which uses NCCL",
+            next_step="choose one of these, or torch_distributed, which uses NCCL",
             why="the library is built for these instances' network",
             source=support.source,
         )
     elif facts.instance_type in support.legacy_instance_types:
         yield Finding(
             where="instance_type",
-            what=f"is one that {_name(facts)} is no longer developed for",
+            what=f"is no longer developed for {_name(facts)}",
             got=facts.instance_type,
-            next_step="take ml.p4d.24xlarge or ml.p4de.24xlarge",
+            next_step="choose ml.p4d.24xlarge or ml.p4de.24xlarge",
             severity=Severity.WARNING,
             why=support.legacy_instance_types[facts.instance_type],
             source=support.source,
@@ -90,10 +90,10 @@ def _versions(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
     if version < first or (last is not None and version > last):
         yield Finding(
             where="framework_version" if facts.image is None else "image_uri",
-            what=f"has a version of {library} that {_name(facts)} does not exist for",
+            what=f"has a version of {library} that {_name(facts)} does not support",
             got=_shown(version),
             allowed=f"{_shown(first)} to {_shown(last)}" if last else f"{_shown(first)} or later",
-            next_step="take such an image, or torch_distributed with native DDP or FSDP",
+            next_step="choose an image with such a version, or torch_distributed with native DDP or FSDP",
             why="the library is built into the images of these versions",
             source=support.source,
         )
@@ -106,12 +106,12 @@ def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
     is_aws = framework_of_image(facts.image) is not None
     yield Finding(
         where="image_uri",
-        what=f"is none that has the library of {_name(facts)}"
+        what=f"is not an image with the library of {_name(facts)}"
         if is_aws
-        else f"has the library of {_name(facts)} only if it is built on an image that has",
+        else f"has the library of {_name(facts)} only if it is based on an AWS image with the library",
         got=facts.image,
         allowed=", ".join(support.images),
-        next_step="leave image_uri out and set framework_version: the image is then looked up",
+        next_step="remove image_uri and set framework_version: the image is then looked up",
         severity=Severity.ERROR if is_aws else Severity.WARNING,
         why="only these images ship it; a script that imports it would fail",
         source=support.source,
@@ -133,9 +133,9 @@ def _ranks(facts: JobFacts) -> Iterator[Finding]:
         if is_more
         else "leaves accelerators idle",
         got=f"{asked} on {facts.instance_type} with {has}",
-        next_step=f"write {has}, or leave it out"
+        next_step=f"set it to {has}, or remove it"
         if shares_by_nccl or not is_more
-        else f"write {has} where every rank trains on a GPU",
+        else f"set it to {has} if every rank trains on a GPU",
         severity=Severity.ERROR if shares_by_nccl else Severity.WARNING,
         why="two ranks cannot share a GPU under NCCL"
         if is_more
@@ -181,11 +181,11 @@ def _offloading(facts: JobFacts) -> Iterator[Finding]:
         return
     yield Finding(
         where=f"{_DEGREES}.sm_activation_offloading",
-        what="needs activation checkpointing, which the script has to switch on",
+        what="needs activation checkpointing, which the script must enable",
         got=None if said is None else f"hyperparameters.activation_checkpointing {said!r}",
-        next_step="wrap the layers with checkpoint_wrapper, and say so by the hyperparameter activation_checkpointing",
+        next_step="wrap the layers with checkpoint_wrapper, and set the hyperparameter activation_checkpointing",
         severity=Severity.WARNING if said is None else Severity.ERROR,
-        why="what is offloaded are the checkpoints between the recomputed layers",
+        why="it offloads the checkpoints between the recomputed layers",
         source="developer guide, model-parallel-core-features-v2-activation-offloading",
     )
 
@@ -201,12 +201,12 @@ def _channels(facts: JobFacts) -> Iterator[Finding]:
         if mode == "Pipe" and not has_one_each:
             yield Finding(
                 where=f"{where}.input_mode",
-                what="is Pipe, and several ranks of an instance would read one FIFO",
+                what="is Pipe, but several ranks of an instance would read one FIFO",
                 got=f"{ranks} ranks on each instance",
                 allowed="File or FastFile, or a Pipe channel for each rank",
-                next_step="take FastFile; leave it where the script lets one rank read this channel",
+                next_step="set it to FastFile, unless only one rank of the script reads this channel",
                 severity=Severity.WARNING,
-                why="a FIFO gives each byte to one reader: records are torn apart between the ranks",
+                why="a FIFO gives each byte to one reader, so records would be split between the ranks",
                 source="developer guide, your-algorithms-training-algo-running-container",
             )
         only_pipe = {
@@ -217,10 +217,10 @@ def _channels(facts: JobFacts) -> Iterator[Finding]:
         for member in (each for each, is_set in only_pipe.items() if is_set and mode != "Pipe"):
             yield Finding(
                 where=f"{where}.{member}",
-                what=f"goes with Pipe mode only, and this channel is in {mode} mode",
+                what=f"applies to Pipe mode only, but this channel is in {mode} mode",
                 got=str(getattr(channel, member)),
-                next_step="drop it, or set input_mode to Pipe",
-                why="only the pipe rewrites what it passes on",
+                next_step="remove it, or set input_mode to Pipe",
+                why="only Pipe mode transforms the data that it streams",
                 source=_API,
             )
 
@@ -242,9 +242,9 @@ def _one_larger(facts: JobFacts) -> Iterator[Finding]:
         best = min(larger, key=lambda each: (each.num_accelerators, each.vcpus))
         yield Finding(
             where="instance_count",
-            what=f"makes {facts.instance_count} instances do what one {best.name} does",
+            what=f"is {facts.instance_count}, but one {best.name} has at least as many accelerators",
             got=f"{facts.instance_count} x {instance.num_accelerators} {instance.accelerator}",
-            next_step=f"take one {best.name}",
+            next_step=f"choose one {best.name}",
             severity=Severity.WARNING,
             why="inside an instance gradients do not cross the network",
             source="developer guide, distributed-training-options; catalogue",

@@ -45,7 +45,7 @@ class TableRow:
 
 
 def render_comparison_html(record: ComparisonRecord, findings: Findings) -> str:
-    """Return the comparison as one HTML document that needs nothing else. Every text of the record is escaped."""
+    """Return the comparison as one self-contained HTML document. Every text of the record is escaped."""
     return page_template(_FOLDER / "page.html.jinja").render(
         record=record,
         findings=findings,

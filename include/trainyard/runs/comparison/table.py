@@ -34,7 +34,7 @@ def table_lines(record: ComparisonRecord, findings: Findings) -> list[str]:
 
 
 def cell_texts(cell: CellRecord, row: FindingRow) -> dict[str, str]:
-    """Return what the table says of a measured cell, with units."""
+    """Return the texts of a measured cell, with units."""
     told = cell.measures
     return {
         "samples/s": _number(told.samples_per_second),

@@ -196,7 +196,7 @@ class Continuity:
             return cls(**_members(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ContractError(
-                "this is no continuity document",
+                "this is not a continuity document",
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"format {FORMAT}, version {VERSION}",
             ) from error

@@ -94,8 +94,8 @@ def deepspeed_findings(value: object) -> Iterator[Finding]:
     if _is_on(config, "fp16") and _is_on(config, "bf16"):
         yield Finding(
             where=f"{WHERE}.fp16",
-            what="is enabled beside bf16: DeepSpeed computes in one of them",
-            next_step="leave one out",
+            what="and bf16 are both enabled, but DeepSpeed computes in one of them",
+            next_step="remove one of them",
         )
 
 
@@ -104,7 +104,9 @@ def _zero(zero: object) -> Iterator[Finding]:
     if not isinstance(zero, Mapping):
         return
     for name in OLD_NAMES.keys() & zero.keys():
-        yield Finding(where=f"{where}.{name}", what="is an old name", next_step=OLD_NAMES[name])
+        yield Finding(
+            where=f"{where}.{name}", what="is a deprecated name", next_step=OLD_NAMES[name]
+        )
     yield from _section(where, {k: v for k, v in zero.items() if k not in OLD_NAMES}, ZERO)
     stage = zero.get("stage", 0)
     for name, least in (("offload_optimizer", 1), ("offload_param", 3)):
@@ -117,13 +119,13 @@ def _zero(zero: object) -> Iterator[Finding]:
                 where=f"{where}.{name}",
                 what=f"needs ZeRO stage {least}" + (" or more" if least < 3 else ""),
                 got=f"stage {stage}",
-                next_step=f"set stage to {least}, or leave {name} out",
+                next_step=f"set stage to {least}, or remove {name}",
             )
         if offload.get("device") == "nvme" and not offload.get("nvme_path"):
             yield Finding(
                 where=f"{where}.{name}.nvme_path",
                 what="is missing",
-                next_step="name a folder on the instance's NVMe volume, such as /tmp on p4d",
+                next_step="set it to a folder on the instance's NVMe volume, such as /tmp on p4d",
             )
 
 
@@ -136,9 +138,9 @@ def _batch(config: Mapping[str, Any]) -> Iterator[Finding]:
     if isinstance(whole, int) and whole % each:
         yield Finding(
             where=f"{WHERE}.train_batch_size",
-            what="is no multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps",
+            what="is not a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps",
             got=f"{whole}, and {each}",
-            next_step=f'leave one of the three out, or write "{AUTO}"',
+            next_step=f'remove one of the three, or set it to "{AUTO}"',
         )
 
 

@@ -88,9 +88,9 @@ def read_instance_groups(distribution: Mapping[str, Any]) -> tuple[str, ...]:
         [
             Finding(
                 where=f"distribution.{INSTANCE_GROUPS}",
-                what="is no list of one group's name",
+                what="is not a list with one group name",
                 got=repr(groups),
-                allowed="the name of the group that trains, such as ['gpu']",
+                allowed="a list with the group that trains, such as ['gpu']",
             )
         ],
         subject="distribution",
@@ -155,7 +155,11 @@ def wrong_name(where: str, name: str, known: Iterable[str]) -> Finding:
     """Return the finding for a name that the SDK does not have at this place, with the right one if it is known."""
     path = f"{where}.{name}"
     if name in WRONG_NAMES:
-        return Finding(where=path, what="is in no SDK", next_step=f"write {WRONG_NAMES[name]}")
+        return Finding(
+            where=path,
+            what="is not a strategy of any SageMaker SDK",
+            next_step=f"use {WRONG_NAMES[name]}",
+        )
     if name in NO_SECTIONS:
         what, instead = NO_SECTIONS[name]
         return Finding(where=path, what=what, next_step=instead)

@@ -150,7 +150,7 @@ class SmModelParallelV1:
         if "partitions" not in given and "pipeline_parallel_degree" not in given:
             yield _missing("pipeline_parallel_degree", "is required (for TensorFlow: partitions)")
         if has_ddp and given.get("horovod"):
-            yield _missing("ddp", "and horovod exclude each other", "keep one")
+            yield _missing("ddp", "and horovod exclude each other", "remove one of them")
         for name in (each for each in _NEEDS_DDP if each in given and "ddp" not in given):
             yield _missing(name, "needs ddp", "set ddp")
         if given.get("tensor_parallel_degree", 1) > 1 and not has_ddp:
@@ -158,14 +158,14 @@ class SmModelParallelV1:
         if given.get("auto_partition") is False and "default_partition" not in given:
             yield _missing("default_partition", "is required without auto_partition")
         if given.get("default_partition", -1) >= self.degrees["pipeline"]:
-            yield _missing("default_partition", "is no partition: they count from 0", "lower it")
+            yield _missing("default_partition", "is too large: partitions count from 0", "lower it")
         if (
             given.get("offload_activations")
             and given.get("microbatches", 1) == 1
             and self.degrees["pipeline"] > 1
         ):
             yield _missing(
-                "offload_activations", "needs more than one of microbatches", "raise microbatches"
+                "offload_activations", "needs more than one microbatch", "raise microbatches"
             )
 
 

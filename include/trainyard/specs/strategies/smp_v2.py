@@ -137,8 +137,8 @@ class SmModelParallelV2:
         ):
             yield Finding(
                 where=f"{WHERE}.activation_loading_horizon",
-                what="has no activations to load: sm_activation_offloading is off",
-                next_step="set sm_activation_offloading, or drop it",
+                what="has no effect, because sm_activation_offloading is off",
+                next_step="set sm_activation_offloading, or remove it",
             )
         shard, context = self.degrees["shard"], self.degrees["context"]
         if 0 < shard < context:

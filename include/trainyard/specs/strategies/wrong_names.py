@@ -42,12 +42,12 @@ WRONG_NAMES: Mapping[str, str] = {
 
 NO_SECTIONS: Mapping[str, tuple[str, str]] = {
     "pytorchxla": (
-        "is the SDK's name, but goes with the Training Compiler only, which AWS does not release any more",
-        f"write {_TORCHRUN}",
+        "is a strategy of the Training Compiler only, which AWS no longer releases",
+        f"use {_TORCHRUN}",
     ),
     "mirrored_strategy": (
         "needs no launcher: tf.distribute.MirroredStrategy is one process on one instance",
-        "drop distribution, and set instance_count to 1",
+        "remove distribution, and set instance_count to 1",
     ),
 }
 """Known names that are not sections of a distribution here: their meaning and the next step."""

@@ -77,7 +77,7 @@ def check_approval(event: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         where="approval_above_usd",
         got=f"an estimate of {format_usd(usd['expected']) if usd else 'unknown price'}",
         allowed=f"{format_usd(limit)} without an approval",
-        next_step="clear preflight to ask again, lower the cost, or raise approval_above_usd",
+        next_step="clear preflight to request the approval again, lower the cost, or raise approval_above_usd",
     )
 
 

@@ -79,7 +79,7 @@ class EvaluationJobOperator(SageMakerJobOperator):
                 with objects.stream(uri) as stream:
                     lines = list(lines_in_archive(stream, name=EVALUATION_FILE))
             except tarfile.TarError as error:
-                self.log.warning("%s is no archive: %s", uri, error)
+                self.log.warning("%s is not an archive: %s", uri, error)
         if not lines:
             return None
         objects.write(

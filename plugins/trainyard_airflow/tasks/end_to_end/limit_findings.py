@@ -33,10 +33,10 @@ def limit_findings(
     if conf.shard_instance_count and Required.ENABLE_NETWORK_ISOLATION in limits.required:
         yield Finding(
             where="shard_instance_count",
-            what="a sharding job reads and writes S3 itself; the connection's job_limits require network isolation",
+            what="needs access to S3, but the connection's job_limits require network isolation",
             got=str(conf.shard_instance_count),
             allowed="0",
-            next_step="set it to 0, so that the worker shards",
+            next_step="set it to 0, so that the Airflow worker shards the data",
         )
     yield from limits.bucket_findings([conf.source, conf.tokenizer])
     yield from job_limit_findings(clients, _jobs(conf, bucket=bucket, role=role))

@@ -217,10 +217,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         reason = f"{other.evaluation.reason}, since the account's quotas lack {lacking[0].got}"
         told = Finding(
             where="evaluation_place",
-            what="was auto: the training measures the test split as its last step",
+            what="is auto: the training job evaluates the test split itself, as its last step",
             got=str(lacking[0].got),
             allowed=lacking[0].allowed,
-            next_step="ask for an increase in Service Quotas to have a processing job measure it",
+            next_step="to use a processing job, request an increase in Service Quotas",
             severity=Severity.WARNING,
         )
         other = replace(
@@ -309,7 +309,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             if is_asked and task not in self.downstream_task_ids:
                 yield Finding(
                     where=name,
-                    what="is not done by this DAG",
+                    what="has no effect in this DAG",
                     allowed="train_end_to_end, train_on_schedule",
                     severity=Severity.WARNING,
                 )

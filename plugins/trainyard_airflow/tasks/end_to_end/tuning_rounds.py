@@ -104,7 +104,7 @@ class AskTrialsOperator(ConnectedOperator):
         self.log.warning("The next trials could cross the search's budget: it ends here")
         if not rows:
             raise BudgetExceededError(
-                "not even one trial is sure to stay within the search's budget",
+                "a single trial could cost more than the search's budget",
                 budget_usd=search.budget_usd or 0.0,
                 needed_usd=paid,
                 where="tuning_budget_share",
@@ -146,9 +146,9 @@ class ChooseTrialOperator(ConnectedOperator):
         self.objects.write(self.trials_uri, to_parquet(trials), content_type=_PARQUET)
         if best is None:
             raise JobFailedError(
-                f"none of the {len(trials)} trials came to a result",
+                f"none of the {len(trials)} trials has a result",
                 job_name=trials[-1].training_job_name if trials else "",
-                next_step="look at the logs of the trials' tasks",
+                next_step="read the logs of the trials' tasks",
             )
         row = rows[told.index(best)]
         self.log.info(
@@ -263,24 +263,24 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
     if conf.max_cost_usd is not None:
         yield Finding(
             where="max_cost_usd",
-            what="is not held by this DAG",
+            what="is not enforced by this DAG",
             got=format_usd(conf.max_cost_usd),
             allowed="train_end_to_end, train_on_schedule, train_own_script",
-            next_step="set budget_usd: rounds that could cost more do not start",
+            next_step="set budget_usd instead: rounds that could exceed it do not start",
         )
     if search.strategy not in {SearchStrategy.BAYESIAN, SearchStrategy.RANDOM}:
         yield Finding(
             where="tuning_strategy",
-            what="does not go in rounds, which prune by themselves",
+            what="is not supported by this DAG, whose rounds prune trials themselves",
             got=str(search.strategy),
-            allowed="Bayesian or Random; the others with train_end_to_end",
+            allowed="Bayesian or Random; train_end_to_end supports the others",
         )
     if search.max_time_s is not None:
         yield Finding(
             where="tuning_max_time_s",
             what="does not end a search in rounds",
             got=str(search.max_time_s),
-            next_step="drop it, and bound tuning_max_jobs and tuning_max_run_s",
+            next_step="remove it, and limit tuning_max_jobs and tuning_max_run_s",
         )
     if search.max_jobs > NUM_ROUNDS * search.max_parallel_jobs:
         yield Finding(

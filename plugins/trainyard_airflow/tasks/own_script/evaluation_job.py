@@ -33,7 +33,9 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
         if not metrics:
             wrong = Finding(
                 where=self.spec.entry_point,
-                what=f"left no {EVALUATION_FILE}" if metrics is None else "left no number",
+                what=f"wrote no {EVALUATION_FILE}"
+                if metrics is None
+                else "wrote no numeric metric",
                 got=uri,
                 allowed='such as {"metrics": {"accuracy": 0.93}}',
                 next_step=f"write it to {self.spec.outputs[0].source}/{EVALUATION_FILE}",

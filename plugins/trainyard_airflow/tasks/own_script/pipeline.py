@@ -108,7 +108,7 @@ def script_pipeline(
         measure = evaluate() if evaluate else _evaluation()
         if measure.task_id != TaskId.EVALUATE:
             raise ValueError(
-                f"the task that measures has the task_id {measure.task_id!r}, not 'evaluate'"
+                f"evaluate returned a task with the task_id {measure.task_id!r}; the task_id must be 'evaluate'"
             )
         # Runs also without an evaluation; if a rule ended the training, the training task skips this one.
         register = RegisterIfGoodOperator(

@@ -81,9 +81,9 @@ class ScriptPreflightOperator(PreflightOperator):
         if self.has_own_evaluation and conf.evaluation_entry_point:
             yield Finding(
                 where="evaluation_entry_point",
-                what="is not run: this DAG measures by a task of its own",
+                what="is ignored, because this DAG has its own evaluation task",
                 got=conf.evaluation_entry_point,
-                next_step="leave it out",
+                next_step="remove it",
             )
         if not self.has_own_evaluation:
             yield from unmeasured_findings(conf)
@@ -150,7 +150,7 @@ class ScriptPreflightOperator(PreflightOperator):
             if others:
                 yield Finding(
                     where=name,
-                    what="is not the connection's, and its job_limits require subnets",
+                    what="has other values than the connection, whose job_limits allow only its own",
                     got=", ".join(others),
                     allowed=", ".join(getattr(defaults, name) or ()) or None,
                     next_step="leave it empty",

@@ -40,9 +40,9 @@ def script_findings(
     for entry_point in outside:
         yield Finding(
             where="entry_point",
-            what="leads out of the source folder",
+            what="is outside the source folder",
             got=entry_point,
-            allowed="a path within it",
+            allowed="a path inside it",
         )
     if source_dir.startswith("s3://"):
         yield from _archive_findings(clients, source_dir)
@@ -77,7 +77,7 @@ def _archive_findings(clients: AwsClients, uri: str) -> Iterator[Finding]:
     if not uri.endswith(_ARCHIVE_ENDING):
         yield Finding(
             where="source_dir",
-            what="is no archive",
+            what="is not an archive",
             got=uri,
             allowed="s3://.../sourcedir.tar.gz",
             next_step="pack the folder's content with tar -czf, without the folder itself",
@@ -101,9 +101,9 @@ def _refusals(clients: AwsClients, folder: Path, *, project: Path) -> Iterator[F
     roots = ", ".join(map(str, files.roots)) or "none is set"
     yield Finding(
         where="source_dir",
-        what="is no folder that runs may send to their jobs",
+        what="is not a folder that runs may send to their jobs",
         got=str(folder),
         allowed=f"a folder below {home}, one below trainyard.{ROOTS_KEY} of the connection's extra ({roots}), or "
         "s3://.../sourcedir.tar.gz",
-        next_step="move the scripts to a folder of their own there",
+        next_step="move the scripts to a separate folder below one of these",
     )

@@ -159,9 +159,9 @@ def params_with(
     unknown = [
         Finding(
             where=f"defaults.{name}",
-            what="is no field of the run",
+            what="is not a field of the run",
             allowed=", ".join(get_close_matches(name, params)) or None,
-            next_step="take a name of the form or of docs/dags.md",
+            next_step="use a name of the form or of docs/dags.md",
         )
         for name in defaults
         if name not in params

@@ -126,5 +126,5 @@ def result_of(context: Context, task_id: str) -> dict[str, Any]:
     """
     result = context["ti"].xcom_pull(task_ids=task_id)
     if not isinstance(result, dict):
-        raise ContractError(f"task {task_id} left no result", got=result)
+        raise ContractError(f"task {task_id} has no result", got=result)
     return result

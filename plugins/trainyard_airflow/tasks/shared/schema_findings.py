@@ -94,7 +94,7 @@ def _words(name: str, rule: str, limit: Any, error: ValidationError) -> tuple[st
         kinds = [limit] if isinstance(limit, str) else sorted(limit, key="null".__eq__)
         return "has the wrong type", " or ".join(_TYPES.get(each, each) for each in kinds)
     if rule == "enum":
-        return "is not a choice", ", ".join(map(str, limit))
+        return "is not an allowed value", ", ".join(map(str, limit))
     if rule == "pattern":
         is_named = name in PATTERNS and not error.absolute_path
         return "is malformed", PATTERNS[name][1] if is_named else f"text that matches {limit}"
