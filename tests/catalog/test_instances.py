@@ -62,6 +62,27 @@ def test_accelerators_have_a_name_and_memory_and_others_have_neither() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "gb"),
+    [
+        ("ml.m5.large", None),
+        ("ml.g4dn.xlarge", 125),
+        ("ml.g5.xlarge", 250),
+        ("ml.p4d.24xlarge", 8000),
+        ("ml.p6e-gb200.36xlarge", None),
+    ],
+)
+def test_the_disks_of_a_type_have_a_size_if_a_source_has_it(name: str, gb: int | None) -> None:
+    assert catalogue().types[name].local_storage_gb == gb
+
+
+def test_only_types_with_local_storage_have_a_size_of_it() -> None:
+    known = [each for each in catalogue().types.values() if each.local_storage_gb]
+
+    assert len(known) > 50
+    assert all(each.has_local_storage for each in known)
+
+
+@pytest.mark.parametrize(
     ("name", "vcpus", "memory_gib", "num_accelerators", "accelerator_memory_gib", "has_efa"),
     [
         ("ml.m5.large", 2, 8, 0, 0, False),

@@ -134,11 +134,24 @@ def resources(instance_type: str, **members: Any) -> dict[str, Any]:
             r"a VolumeKmsKeyId when using an instance type with local storage \(ml\.g5\.xlarge\)",
         ),
         (
+            resources("ml.g5.xlarge", VolumeSizeInGB=251),
+            r"VolumeSizeInGB greater than the total size of the local instance storage .*250 GB",
+        ),
+        (
             {"StoppingCondition": {"MaxRuntimeInSeconds": 9 * 86400 + 1}},
             "stoppingCondition.maxRuntimeInSeconds",
         ),
     ],
-    ids=["role", "name", "instance-type", "image", "training-type", "volume-key", "nine-days"],
+    ids=[
+        "role",
+        "name",
+        "instance-type",
+        "image",
+        "training-type",
+        "volume-key",
+        "volume",
+        "nine-days",
+    ],
 )
 def test_create_refuses(endpoint: Endpoint, members: dict[str, Any], expected: str) -> None:
     with pytest.raises(ClientError, match=expected) as caught:

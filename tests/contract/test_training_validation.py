@@ -261,6 +261,32 @@ def contradictions(endpoint: Endpoint) -> dict[str, tuple[dict[str, Any], str]]:
             },
             "a VolumeKmsKeyId when using an instance type with local storage (ml.p4d.24xlarge)",
         ),
+        "volume above local storage": (
+            {
+                "ResourceConfig": {
+                    "InstanceType": "ml.g4dn.xlarge",
+                    "InstanceCount": 1,
+                    "VolumeSizeInGB": 126,
+                }
+            },
+            "than the total size of the local instance storage (ml.g4dn.xlarge: 125 GB)",
+        ),
+        "volume above local storage of one group": (
+            {
+                "ResourceConfig": {
+                    "InstanceGroups": [
+                        {
+                            "InstanceGroupName": name,
+                            "InstanceType": instance_type,
+                            "InstanceCount": 1,
+                        }
+                        for name, instance_type in (("a", "ml.m5.large"), ("b", "ml.p4d.24xlarge"))
+                    ],
+                    "VolumeSizeInGB": 8001,
+                }
+            },
+            "than the total size of the local instance storage (ml.p4d.24xlarge: 8000 GB)",
+        ),
         "tag that AWS never published": (
             {
                 "AlgorithmSpecification": algorithm(
@@ -317,6 +343,8 @@ CONTRADICTIONS = (
     "image that does not exist",
     "volume key on local storage",
     "volume key on local storage of one group",
+    "volume above local storage",
+    "volume above local storage of one group",
     "tag that AWS never published",
     "registry of another region",
     "image without a registry",

@@ -51,6 +51,15 @@ SEVERAL_SIZES = {
     }
 }
 
+ABOVE_DISKS = {
+    "HyperParameterTuningResourceConfig": {
+        "InstanceConfigs": [
+            {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 500},
+            {"InstanceType": "ml.g5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 251},
+        ],
+    }
+}
+
 # Case: arguments of tuning.request, what the message says.
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "name of 33 characters": (
@@ -242,6 +251,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "one and several instance types": (
         {"definition_members": {**NO_RESOURCES, **SEVERAL_SIZES}},
         "InstanceConfigs in HyperParameterTuningResourceConfig is mutually exclusive with",
+    ),
+    "volume above local storage": (
+        {"definition_members": {**NO_RESOURCES, **ABOVE_DISKS}},
+        "than the total size of the local instance storage (ml.g5.xlarge: 250 GB)",
     ),
     "auto parameters without autotune": (
         {"ranges": {"AutoParameters": [{"Name": "rate", "ValueHint": "1"}]}},

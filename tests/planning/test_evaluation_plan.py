@@ -73,6 +73,48 @@ def test_the_volume_holds_the_archive_and_what_is_unpacked_from_it() -> None:
     assert "evaluation_volume_size_gb" in refusal(evaluation_volume_size_gb=30)
 
 
+@pytest.mark.parametrize(
+    ("instance_type", "disks_gb"), [("ml.g5.xlarge", 250), ("ml.g4dn.xlarge", 125)]
+)
+def test_the_volume_is_at_most_the_types_local_disks(instance_type: str, disks_gb: int) -> None:
+    conf = RunConf(volume_size_gb=500, evaluation_instance_type=instance_type, precision="fp32")
+
+    assert plan_evaluation(conf).volume_size_gb == disks_gb
+    assert not list(evaluation_findings(conf))
+
+
+def test_disks_that_do_not_hold_what_is_unpacked_are_refused() -> None:
+    asked = {"evaluation_instance_type": "ml.g5.xlarge", "model": "gpt", "test_fraction": 0.1}
+    conf = RunConf(volume_size_gb=3000, **asked)
+
+    (finding,) = evaluation_findings(conf)
+
+    assert finding.where == "evaluation_instance_type"
+    assert "303 GiB" in finding.got
+    assert "250 GB of local disks" in finding.got
+
+
+def test_a_volume_of_its_own_above_the_types_disks_is_refused() -> None:
+    asked = {"evaluation_instance_type": "ml.g5.xlarge", "evaluation_volume_size_gb": 251}
+
+    (finding,) = evaluation_findings(RunConf(**asked))
+
+    assert finding.where == "evaluation_volume_size_gb"
+    assert (finding.got, finding.allowed) == ("251 on ml.g5.xlarge", "at most 250")
+    assert not list(evaluation_findings(RunConf(**{**asked, "evaluation_volume_size_gb": 250})))
+
+
+def test_a_type_whose_disks_are_too_small_is_not_chosen() -> None:
+    conf = RunConf(instance_type="ml.g5.xlarge", evaluation_volume_size_gb=500, precision="bf16")
+
+    plan = plan_evaluation(conf)
+
+    disks = catalogue().types[plan.instance_type].local_storage_gb
+    assert not plan.unfit
+    assert plan.volume_size_gb == 500
+    assert disks is None or disks >= 500
+
+
 def test_the_evaluation_keeps_its_own_limit_and_the_services() -> None:
     assert planned().max_run_s == 86_400
     assert planned(evaluation_max_run_s=LIMIT_S).max_run_s == LIMIT_S

@@ -140,6 +140,44 @@ def test_checkpoints_that_may_fill_the_volume_are_a_warning(change, is_warned) -
     assert bool(warnings) is is_warned
 
 
+@pytest.mark.parametrize(
+    ("params", "where", "got"),
+    [
+        ({"instance_type": "ml.g5.xlarge", "volume_size_gb": 500}, "", "500 on ml.g5.xlarge"),
+        ({"instance_type": "ml.g4dn.xlarge", "volume_size_gb": 300}, "", "300 on ml.g4dn.xlarge"),
+        (
+            {
+                "capacity_ladder": [
+                    {"instance_type": "ml.g5.4xlarge"},
+                    {"instance_type": "ml.g5.xlarge"},
+                ],
+                "volume_size_gb": 500,
+            },
+            "capacity_ladder[1]: ",
+            "500 on ml.g5.xlarge",
+        ),
+        (
+            {
+                "source": "s3://bucket/text/",
+                "shard_instance_count": 1,
+                "shard_instance_type": "ml.r5d.large",
+                "volume_size_gb": 76,
+            },
+            "",
+            "76 on ml.r5d.large",
+        ),
+    ],
+    ids=["g5", "g4dn", "rung", "sharding"],
+)
+def test_a_volume_above_the_local_disks_is_refused(params: Any, where: str, got: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        plan_run({"precision": "fp32", **params})
+
+    assert [
+        f"{each.where} {each.got}" for each in caught.value.findings if "local disks" in each.what
+    ] == [f"{where}volume_size_gb {got}"]
+
+
 def test_a_rung_without_bf16_makes_the_whole_ladder_fp32_with_a_warning() -> None:
     ladder = [{"instance_type": "ml.g5.xlarge"}, {"instance_type": "ml.g4dn.xlarge"}]
     (warning,) = (

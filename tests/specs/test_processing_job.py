@@ -36,3 +36,12 @@ def test_a_volume_key_on_local_storage_is_refused() -> None:
         ProcessingJobSpec.from_mapping(given)
 
     assert ProcessingJobSpec.from_mapping({**given, "instance_type": "ml.m5.xlarge"})
+
+
+def test_a_volume_above_the_types_disks_is_refused() -> None:
+    given = {"role": "x", "instance_type": "ml.g5.xlarge", "volume_size": 251}
+    with pytest.raises(SpecError, match=r"volume_size: .*local disks.* 251 .*at most 250"):
+        ProcessingJobSpec.from_mapping(given)
+
+    assert ProcessingJobSpec.from_mapping({**given, "volume_size": 250})
+    assert ProcessingJobSpec.from_mapping({**given, "instance_type": "ml.m5.xlarge"})

@@ -121,3 +121,13 @@ def test_evaluation_is_on_a_type_that_processing_jobs_may_have() -> None:
         "ml.p4d.24xlarge for training job usage",
         "ml.m5.xlarge for processing job usage",
     ]
+
+
+def test_evaluation_has_at_most_the_volume_of_its_types_disks() -> None:
+    measured = {"evaluation_entry_point": "e.py", "evaluation_instance_type": "ml.g5.xlarge"}
+    plan = script_evaluation(conf(**measured, volume_size_gb=500))
+
+    assert plan is not None
+    assert plan.volume_size_gb == 250
+    with pytest.raises(SpecError, match=r"evaluation_volume_size_gb: .* local disks .*at most 250"):
+        plan_script({**SCRIPT, **measured, "evaluation_volume_size_gb": 251})

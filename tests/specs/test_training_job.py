@@ -61,6 +61,10 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ),
         ({"instance_count": 0}, "instance_count: is too small; got 0; allowed: at least 1"),
         ({"volume_size": 0}, "volume_size: is too small"),
+        (
+            {"instance_type": "ml.g5.xlarge", "volume_size": 251},
+            "volume_size: is more than the local disks of the instance type",
+        ),
         ({"max_run": 0}, "max_run: is too small"),
         ({"use_spot_instances": True}, "max_wait: is required for spot instances"),
         ({"max_wait": 90000}, "max_wait: is allowed for spot instances only"),

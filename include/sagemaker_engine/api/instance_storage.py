@@ -1,7 +1,7 @@
-"""Instance types whose storage is local NVMe disks, for which neither VolumeKmsKeyId nor a volume size is allowed.
+"""Instance types whose storage is local NVMe disks: no VolumeKmsKeyId, and no VolumeSizeInGB above their size.
 
-Source: "Instance store volumes" of the EC2 user guide for the families of botocore's TrainingInstanceType and
-ProcessingInstanceType, November 2026.
+Sources: TotalSizeInGB of EC2's DescribeInstanceTypes, November 2026, for the types of botocore's TrainingInstanceType
+and ProcessingInstanceType; botocore's documentation of ProcessingClusterConfig and HyperParameterTuningResourceConfig.
 """
 
 from __future__ import annotations
@@ -11,31 +11,116 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-LOCAL_STORAGE_FAMILIES = frozenset(
-    {
-        *("g4dn", "g5", "g6", "g6e", "g7", "g7e", "r5d"),
-        *("p3dn", "p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "p6e-gb200"),
-        *("trn1", "trn1n", "trn2"),
-    }
-)
+LOCAL_STORAGE_GB: Mapping[str, Mapping[str, int | None]] = {
+    "g4dn": {
+        "xlarge": 125,
+        "2xlarge": 225,
+        "4xlarge": 225,
+        "8xlarge": 900,
+        "12xlarge": 900,
+        "16xlarge": 900,
+    },
+    "g5": {
+        "xlarge": 250,
+        "2xlarge": 450,
+        "4xlarge": 600,
+        "8xlarge": 900,
+        "16xlarge": 1900,
+        "12xlarge": 3800,
+        "24xlarge": 3800,
+        "48xlarge": 7600,
+    },
+    "r5d": {
+        "large": 75,
+        "xlarge": 150,
+        "2xlarge": 300,
+        "4xlarge": 600,
+        "8xlarge": 1200,
+        "12xlarge": 1800,
+        "16xlarge": 2400,
+        "24xlarge": 3600,
+    },
+    "g6": {
+        "xlarge": 250,
+        "2xlarge": 450,
+        "4xlarge": 600,
+        "8xlarge": 900,
+        "12xlarge": 3760,
+        "16xlarge": 1880,
+        "24xlarge": 3760,
+        "48xlarge": 7520,
+    },
+    "g6e": {
+        "xlarge": 250,
+        "2xlarge": 450,
+        "4xlarge": 600,
+        "8xlarge": 900,
+        "12xlarge": 3800,
+        "16xlarge": 1900,
+        "24xlarge": 3800,
+        "48xlarge": 7600,
+    },
+    "p5": {"4xlarge": 3800, "48xlarge": 30400},
+    "g7e": {
+        "2xlarge": 1900,
+        "4xlarge": 1900,
+        "8xlarge": 1900,
+        "12xlarge": 3800,
+        "24xlarge": 7600,
+        "48xlarge": 15200,
+    },
+    "g7": {
+        "2xlarge": 440,
+        "4xlarge": 875,
+        "8xlarge": 930,
+        "12xlarge": 1900,
+        "24xlarge": 3800,
+        "48xlarge": 7600,
+    },
+    "p3dn": {"24xlarge": 1800},
+    "p4d": {"24xlarge": 8000},
+    "p4de": {"24xlarge": 8000},
+    "p5e": {"48xlarge": 30400},
+    "p5en": {"48xlarge": 30400},
+    "trn1": {"2xlarge": 474, "32xlarge": 7600},
+    "trn1n": {"32xlarge": 7600},
+    "trn2": {"48xlarge": 7600},
+    "p6-b200": {"48xlarge": 30400},
+    "p6-b300": {"48xlarge": 30400},
+    "p6e-gb200": {"36xlarge": None},
+}
+"""Family -> size -> GB of all disks; None if no source has it."""
 
 
 def has_local_storage(instance_type: str) -> bool:
     """Return whether an instance type such as ml.g5.xlarge has NVMe disks."""
-    return not LOCAL_STORAGE_FAMILIES.isdisjoint(instance_type.split(".")[1:2])
+    return any(family in LOCAL_STORAGE_GB for family in instance_type.split(".")[1:2])
 
 
-def volume_key_problems(resources: Mapping[str, Any]) -> Iterator[str]:
-    """Yield an error if a ResourceConfig or ClusterConfig has a volume key and a type with local storage."""
-    if not resources.get("VolumeKmsKeyId"):
-        return
+def local_storage_gb(instance_type: str) -> int | None:
+    """Return the GB of a type's NVMe disks; None if it has none, or if their size is unknown."""
+    family, _, size = instance_type.removeprefix("ml.").partition(".")
+    return LOCAL_STORAGE_GB.get(family, {}).get(size)
+
+
+def storage_problems(resources: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the errors of a ResourceConfig or ClusterConfig about types with local storage: its key and its size."""
     places = [resources]
     for member in ("InstanceGroups", "InstancePreferences", "InstanceConfigs"):
         places += resources.get(member) or []
-    types = [str(each["InstanceType"]) for each in places if "InstanceType" in each]
+    places = [each for each in places if "InstanceType" in each]
+    types = [str(each["InstanceType"]) for each in places]
     local = [each for each in types if has_local_storage(each)]
-    if local:
+    if local and resources.get("VolumeKmsKeyId"):
         yield (
             "You can't request a VolumeKmsKeyId when using an instance type with local storage "
             f"({', '.join(local)})."
+        )
+    sizes = [each.get("VolumeSizeInGB", resources.get("VolumeSizeInGB", 0)) for each in places]
+    disks = [local_storage_gb(each) for each in types]
+    above = [f"{t}: {d} GB" for t, s, d in zip(types, sizes, disks, strict=True) if d and s > d]
+    if above:
+        yield (
+            "You can't request a VolumeSizeInGB greater than the total size of the local instance storage "
+            f"({', '.join(above)})."
         )

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.instance_storage import volume_key_problems
+from sagemaker_engine.api.instance_storage import storage_problems
 from sagemaker_engine.api.job_lists import list_jobs
 from sagemaker_engine.api.local_paths import is_folder_path
 from sagemaker_engine.api.resources import check_image, check_input, check_output, check_role
@@ -142,7 +142,7 @@ def _contradictions(request: dict[str, Any]) -> Iterator[str]:
                 f"Processing input {entry['InputName']} must have exactly one of S3Input and "
                 f"DatasetDefinition; got {' and '.join(given) or 'neither'}."
             )
-    yield from volume_key_problems(request["ProcessingResources"]["ClusterConfig"])
+    yield from storage_problems(request["ProcessingResources"]["ClusterConfig"])
     paths = [e["S3Input"].get("LocalPath") for e in inputs if e.get("S3Input")]
     paths += [e["S3Output"].get("LocalPath") for e in outputs if e.get("S3Output")]
     twice = sorted({path for path in paths if path is not None and paths.count(path) > 1})

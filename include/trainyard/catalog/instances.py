@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trainyard.errors import ContractError, Finding, SpecError, near_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 DATA_FILE = Path(__file__).parent / "training_instances.csv"
 _MEMBERS = ("date", "region", "source")
@@ -26,6 +26,7 @@ class InstanceType:
         accelerator_memory_gib: memory per accelerator.
         has_efa: whether the ranks of several instances can use EFA.
         has_local_storage: whether its storage is local NVMe disks, which accept no volume key.
+        local_storage_gb: GB of all its disks, the most that a volume size may be; None without disks or if unknown.
         is_for_processing: whether processing jobs may use it, too.
         price_usd_per_hour: price of one instance; None if it is unknown.
     """
@@ -38,6 +39,7 @@ class InstanceType:
     accelerator_memory_gib: float
     has_efa: bool
     has_local_storage: bool
+    local_storage_gb: int | None
     is_for_processing: bool
     price_usd_per_hour: float | None
 
@@ -79,6 +81,27 @@ def ranks_on(instance_type: str) -> int:
     return max(1, known.num_accelerators) if known else 1
 
 
+def largest_volume_gb(volume_gb: int, instance_type: str) -> int:
+    """Return the volume size that the service accepts for a type: `volume_gb`, at most the type's local disks."""
+    known = catalogue().types.get(instance_type)
+    disks_gb = known.local_storage_gb if known else None
+    return volume_gb if disks_gb is None else min(volume_gb, disks_gb)
+
+
+def volume_findings(volume_gb: int, instance_type: str, *, where: str) -> Iterator[Finding]:
+    """Yield an error if a volume size is more than the local disks of the type, which the service rejects."""
+    largest_gb = largest_volume_gb(volume_gb, instance_type)
+    if volume_gb > largest_gb:
+        yield Finding(
+            where=where,
+            what="is more than the local disks of the instance type, which replace a volume",
+            got=f"{volume_gb} on {instance_type}",
+            allowed=f"at most {largest_gb}",
+            next_step="lower it, or use a type with larger disks or with EBS volumes",
+            source="API reference, ProcessingClusterConfig and HyperParameterTuningResourceConfig",
+        )
+
+
 @cache
 def catalogue(path: Path = DATA_FILE) -> Catalogue:
     """Return the catalogue read from the data file (read once).
@@ -111,6 +134,7 @@ def _instance_type(row: Mapping[str, str]) -> InstanceType:
         accelerator_memory_gib=float(row["accelerator_memory_gib"]),
         has_efa=row["efa"] == "yes",
         has_local_storage=row["local_storage"] == "yes",
+        local_storage_gb=int(row["local_storage_gb"]) if row["local_storage_gb"] else None,
         is_for_processing=row["processing"] == "yes",
         price_usd_per_hour=float(price) if price else None,
     )

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.hardware import hardware
-from trainyard.catalog.instances import catalogue
+from trainyard.catalog.instances import catalogue, largest_volume_gb, volume_findings
 from trainyard.errors import Finding, SpecError
 from trainyard.planning.activations import BYTES_FP32
 from trainyard.planning.candidates import RESERVED_BYTES, USABLE_SHARE
@@ -157,6 +157,10 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
             allowed=f"at most {MAX_PROCESSING_VOLUME_GB}",
             next_step="lower volume_size_gb or test_fraction",
         )
+    if conf.evaluation_volume_size_gb is not None:
+        yield from volume_findings(
+            plan.volume_size_gb, plan.instance_type, where="evaluation_volume_size_gb"
+        )
     if not plan.unfit and plan.estimated_s > plan.max_run_s:
         yield _too_slow(plan)
 
@@ -181,6 +185,8 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
             f"{format_bytes(memory)} of weights, activations and logits on each "
             f"{instance.accelerator or 'instance'}, which holds {format_bytes(usable)}"
         )
+    elif needed := _beyond_disks(conf, instance):
+        unfit = needed
     rate = _tokens_per_s(conf, instance, num_shards=num if is_sharded else 1)
     start_s = 2 * _archive_bytes(conf) / READ_BYTES_PER_S
     max_run = conf.evaluation_max_run_s or _derived_run_s(conf, start_s)
@@ -195,7 +201,8 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
         precision=precision,
         memory_bytes=memory,
         usable_bytes=usable,
-        volume_size_gb=conf.evaluation_volume_size_gb or max(conf.volume_size_gb, _needed_gb(conf)),
+        volume_size_gb=conf.evaluation_volume_size_gb
+        or largest_volume_gb(max(conf.volume_size_gb, _needed_gb(conf)), name),
         max_run_s=max_run,
         max_samples=samples,
         tokens_per_s=rate,
@@ -441,6 +448,22 @@ def _needed_gb(conf: RunConf) -> int:
     """
     model = 2 * _archive_bytes(conf) / BYTES_PER_GIB
     return math.ceil(model + conf.test_fraction * conf.volume_size_gb + 2)
+
+
+def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
+    """Return the reason why a type's local disks are too small for the evaluation; None if they are not.
+
+    A volume size of the conf's own is checked by its number if the conf also names the type.
+    """
+    disks_gb = instance.local_storage_gb
+    if disks_gb is None:
+        return None
+    needed_gb, own_gb = _needed_gb(conf), conf.evaluation_volume_size_gb or 0
+    if needed_gb * BYTES_PER_GIB > disks_gb * 1e9:
+        return f"{needed_gb} GiB of archive, unpacked model and test split, on {disks_gb} GB of local disks"
+    if own_gb > disks_gb and not conf.evaluation_instance_type:
+        return f"evaluation_volume_size_gb {own_gb} is more than its {disks_gb} GB of local disks"
+    return None
 
 
 def _derived_run_s(conf: RunConf, start_s: float) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.hardware import hardware, has_bf16
-from trainyard.catalog.instances import InstanceType, catalogue
+from trainyard.catalog.instances import InstanceType, catalogue, volume_findings
 from trainyard.errors import BudgetExceededError, Finding, Severity, SpecError
 from trainyard.planning.cap_plan import keep_cap, within_cap
 from trainyard.planning.evaluation_plan import (
@@ -173,6 +173,9 @@ def _processing_findings(conf: RunConf) -> Iterator[Finding]:
     wanted = {"evaluation_instance_type": conf.evaluation_instance_type}
     if conf.shard_instance_count:
         wanted["shard_instance_type"] = conf.shard_instance_type
+        yield from volume_findings(
+            conf.volume_size_gb, conf.shard_instance_type, where="volume_size_gb"
+        )
     for where, name in wanted.items():
         if name is not None:
             yield from processing_type_findings(where, name)
@@ -216,7 +219,7 @@ def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
 
 
 def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
-    yield from rank_findings(conf, instance)
+    yield from instance_findings(conf, instance)
     if conf.precision == "bf16" and instance.name in hardware() and not has_bf16(instance.name):
         yield Finding(
             where="precision",
@@ -227,7 +230,13 @@ def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding
     yield from _memory_findings(conf, instance)
 
 
-def rank_findings(conf: BaseRunConf, instance: InstanceType) -> Iterator[Finding]:
+def instance_findings(conf: BaseRunConf, instance: InstanceType) -> Iterator[Finding]:
+    """Yield the findings about the ranks and the volume of an instance."""
+    yield from _rank_findings(conf, instance)
+    yield from volume_findings(conf.volume_size_gb, instance.name, where="volume_size_gb")
+
+
+def _rank_findings(conf: BaseRunConf, instance: InstanceType) -> Iterator[Finding]:
     """Yield an error for more ranks than an instance can run, or a warning for accelerators that stay idle."""
     ranks, places = conf.ranks_on(instance.name), instance.num_accelerators or instance.vcpus
     if ranks > places:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainyard.catalog.instances import catalogue
+from trainyard.catalog.instances import catalogue, largest_volume_gb, volume_findings
 from trainyard.cost.job_cost import CostEstimate, cost_ceiling
 from trainyard.errors import Finding, Severity, SpecError
 from trainyard.planning.cap_plan import cap_plan, keep_cap
@@ -16,10 +16,10 @@ from trainyard.planning.quota_needs import EVALUATION, processing_need, training
 from trainyard.planning.run_cost import left_for_training, total_cost, training_estimate
 from trainyard.planning.run_plan import (
     find_instance,
+    instance_findings,
     keep_budget,
     price_warnings,
     processing_type_findings,
-    rank_findings,
 )
 from trainyard.specs.limits import LEAST_RUN_S, MAX_PROCESSING_RUN_S
 from trainyard.specs.script_conf import ScriptConf
@@ -119,7 +119,8 @@ def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
     return ScriptEvaluation(
         instance_type=name,
         max_run_s=conf.evaluation_max_run_s or longest_s,
-        volume_size_gb=conf.evaluation_volume_size_gb or conf.volume_size_gb,
+        volume_size_gb=conf.evaluation_volume_size_gb
+        or largest_volume_gb(conf.volume_size_gb, name),
         reason=f"{name}: {reason}, by {conf.evaluation_entry_point}",
     )
 
@@ -151,10 +152,15 @@ def _instance_findings(conf: ScriptConf) -> Iterator[Finding]:
     instance, unknown = find_instance({"instance_type": conf.instance_type})
     yield from unknown
     if instance:
-        yield from rank_findings(conf, instance)
-    yield from ladder_plan_findings(conf, rank_findings)
+        yield from instance_findings(conf, instance)
+    yield from ladder_plan_findings(conf, instance_findings)
     if conf.evaluation_instance_type:
         yield from processing_type_findings(EVALUATION, conf.evaluation_instance_type)
+    evaluation = script_evaluation(conf)
+    if evaluation and conf.evaluation_volume_size_gb:
+        yield from volume_findings(
+            evaluation.volume_size_gb, evaluation.instance_type, where="evaluation_volume_size_gb"
+        )
 
 
 def _estimates(conf: ScriptConf) -> Mapping[str, CostEstimate]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the an
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from trainyard.catalog.instances import catalogue
+from trainyard.catalog.instances import catalogue, volume_findings
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.limits import CAP_FIELDS, STOP_RESERVE_S, number_findings
 from trainyard.specs.reading import read_spec
@@ -81,8 +81,8 @@ class ProcessingJobSpec:
         """Check the job by itself.
 
         Raises:
-            SpecError: there is a volume key on an instance type with local storage, which the service rejects; or
-                `code_location` is not an S3 URI; or the cost cap is out of range.
+            SpecError: there is a volume key, or a volume above the local disks, on an instance type with local storage,
+                which the service rejects; or `code_location` is not an S3 URI; or the cost cap is out of range.
         """
         if self.code_location is not None and not self.code_location.startswith("s3://"):
             place = Finding(
@@ -103,6 +103,10 @@ class ProcessingJobSpec:
                 next_step="remove volume_kms_key, or choose an instance type with EBS storage",
             )
             raise SpecError([wrong], subject="processing job")
+        if findings := list(
+            volume_findings(self.volume_size, self.instance_type, where="volume_size")
+        ):
+            raise SpecError(findings, subject="processing job")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:

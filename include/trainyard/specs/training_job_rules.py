@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from trainyard.catalog.instances import volume_findings
 from trainyard.errors import Finding
 from trainyard.specs.built_in_rules import built_in_findings
 from trainyard.specs.channel import Channel, FileSystemInput, TrainingInput
@@ -112,6 +113,12 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
             yield _below(f"instance_groups[{index}].instance_count", group.instance_count, 1)
     if spec.volume_size < 1:
         yield _below("volume_size", spec.volume_size, 1)
+    types = [spec.instance_type] if spec.instance_type else []
+    types += [each.instance_type for each in spec.instance_groups]
+    types += [each.instance_type for each in spec.instance_preferences]
+    types += [each.instance_type for each in spec.capacity_ladder]
+    for name in dict.fromkeys(types):
+        yield from volume_findings(spec.volume_size, name, where="volume_size")
     if spec.use_spot_instances and spec.instance_preferences:
         yield Finding(
             where="use_spot_instances",

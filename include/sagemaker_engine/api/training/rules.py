@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.instance_storage import volume_key_problems
+from sagemaker_engine.api.instance_storage import storage_problems
 from sagemaker_engine.api.local_paths import is_folder_path
 from sagemaker_engine.api.training.debugger_rules import debugger_problems
 from sagemaker_engine.coverage import PAGE, REJECTED_MEMBERS
@@ -70,7 +70,7 @@ def _resources(request: Request) -> Iterator[str]:
     names = [group.get("InstanceGroupName") for group in groups or ()]
     if len(set(names)) != len(names):
         yield f"InstanceGroupName must be unique in InstanceGroups; got {', '.join(names)}."
-    yield from volume_key_problems(resources)
+    yield from storage_problems(resources)
     if groups is None and resources.get("VolumeSizeInGB") == 0:
         yield "VolumeSizeInGB in ResourceConfig must be greater than or equal to 1."
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.instance_storage import volume_key_problems
+from sagemaker_engine.api.instance_storage import storage_problems
 from sagemaker_engine.images.xgboost_metrics import implied_metrics
 from sagemaker_engine.tuning.early_stopping import MAX_RESOURCE
 from sagemaker_engine.tuning.plan import (
@@ -133,7 +133,7 @@ def _resources(request: Request) -> Iterator[str]:
                 f"training job definition, and not both; got {' and '.join(given) or 'neither'}."
             )
         for member in ("ResourceConfig", "HyperParameterTuningResourceConfig"):
-            yield from volume_key_problems(each.get(member, {}))
+            yield from storage_problems(each.get(member, {}))
         tuning = each.get("HyperParameterTuningResourceConfig", {})
         single = [k for k in ("InstanceType", "InstanceCount", "VolumeSizeInGB") if k in tuning]
         if "InstanceConfigs" in tuning and single:
