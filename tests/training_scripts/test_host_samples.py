@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -29,7 +30,7 @@ def samples(proc, *, io_wait_percent, count):
         read.append(dataclasses.replace(read_counters(proc), at=float(second)))
     gpus = (GpuSample(utilization_percent=40.0),)
     fields = {each.name for each in dataclasses.fields(HostSample)}
-    found = [rates(*pair) for pair in zip(read, read[1:], strict=False)]
+    found = [rates(*pair) for pair in itertools.pairwise(read)]
     return [
         HostSample(
             step=step, time=float(step), gpus=gpus, **{k: v for k, v in each.items() if k in fields}
