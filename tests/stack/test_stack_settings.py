@@ -19,7 +19,7 @@ from tests.conftest import REPOSITORY
 from trainyard.errors import TrainingRunError
 from trainyard.stack import components, processes
 from trainyard.stack.addresses import LOOPBACK, choose
-from trainyard.stack.airflow_environment import airflow_environment
+from trainyard.stack.airflow_environment import ENGINE_SECRET, airflow_environment
 from trainyard.stack.background import up
 from trainyard.stack.engine_alone import airflow_export, exports
 from trainyard.stack.home import Home
@@ -70,6 +70,19 @@ def test_airflow_listens_on_loopback_only(home: Home) -> None:
     servers = [service.command for service in services if "api-server" in service.command]
     assert len(servers) == 2
     assert all(command[command.index("--host") + 1] == LOOPBACK for command in servers)
+
+
+def test_the_engines_secret_is_no_word_of_a_log() -> None:
+    """Airflow masks a connection's password in every log: "local" once disappeared from all of them."""
+    containing = [
+        path.name
+        for folder in ("include", "plugins", "dags", "training_scripts")
+        for path in (REPOSITORY / folder).rglob("*.py")
+        if ENGINE_SECRET in path.read_text()
+    ]
+
+    assert containing == ["airflow_environment.py"]
+    assert not ENGINE_SECRET.isalpha()
 
 
 def test_the_aws_connection_leads_to_the_engine(home: Home) -> None:

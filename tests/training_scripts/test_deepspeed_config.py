@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
+from types import ModuleType
 
 import pytest
+import torch
+import torch.distributed as dist
 from sagemaker_training import mapping
 
 from trainer.batching import plan_batches
 from trainer.zero.config import ZeroHyperparameters, complete_config, read_config
+from trainer.zero.training import ZeroTraining
+from trainyard_watch.distributed import Ranks
 from trainyard_watch.errors import HyperparameterError
 
 WRITTEN = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
@@ -91,3 +97,32 @@ def test_a_hyperparameter_that_the_engine_cannot_honour_is_refused(more, said):
 
     (finding,) = caught.value.findings
     assert finding.startswith(said)
+
+
+class GroupMadeError(Exception):
+    """Ends a set-up after its process group."""
+
+
+@pytest.mark.parametrize(
+    ("device", "backend"), [("cpu", "gloo"), ("cuda:0", "cpu:gloo,cuda:nccl")], ids=["cpu", "cuda"]
+)
+def test_a_single_ranks_group_has_a_backend_for_its_device(device, backend, monkeypatch):
+    """DeepSpeed reduces a GPU's tensors by NCCL; its module is a stand-in, because the package is not installed."""
+    made = []
+
+    def init_process_group(backend, **_):
+        made.append(backend)
+        raise GroupMadeError
+
+    deepspeed = ModuleType("deepspeed")
+    deepspeed.ops = ModuleType("deepspeed.ops")
+    deepspeed.ops.__compatible_ops__ = {}
+    monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
+    monkeypatch.setattr(dist, "init_process_group", init_process_group)
+    training = ZeroTraining.__new__(ZeroTraining)
+    training.ranks = Ranks(device=torch.device(device))
+
+    with pytest.raises(GroupMadeError):
+        training.parallelize()
+
+    assert made == [backend]

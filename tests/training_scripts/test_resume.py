@@ -180,7 +180,8 @@ def cut_the_manifest(folder):
     ("damage", "said"),
     [
         (flip_a_byte, "model.pt does not match its SHA-256"),
-        (lose_the_manifest, "manifest.json is missing"),
+        # Fast: the rejection in test_checkpoint_folder.py, the fallback with `flip_a_byte`.
+        pytest.param(lose_the_manifest, "manifest.json is missing", marks=SLOW),
         pytest.param(truncate, "optimizer.pt has", marks=SLOW),
         pytest.param(lose_a_file, "run.pt is missing", marks=SLOW),
         pytest.param(change_the_manifest, "does not match its own checksum", marks=SLOW),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 import os
 import sys
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 
 from trainer.optimization import LearningRateSchedule
 from trainer.training import Training
-from trainyard_watch.statistics import opening
+from trainyard_watch.statistics import host_samples, opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -362,6 +364,21 @@ class IdleGpus(ScriptedGpus):
     """Both GPUs do little and hold little."""
 
     script = staticmethod(lambda step, gpu: (5.0, 10.0))  # noqa: ARG005
+
+
+class SlowDisk(IdleGpus):
+    """The kernel's counters say that the cores wait for a disk in 3 of 4 ticks."""
+
+    def open_statistics(self) -> None:
+        ticks = itertools.count(step=100)
+        read = host_samples.read_counters
+
+        def waiting() -> host_samples.Counters:
+            now = next(ticks)
+            return dataclasses.replace(read(), total=now, idle=0, io_wait=now * 3 // 4)
+
+        host_samples.read_counters = waiting
+        super().open_statistics()
 
 
 class OneGpu(ScriptedGpus):

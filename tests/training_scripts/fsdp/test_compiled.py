@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from trainer.sharding.degrees import Degrees
+from trainer.sharding.hyperparameters import ShardedHyperparameters
+from trainer.sharding.mesh import RankMesh
+from trainer.sharding.model import spread
 
 pytestmark = pytest.mark.torch
 RTOL = 1e-5
@@ -16,6 +24,31 @@ MORE = {
     "tensor-dropout": {"tensor_parallel_degree": 2, "dropout": 0.1},
     "tensor-recomputed": {"tensor_parallel_degree": 2, "activation_checkpointing": "full"},
 }
+CPU = torch.device("cpu")
+LAYER = {"num_layers": 1, "num_heads": 2, "hidden_size": 8, "sequence_length": 4}
+CONFIG = {"kind": "gpt", "vocab_size": 16, **LAYER}
+
+
+@pytest.fixture
+def two_ranks():
+    """Make this process the first of two ranks; collectives with the other one do nothing."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    torch.compiler.reset()
+    dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's tracer reads it of every input
+def test_a_split_embedding_has_a_gradient_before_a_compiled_layer(two_ranks):
+    """The tracer loses the gradient: `aot_eager` shows it without the kernels, which take a minute to compile."""
+    hp = ShardedHyperparameters(**LAYER, tensor_parallel_degree=2, precision="fp32")
+    model, _ = spread(CONFIG, hp, RankMesh.of(Degrees.of(hp, 2), CPU), CPU)
+    model.blocks["0"].compile(backend="aot_eager")
+
+    model(torch.arange(4).view(1, 4)).square().sum().backward()
+
+    norms = {name: each.grad.to_local().norm().item() for name, each in model.named_parameters()}
+    assert [name for name, norm in norms.items() if norm == 0] == []
 
 
 def check(make_job, settings):
