@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -18,6 +20,16 @@ if TYPE_CHECKING:
 # A busy machine is no failure: no example has a time limit of its own.
 settings.register_profile("trainyard", deadline=None)
 settings.load_profile("trainyard")
+
+_read = JSONFileLoader.load_file
+# Each test has AWS sessions of its own, and each of these would parse the same megabytes of botocore's data again.
+JSONFileLoader.load_file = lambda _, path: _parsed(path)  # type: ignore[method-assign]
+
+
+@cache
+def _parsed(path: str) -> Any:
+    return _read(JSONFileLoader(), path)
+
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # Every program that a test starts finds this checkout's packages, as under `make`.
