@@ -36,7 +36,7 @@ def test_a_deployment_that_no_tag_can_carry_is_rejected(
 
 @pytest.mark.parametrize("pace", [0, -1, True, "2"])
 def test_a_pace_that_is_no_time_is_rejected(monkeypatch: pytest.MonkeyPatch, pace: object) -> None:
-    with pytest.raises(SpecError, match=r"extra trainyard\.shortest_poll_s.*no number of seconds"):
+    with pytest.raises(SpecError, match=r"extra trainyard\.shortest_poll_s.*is not a number of seconds"):
         _ = clients(monkeypatch, shortest_poll_s=pace).shortest_poll_s
 
 

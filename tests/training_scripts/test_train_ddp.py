@@ -41,8 +41,9 @@ def test_metric_lines_have_the_fixed_format_and_come_from_rank_0_only(make_job):
     )
     lines = job.log_lines()
     assert len([line for line in lines if step_line.fullmatch(line)]) == 6
+    assert re.fullmatch(rf"trainyard setup seconds={number}", lines[0])
     assert re.fullmatch(
-        rf"trainyard eval step=3 validation_loss={number} validation_tokens=256", lines[4]
+        rf"trainyard eval step=3 validation_loss={number} validation_tokens=256", lines[5]
     )
     assert re.fullmatch(
         rf"trainyard done step=6 validation_loss={number} seconds={number} "

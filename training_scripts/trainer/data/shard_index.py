@@ -131,14 +131,14 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
         )
     if path.stat().st_size != shard["bytes"]:
         return (
-            f"shard {path} has {path.stat().st_size} bytes, the index says {shard['bytes']}; the "
+            f"shard {path} has {path.stat().st_size} bytes, but {shard['bytes']} in the index; the "
             "index and the shards are not of the same data set, or the download was cut: give both "
             "channels the same prefix"
         )
     stated = shard["sha256"]  # null if the data set was made without checksums
     if verify and stated is not None and (digest := sha256_of(path)) != stated:
         return (
-            f"shard {path} has SHA-256 {digest}, the index says {stated}; its content is "
+            f"shard {path} has SHA-256 {digest}, but {stated} in the index; its content is "
             "damaged: shard again"
         )
     return None
