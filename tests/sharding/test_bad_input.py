@@ -410,3 +410,52 @@ def test_missing_targets_are_named_by_their_line_in_the_file(tmp_path: Path, sto
     result = store.shard(tmp_path / "t.parquet", target_column="y", max_bad_row_fraction=0.1)
     with store.open(f"{result.uri}/quarantine/bad-rows.jsonl") as stream:
         assert json.loads(stream.read())["line"] == 150_001
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"Name, Vorname";Alter\n' + 'x;7\n"a;b, c";8\n' * 5, [("x", 7), ("a;b, c", 8)]),
+        ("Umsatz, netto, EUR;Menge\n" + "1;2\n" * 5, [(1, 2)]),
+        ("a;b\n" + "1,5;x\n2,5;y\n" * 5, [("1,5", "x"), ("2,5", "y")]),
+    ],
+    ids=["quoted header", "commas in the header", "decimal commas"],
+)
+def test_delimiter_is_that_of_the_rows(
+    tmp_path: Path, store: Store, text: str, expected: list[tuple[Any, ...]]
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    result = store.shard(tmp_path / "t.csv", **UNSPLIT)
+    assert set(store.table(result)) == set(expected)
+    assert result.index.bad_rows["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("t.csv", b"id,note,x\n" + b"1,,2\n" * 100 + b"7\n", "wrong number of fields: 1"),
+        ("t.csv", b"id,note,x\n" + b"1,,2\n" * 100 + b"1,,2,\n", "wrong number of fields: 4"),
+        ("t.jsonl", b'{"s": "ok"}\n' * 100 + b'{"s": "Z\xfcrich"}\n', "not UTF-8"),
+        (
+            "t.jsonl",
+            b'{"k": 1}\n' * 100 + b'{"k": 1, "tree": ' + b"[" * 2000 + b"]" * 2000 + b"}\n",
+            "invalid JSON",
+        ),
+    ],
+    ids=["ragged row beside an empty column", "trailing comma", "latin-1", "deep nesting"],
+)
+def test_one_odd_line_is_one_bad_row(
+    tmp_path: Path, store: Store, name: str, content: bytes, reason: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    result = store.shard(tmp_path / name, **UNSPLIT)
+    assert [str(row["reason"])[: len(reason)] for row in quarantine(store, result.uri)] == [reason]
+    assert result.index.num_rows == 100
+
+
+def test_interval_column_is_refused_with_its_type(tmp_path: Path, store: Store) -> None:
+    table = pa.table({"k": [1, 2], "i": pa.array([pa.MonthDayNano([1, 2, 3])] * 2)})
+    with pa.ipc.new_file(str(tmp_path / "t.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(DataError, match=r"column 'i'\s+got: month_day_nano_interval"):
+        store.shard(tmp_path / "t.arrow")
