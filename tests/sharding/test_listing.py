@@ -93,9 +93,7 @@ def test_files_and_linked_folders_that_are_not_read_are_named(
 def test_data_of_an_unknown_compression_is_refused(tmp_path: Path, data_format: str) -> None:
     root = write(tmp_path / "in", ("a.csv", "b.csv.lz4", "c.csv.zip"))
     with pytest.raises(DataError, match=r"2 file\(s\): b.csv.lz4, c.csv.zip\s+allowed: .gz"):
-        list_files(
-            Source(uri=str(root), data_format=data_format), LocalObjects(tmp_path / "store")
-        )
+        list_files(Source(uri=str(root), data_format=data_format), LocalObjects(tmp_path / "store"))
 
 
 def test_arrow_files_of_an_earlier_save_are_not_read(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class LossSpike(LossRule):
     keep growing. Losses of zero and below are not evaluated, as they have no such ratio.
 
     A median and a maximum below `stop_floor` count as that. A loss that starts near zero has no scale of its own, and
-    its growth is healthy: GRPO reports beta * KL, which is zero until the policy leaves its reference (TRL, GRPOTrainer).
+    its growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its reference.
     """
 
     window: int = 100
