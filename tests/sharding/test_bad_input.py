@@ -466,3 +466,24 @@ def test_parquet_column_that_a_later_file_adds_is_refused(tmp_path: Path, store:
     pq.write_table(pa.table({"x": range(9), "late": [1.5] * 9}), tmp_path / "2024.parquet")
     with pytest.raises(DataError, match=r"where: 2024.parquet\s+got: late: double"):
         store.shard(tmp_path)
+
+
+def test_short_row_is_a_bad_row_with_csv_options_too(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "t.csv").write_text("a;b;c\n" + "1;;3\n" * 20 + "1;2\n" + "4;5;6\n")
+    result = store.shard(tmp_path / "t.csv", csv_options={"sep": ";"}, **UNSPLIT)
+    [bad] = quarantine(store, result.uri)
+    assert (bad["line"], bad["reason"]) == (22, "wrong number of fields: fewer than 3")
+    assert result.index.num_rows == 21
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [("1;2;3\n" * 20, {"header": None, "names": ["a", "b"]}), ("a;b\n" + "1;2;\n" * 20, {})],
+    ids=["a name too few", "delimiter at the ends of lines"],
+)
+def test_fields_without_a_name_are_refused(
+    tmp_path: Path, store: Store, text: str, options: dict[str, Any]
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(DataError, match=r"got: 3 fields\s+allowed: 2: a, b"):
+        store.shard(tmp_path / "t.csv", csv_options={"sep": ";", **options})

@@ -49,7 +49,7 @@ def check_types(
     added = [] if known is None else sorted({*schema.names} - {*wanted.names, *known})
     if added:
         raise DataError(
-            "a file has columns that the first file does not have",
+            "a file's columns differ from those of the first file, which lacks some",
             job_name="sharding",
             where=file.name,
             got=", ".join(f"{name}: {schema.field(name).type}" for name in added),

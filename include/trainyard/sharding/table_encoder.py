@@ -128,7 +128,7 @@ def _numbers(
     Raises:
         ReplanNeededError: a column that was planned without missing values has one.
         DataError: the type cannot represent a number.
-    """  # noqa: DOC501 - the named function returns a DataError
+    """
     if plan.kind is ColumnKind.TIME:
         array = _seconds(column, plan.name)
     elif pa.types.is_boolean(column.type):
