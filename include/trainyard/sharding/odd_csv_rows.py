@@ -137,7 +137,7 @@ class OddCsvTable(TextSchema):
             for name, (_, wrong) in parsed.items()
             for row, text in wrong
         }
-        short = chunk.isna().to_numpy().any(axis=1).nonzero()[0].tolist()
+        short = [row for row, cut in enumerate(chunk.isna().any(axis="columns")) if cut]
         faults |= dict.fromkeys(short, f"wrong number of fields: fewer than {chunk.shape[1]}")
         first = int(chunk.index[0]) + 2
         for row, reason in sorted(faults.items()):
