@@ -78,6 +78,16 @@ CASES = [
         severity="error",
     ),
     Case(
+        name="LossSpike: diverges, and a loss that starts at zero",
+        rule="LossSpike",
+        parameters={"patience": 1000},
+        faulty=steps(300, loss=lambda step: 1e-4 if step < 80 else 0.6 + step / 200),
+        healthy=steps(300, loss=lambda step: 1e-8 + 1e-6 * step**2),
+        without=steps(7, loss=2.0),
+        fires=180, onset=80, says="2 times the highest before, 0.25, and growing", needs="7 losses; 8 make a median",
+        severity="error",
+    ),
+    Case(
         name="LossSpike: every tenth step is logged",
         rule="LossSpike",
         faulty=steps(40, every=10, loss=jump(2.0, 3.5, at=200)),

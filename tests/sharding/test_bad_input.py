@@ -410,3 +410,80 @@ def test_missing_targets_are_named_by_their_line_in_the_file(tmp_path: Path, sto
     result = store.shard(tmp_path / "t.parquet", target_column="y", max_bad_row_fraction=0.1)
     with store.open(f"{result.uri}/quarantine/bad-rows.jsonl") as stream:
         assert json.loads(stream.read())["line"] == 150_001
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"Name, Vorname";Alter\n' + 'x;7\n"a;b, c";8\n' * 5, [("x", 7), ("a;b, c", 8)]),
+        ("Umsatz, netto, EUR;Menge\n" + "1;2\n" * 5, [(1, 2)]),
+        ("a;b\n" + "1,5;x\n2,5;y\n" * 5, [("1,5", "x"), ("2,5", "y")]),
+    ],
+    ids=["quoted header", "commas in the header", "decimal commas"],
+)
+def test_delimiter_is_that_of_the_rows(
+    tmp_path: Path, store: Store, text: str, expected: list[tuple[Any, ...]]
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    result = store.shard(tmp_path / "t.csv", **UNSPLIT)
+    assert set(store.table(result)) == set(expected)
+    assert result.index.bad_rows["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("t.csv", b"id,note,x\n" + b"1,,2\n" * 100 + b"7\n", "wrong number of fields: 1"),
+        ("t.csv", b"id,note,x\n" + b"1,,2\n" * 100 + b"1,,2,\n", "wrong number of fields: 4"),
+        ("t.jsonl", b'{"s": "ok"}\n' * 100 + b'{"s": "Z\xfcrich"}\n', "not UTF-8"),
+        (
+            "t.jsonl",
+            b'{"k": 1}\n' * 100 + b'{"k": 1, "tree": ' + b"[" * 2000 + b"]" * 2000 + b"}\n",
+            "invalid JSON",
+        ),
+    ],
+    ids=["ragged row beside an empty column", "trailing comma", "latin-1", "deep nesting"],
+)
+def test_one_odd_line_is_one_bad_row(
+    tmp_path: Path, store: Store, name: str, content: bytes, reason: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    result = store.shard(tmp_path / name, **UNSPLIT)
+    assert [str(row["reason"])[: len(reason)] for row in quarantine(store, result.uri)] == [reason]
+    assert result.index.num_rows == 100
+
+
+def test_interval_column_is_refused_with_its_type(tmp_path: Path, store: Store) -> None:
+    table = pa.table({"k": [1, 2], "i": pa.array([pa.MonthDayNano([1, 2, 3])] * 2)})
+    with pa.ipc.new_file(str(tmp_path / "t.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(DataError, match=r"column 'i'\s+got: month_day_nano_interval"):
+        store.shard(tmp_path / "t.arrow")
+
+
+def test_parquet_column_that_a_later_file_adds_is_refused(tmp_path: Path, store: Store) -> None:
+    pq.write_table(pa.table({"x": range(9)}), tmp_path / "2023.parquet")
+    pq.write_table(pa.table({"x": range(9), "late": [1.5] * 9}), tmp_path / "2024.parquet")
+    with pytest.raises(DataError, match=r"where: 2024.parquet\s+got: late: double"):
+        store.shard(tmp_path)
+
+
+def test_short_row_is_a_bad_row_with_csv_options_too(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "t.csv").write_text("a;b;c\n" + "1;;3\n" * 20 + "1;2\n" + "4;5;6\n")
+    result = store.shard(tmp_path / "t.csv", csv_options={"sep": ";"}, **UNSPLIT)
+    [bad] = quarantine(store, result.uri)
+    assert (bad["line"], bad["reason"]) == (22, "wrong number of fields: fewer than 3")
+    assert result.index.num_rows == 21
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [("1;2;3\n" * 20, {"header": None, "names": ["a", "b"]}), ("a;b\n" + "1;2;\n" * 20, {})],
+    ids=["a name too few", "delimiter at the ends of lines"],
+)
+def test_fields_without_a_name_are_refused(
+    tmp_path: Path, store: Store, text: str, options: dict[str, Any]
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(DataError, match=r"got: 3 fields\s+allowed: 2: a, b"):
+        store.shard(tmp_path / "t.csv", csv_options={"sep": ";", **options})

@@ -193,3 +193,40 @@ def test_a_row_keeps_its_split_when_a_column_turns_into_text(tmp_path: Path, sto
     for split in ("train", "validation", "test"):
         kept = {str(row[0]) for row in store.table(before, split)}
         assert kept <= {row[0] for row in store.table(after, split)}
+
+
+def test_decimals_are_the_nearest_floats(tmp_path: Path, store: Store) -> None:
+    values = [None, *(Decimal(at) / 100 for at in range(900))]
+    table = pa.table({"price": pa.array(values, pa.decimal128(38, 2))})
+    pq.write_table(table, tmp_path / "t.parquet")
+    result = store.shard(tmp_path / "t.parquet")
+    assert ids_of(store, result) == Counter(v if v is None else float(v) for v in values)
+
+
+@pytest.mark.parametrize(
+    ("values", "got"),
+    [
+        (
+            pa.array([Decimal(12345678901234567001)] * 9, pa.decimal128(38, 9)),
+            "12345678901234567001",
+        ),
+        (pa.array([1_700_000_000_000_000_007] * 9, pa.timestamp("ns")), "1700000000000000007 ns"),
+    ],
+    ids=["decimal", "nanoseconds"],
+)
+def test_values_that_no_float_keeps_are_refused(
+    tmp_path: Path, store: Store, values: pa.Array, got: str
+) -> None:
+    pq.write_table(pa.table({"x": values}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=rf"where: column 'x'\s+got: {got}"):
+        store.shard(tmp_path / "t.parquet")
+
+
+def test_times_in_whole_microseconds_are_read_from_nanoseconds(
+    tmp_path: Path, store: Store
+) -> None:
+    first = 1_700_000_000_000_001_000
+    counts = [first + 1000 * at for at in range(600)]
+    times = pa.array(counts, pa.timestamp("ns", tz="UTC"))
+    pq.write_table(pa.table({"x": times}), tmp_path / "t.parquet")
+    assert len(ids_of(store, store.shard(tmp_path / "t.parquet"))) == 600

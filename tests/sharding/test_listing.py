@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from trainyard.errors import DataError
 from trainyard.sharding import LocalObjects, Source
 from trainyard.sharding.listing import list_files
 
@@ -71,3 +73,33 @@ def test_wildcards_of_every_kind_may_stand_in_a_folder(
         (tmp_path / name).write_text("a,b\n1,2\n")
     _, files = list_files(Source(uri=str(tmp_path / pattern)), store)
     assert [file.name for file in files] == ["v1/part-0.csv", "v2/part-0.csv"]
+
+
+def test_files_and_linked_folders_that_are_not_read_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = write(tmp_path / "in", ("a.jsonl", "b.json", "part-1"))
+    write(tmp_path / "other", ("c.jsonl",))
+    (root / "linked").symlink_to(tmp_path / "other")
+    _, files = list_files(Source(uri=str(root)), LocalObjects(tmp_path / "store"))
+    assert [file.name for file in files] == ["a.jsonl"]
+    assert caplog.messages == [
+        "1 linked folder(s) of the source are not read: linked",
+        "2 file(s) of the source are not read as jsonl: b.json, part-1",
+    ]
+
+
+@pytest.mark.parametrize("data_format", ["auto", "csv"])
+def test_data_of_an_unknown_compression_is_refused(tmp_path: Path, data_format: str) -> None:
+    root = write(tmp_path / "in", ("a.csv", "b.csv.lz4", "c.csv.zip"))
+    with pytest.raises(DataError, match=r"2 file\(s\): b.csv.lz4, c.csv.zip\s+allowed: .gz"):
+        list_files(Source(uri=str(root), data_format=data_format), LocalObjects(tmp_path / "store"))
+
+
+def test_arrow_files_of_an_earlier_save_are_not_read(tmp_path: Path) -> None:
+    names = ("data-00000-of-00001.arrow", "data-00000-of-00002.arrow", "data-00001-of-00002.arrow")
+    root = write(tmp_path / "in", names)
+    saved = {"_data_files": [{"filename": names[0]}]}
+    (root / "state.json").write_text(json.dumps(saved))
+    _, files = list_files(Source(uri=str(root)), LocalObjects(tmp_path / "store"))
+    assert [file.name for file in files] == [names[0]]

@@ -135,6 +135,15 @@ def test_moments_merge_to_those_of_all_values(batches: list[list[float]]) -> Non
     assert moments.std == pytest.approx(np.std(values), abs=1e-4)
 
 
+def test_moments_of_large_equal_numbers_merge_with_others() -> None:
+    whole, part = ColumnMoments(), ColumnMoments()
+    whole.add(np.arange(300.0))
+    part.add(np.array([1e200, np.nan] * 150))
+    whole.absorb(*part.sums)
+    assert whole.mean == pytest.approx(1e200 / 3)
+    assert whole.std == pytest.approx(1e200 * np.sqrt(2) / 3)
+
+
 def test_unigram_loss_worked_example() -> None:
     train, other = TokenCounts(2), TokenCounts(2)
     train.add(np.array([0, 0, 0, 1]))

@@ -147,6 +147,52 @@ def test_numbers_that_float32_cannot_hold_are_missing(tmp_path, shards):
     assert (layout.means, layout.stds) == ([0.0], [1.0])
 
 
+def open_columns(tmp_path, shards, columns, **problem):
+    """Write one shard of columns, of which the last is the target; return its rows."""
+    entry = shards.write_shard(tmp_path / "train" / "shard-00000.bin", columns)
+    num_rows = len(next(iter(columns.values()))[1])
+    split = {"num_rows": num_rows, "shards": [entry | {"rows": num_rows, "first_row": 0}]}
+    roles = ["feature"] * (len(columns) - 1) + ["target"]
+    schema = [
+        {"name": name, "dtype": dtype, "role": role}
+        for (name, (dtype, _)), role in zip(columns.items(), roles, strict=True)
+    ]
+    shards.write_index(tmp_path, {"kind": "columns", "schema": schema}, {"train": split})
+    index, layout = layout_of(tmp_path, **problem)
+    return TableRows.open(index, "train", tmp_path / "train", layout=layout, verify=True), layout
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
+def test_unsigned_columns_are_numbers(tmp_path, shards, dtype):
+    highest = 2 ** int(dtype[4:]) - 1
+    columns = {"x": (dtype, [0, highest, 7]), "y": ("int64", [0, 1, 0])}
+    rows, _ = open_columns(tmp_path, shards, columns)
+
+    numbers, _, target = rows[torch.tensor([1, 2, 0])]
+
+    assert numbers[:, 0].tolist() == [float(torch.tensor(float(highest))), 7.0, 0.0]
+    assert target.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "classes"),
+    [
+        ("int64", [-(2**63), 2**53, 2**53 + 1, 1_790_000_000_000_000_001, 2**63 - 1]),
+        ("uint64", [7, 2**53 + 1, 2**63, 2**64 - 2, 2**64 - 1]),
+        ("float64", [-3.0, 1e300]),
+    ],
+)
+def test_large_labels_are_classes_of_their_own(tmp_path, shards, dtype, classes):
+    columns = {"x": ("float64", [float(at) for at, _ in enumerate(classes)])}
+    columns["y"] = (dtype, classes[::-1])
+    rows, layout = open_columns(tmp_path, shards, columns, problem="classification")
+
+    _, _, target = rows[torch.arange(len(classes))]
+
+    assert layout.target.classes == [int(each) for each in classes]
+    assert target.tolist() == list(range(len(classes)))[::-1]
+
+
 def test_target_column_overrides_the_index_and_numbers_are_standardised(table):
     index, layout = layout_of(table, target_column="price")
     rows = TableRows.open(index, "train", table / "train", layout=layout, verify=True)

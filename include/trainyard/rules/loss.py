@@ -100,6 +100,9 @@ class LossSpike(LossRule):
     run's earlier maximum. The median of the second half of these losses must exceed that of the first half by more than
     `stop_growth` and by more than four standard errors. Spikes that recover, harder data and a change of domain do not
     keep growing. Losses of zero and below are not evaluated, as they have no such ratio.
+
+    A median and a maximum below `stop_floor` count as that. A loss that starts near zero has no scale of its own, and
+    its growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its reference.
     """
 
     window: int = 100
@@ -107,6 +110,7 @@ class LossSpike(LossRule):
     ratio: float = 1.5
     patience: int = 3
     stop_ratio: float = 2.0
+    stop_floor: float = 0.25
     stop_patience: int = 5
     stop_steps: int = 100
     stop_growth: float = 0.1
@@ -132,7 +136,7 @@ class _LossSpike(RuleState[StepRecord]):
             self.why_not = f"{len(before) + 1} losses; {LEAST_OBSERVATIONS} make a median"
             return
         middle, mad = median_and_mad(before)
-        peak = self._peaks.values[-1]
+        peak = max(self._peaks.values[-1], rule.stop_floor)
         is_high = loss > middle + rule.num_mads * mad and loss > rule.ratio * middle
         self._row.add(step, is_met=is_high)
         limit = rule.stop_ratio * max(middle, peak)

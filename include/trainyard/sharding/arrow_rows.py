@@ -62,6 +62,7 @@ class ArrowTable:
         self.nullable: set[str] = set()
         with self._opened(files[0]) as (_, reader):
             self.names = list(reader.schema.names)
+            self._known = None if only else {*self.names, *ignored}
             check_names(files[0], [name for name in self.names if name not in ignored])
             self.schema = wanted_schema(reader.schema, ignored=ignored, only=only)
 
@@ -83,7 +84,7 @@ class ArrowTable:
         for file in self._files:
             first = 1
             with self._opened(file) as (source, reader):
-                check_types(file, reader.schema, wanted=self.schema)
+                check_types(file, reader.schema, wanted=self.schema, known=self._known)
                 try:
                     for part in _parts(reader, self.schema.names):
                         if first > 1 and source.tell() > bytes_to_read(file):

@@ -9,6 +9,8 @@ import pyarrow as pa
 from trainyard.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trainyard.sharding.quarantine import BadRows
     from trainyard.sharding.source_files import SourceFile
 
@@ -30,12 +32,30 @@ def check_names(file: SourceFile, names: list[str]) -> None:
         )
 
 
-def check_types(file: SourceFile, schema: pa.Schema, *, wanted: pa.Schema) -> None:
+def check_types(
+    file: SourceFile, schema: pa.Schema, *, wanted: pa.Schema, known: Iterable[str] | None
+) -> None:
     """Check that a file has the columns and types of the first one.
+
+    Args:
+        file: the file.
+        schema: its columns.
+        wanted: the columns of the first file that are read.
+        known: the other columns that it may have; None for any.
 
     Raises:
         DataError: it has others.
     """
+    added = [] if known is None else sorted({*schema.names} - {*wanted.names, *known})
+    if added:
+        raise DataError(
+            "a file's columns differ from those of the first file, which lacks some",
+            job_name="sharding",
+            where=file.name,
+            got=", ".join(f"{name}: {schema.field(name).type}" for name in added),
+            allowed=", ".join(wanted.names),
+            next_step="give all files the same schema, or select some files with a glob",
+        )
     found = [schema.field(name) if name in schema.names else None for name in wanted.names]
     types = [None if field is None else plain_type(field.type) for field in found]
     if types != wanted.types:

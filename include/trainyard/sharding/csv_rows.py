@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_FILES = 4
 _SAMPLE_ROWS = 20_000
+_DELIMITER_ROWS, _DELIMITER_BYTES = 50, 65_536
 _MISSING = frozenset(MISSING)
 _Rows = list[tuple[int, list[str]]]
 """Rows as (number of the first line, fields)."""
@@ -173,7 +175,7 @@ class CsvTable(TextSchema):
         block = next(line_blocks(file, self._objects), None)
         data = b"" if block is None else block.data
         first = data.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
-        delimiter = "\t" if suffix_of(file.name) == ".tsv" else _delimiter_of(first)
+        delimiter = "\t" if suffix_of(file.name) == ".tsv" else _delimiter_of(data)
         if "\r" in first:
             raise _carriage_returns(file)
         try:
@@ -297,5 +299,21 @@ def _has_wrong_bytes(value: str) -> bool:
     return not value.isascii() and any("\udc80" <= each <= "\udcff" for each in value)
 
 
-def _delimiter_of(line: str) -> str:
-    return max(",;\t|", key=line.count)
+def _delimiter_of(data: bytes) -> str:
+    """Return the delimiter that splits most of the first rows into as many fields as the header, but more than one.
+
+    Delimiters within quotes are not counted. A header of one field has a comma.
+    """
+    whole = data if len(data) <= _DELIMITER_BYTES else data[:_DELIMITER_BYTES].rpartition(b"\n")[0]
+    text = whole.decode("utf-8-sig", errors="replace")
+    return max(",;\t|", key=lambda delimiter: _num_fitting(text, delimiter))
+
+
+def _num_fitting(text: str, delimiter: str) -> tuple[int, int]:
+    """Return the number of rows with as many fields as the first, and that number of fields; zeros for one field."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        header, *rows = [len(row) for row in islice(reader, _DELIMITER_ROWS) if row] or [0]
+    except csv.Error:
+        return 0, 0
+    return (rows.count(header), header) if header > 1 else (0, 0)

@@ -104,6 +104,7 @@ class JsonlTable(TextSchema):
 
     def _parsed(self, file: SourceFile, block: LineBlock) -> pa.RecordBatch:
         try:
+            block.data.decode()  # Arrow does not check it
             table = pajson.read_json(
                 pa.BufferReader(block.data),
                 read_options=pajson.ReadOptions(block_size=max(1024, len(block.data) + 1)),
@@ -112,11 +113,12 @@ class JsonlTable(TextSchema):
                     unexpected_field_behavior="ignore" if self._settings.text_column else "infer",
                 ),
             )
-            if set(table.column_names).difference(self.names):
+            is_late = bool(set(table.column_names).difference(self.names))
+            if is_late:
                 self._plan_late_columns()
-            if any(may_be_inexact(table.column(name)) for name in self._floats()):
+            if is_late or any(may_be_inexact(table.column(name)) for name in self._floats()):
                 table = self._line_by_line(file, block)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except (UnicodeDecodeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
             table = self._line_by_line(file, block)
         batches = table.select(self.schema.names).combine_chunks().to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
@@ -138,6 +140,8 @@ class JsonlTable(TextSchema):
     def _plan_late_columns(self) -> None:
         """Plan every column that is not among the first lines, after a walk through all files.
 
+        A column that is only in lines too deeply nested to be parsed is not planned: these are bad rows.
+
         Raises:
             ReplanNeededError: so that the source is read again.
         """
@@ -147,6 +151,8 @@ class JsonlTable(TextSchema):
                 for row in _objects(block.data.split(b"\n")):
                     for name in row.keys() - set(self.names):
                         late.setdefault(name, []).append({name: row[name]})
+        if not late:
+            return
         for name in sorted(late.keys() - set(self._settings.ignore_columns)):
             self.schema = self.schema.append(pa.field(name, self._type_of(name, late[name])))
             self.fractional |= {name} & set(self._floats())
@@ -164,7 +170,7 @@ class JsonlTable(TextSchema):
             row = json.loads(content.decode())
         except UnicodeDecodeError as error:
             raise ValueError(f"not UTF-8: {error.reason}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"invalid JSON: {error}") from error
         if not isinstance(row, dict):
             raise ValueError(f"not a JSON object: {type(row).__name__}")  # noqa: TRY004 - a fault of the line
@@ -219,7 +225,7 @@ def _objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             yield row

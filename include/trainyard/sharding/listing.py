@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import glob
+import json
+import logging
 import re
 import sysconfig
 from dataclasses import replace
@@ -10,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from trainyard.errors import DataError, SpecError, near_matches
+from trainyard.sharding.line_blocks import READ_ERRORS, opened
 from trainyard.sharding.objects import S3_SCHEME
 from trainyard.sharding.settings import PYTHON_STDLIB, DataFormat, Source
 from trainyard.sharding.source_files import (
@@ -18,12 +21,15 @@ from trainyard.sharding.source_files import (
     FileStamp,
     SourceFile,
     suffix_of,
+    unreadable,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainyard.sharding.objects import Objects
+
+log = logging.getLogger(__name__)
 
 SUFFIXES = {
     DataFormat.JSONL: frozenset({".jsonl", ".ndjson"}),
@@ -68,6 +74,13 @@ SUFFIXES = {
     ),
 }
 _SEVERAL_SPLITS = "dataset_dict.json"
+_SAVED_STATE = "state.json"
+"""File of `save_to_disk` that names the data files beside it."""
+_OTHER_COMPRESSIONS = frozenset(
+    {".lz4", ".zip", ".snappy", ".sz", ".br", ".z", ".lzo", ".lzma", ".7z", ".rar"}
+)
+_METADATA = frozenset({_SEVERAL_SPLITS, _SAVED_STATE, "dataset_info.json"})
+_NUM_NAMED = 5
 _CACHED = re.compile(r"cache-[0-9a-f]+\.arrow")
 """Results that `datasets` keeps beside a data set on disk."""
 _WILDCARD = re.compile(r"[*?[]")
@@ -88,14 +101,20 @@ _STDLIB_LEFT_OUT = frozenset(
 def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[SourceFile]]:
     """Return the format and the files of a source, sorted by name, `max_source_bytes` applied.
 
+    Files of other formats, and linked folders, are not read: a warning names them.
+
     Raises:
-        DataError: the source is missing or empty, or its format cannot be told.
+        DataError: the source is missing or empty, its format cannot be derived, or it has files of a compression that
+            is not supported.
         SpecError: the source contains a local file that a run may not read.
     """  # noqa: DOC501 - the named function returns a DataError
     found = _found(source, objects)
     if not found:
         raise _missing(source)
     data_format, files = _of_one_format(source, found)
+    if data_format is DataFormat.ARROW:
+        files = _without_replaced(found, files, objects)
+    _check_left_out(source, found, files, data_format)
     files = [file for file in files if file.size > 0]
     if not files:
         raise DataError(
@@ -128,8 +147,11 @@ def _local_paths(source: Source) -> tuple[list[Path], Path]:
         raise SpecError(findings, subject="data source")
     path = Path(source.uri).expanduser()
     if path.is_dir():
-        found = (each for each in path.rglob("*") if each.is_file())
-        return [each for each in sorted(found) if _is_data(_relative(each, path))], path
+        inside = [each for each in sorted(path.rglob("*")) if _is_data(_relative(each, path))]
+        links = [_relative(each, path) for each in inside if each.is_symlink() and each.is_dir()]
+        if links:
+            log.warning("%s linked folder(s) of the source are not read: %s", *_named(links))
+        return [each for each in inside if each.is_file()], path
     if path.is_file():
         return [path], path.parent
     matches = sorted(Path(each) for each in glob.glob(str(path), recursive=True))  # noqa: PTH207 - the pattern may be absolute
@@ -235,6 +257,73 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
             next_step="set data_format to one of them, or select some files with a glob",
         )
     return next(iter(by_format.items()))
+
+
+def _without_replaced(
+    found: list[SourceFile], files: list[SourceFile], objects: Objects
+) -> list[SourceFile]:
+    """Return the Arrow files without those of an earlier `save_to_disk` into the same folder.
+
+    Raises:
+        DataError: a state.json cannot be read.
+    """  # noqa: DOC501 - the named function returns a DataError
+    replaced: set[str] = set()
+    for state in found:
+        if PurePosixPath(state.name).name != _SAVED_STATE:
+            continue
+        try:
+            with opened(state, objects) as (stream, _):
+                content = json.load(stream)
+        except READ_ERRORS as error:
+            raise unreadable(state, error) from error
+        named = content.get("_data_files") if isinstance(content, dict) else None
+        if named:
+            folder = PurePosixPath(state.name).parent
+            kept = {str(folder / each["filename"]) for each in named}
+            beside = {each.name for each in files if PurePosixPath(each.name).parent == folder}
+            replaced |= beside - kept
+    return [file for file in files if file.name not in replaced]
+
+
+def _check_left_out(
+    source: Source, found: list[SourceFile], files: list[SourceFile], data_format: DataFormat
+) -> None:
+    """Warn of files that are not read.
+
+    Raises:
+        DataError: one is of the format that is read, in a compression that is not supported.
+    """
+    read = {file.name for file in files}
+    left = [
+        file.name
+        for file in found
+        if file.name not in read and PurePosixPath(file.name).name not in _METADATA
+    ]
+    packed = [name for name in left if _is_packed(name, SUFFIXES[data_format])]
+    if packed:
+        count, names = _named(packed)
+        raise DataError(
+            "the source has files of a compression that is not supported",
+            job_name="sharding",
+            where=source.uri,
+            got=f"{count} file(s): {names}",
+            allowed=f"{', '.join(COMPRESSIONS)}, or none",
+            next_step="decompress them, or select the other files with a glob",
+        )
+    if left:
+        count, names = _named(left)
+        log.warning("%s file(s) of the source are not read as %s: %s", count, data_format, names)
+
+
+def _is_packed(name: str, suffixes: frozenset[str]) -> bool:
+    found = PurePosixPath(name.lower()).suffixes[-2:]
+    return len(found) > 1 and found[0] in suffixes and found[1] in _OTHER_COMPRESSIONS
+
+
+def _named(names: list[str]) -> tuple[int, str]:
+    """Return the number of names, and the first of them as text."""
+    more = ["..."] if len(names) > _NUM_NAMED else []
+    return len(names), ", ".join([*names[:_NUM_NAMED], *more])
 
 
 def _capped(files: list[SourceFile], max_source_bytes: int) -> Iterator[SourceFile]:

@@ -50,6 +50,7 @@ class OddCsvTable(TextSchema):
         self._options = options
         with self._chunks(files[0], None) as (chunks, _):
             first = next(iter(chunks))
+        _check_width(files[0], first)
         strings = {str(name): self._strings(first[name]) for name in first.columns}
         self.names = list(strings)
         schema = pa.schema(
@@ -72,6 +73,7 @@ class OddCsvTable(TextSchema):
         for file in self._files:
             with self._chunks(file, self._bad_rows) as (chunks, raw):
                 for chunk in chunks:
+                    _check_width(file, chunk)
                     batch = self._typed(file, chunk)
                     first = int(chunk.index[0]) + 2
                     done = progress.at(file, raw.tell())
@@ -135,6 +137,8 @@ class OddCsvTable(TextSchema):
             for name, (_, wrong) in parsed.items()
             for row, text in wrong
         }
+        short = [row for row, cut in enumerate(chunk.isna().any(axis="columns")) if cut]
+        faults |= dict.fromkeys(short, f"wrong number of fields: fewer than {chunk.shape[1]}")
         first = int(chunk.index[0]) + 2
         for row, reason in sorted(faults.items()):
             content = ",".join(str(value) for value in chunk.iloc[row])
@@ -152,3 +156,20 @@ class OddCsvTable(TextSchema):
         if self._decimal != ".":
             values = pc.replace_substring(values, self._decimal, ".")
         return values
+
+
+def _check_width(file: SourceFile, chunk: pd.DataFrame) -> None:
+    """Check that pandas did not use the first fields as row labels, as it does if rows are longer than the header.
+
+    Raises:
+        DataError: it did.
+    """
+    if not isinstance(chunk.index, pd.RangeIndex):
+        raise DataError(
+            "the rows of a csv file have more fields than there are column names",
+            job_name="sharding",
+            where=file.name,
+            got=f"{chunk.shape[1] + chunk.index.nlevels} fields",
+            allowed=f"{chunk.shape[1]}: {', '.join(map(str, chunk.columns))}",
+            next_step="name every column in the header or in csv_options, and remove delimiters at the ends of lines",
+        )

@@ -76,7 +76,8 @@ class ParquetTable:
                     self.schema = wanted_schema(schema, ignored=ignored, only=only)
                     self._checked = [] if only else text_columns(self.schema)
                     self._strings = [field.name for field in self.schema if is_string(field.type)]
-                check_types(file, schema, wanted=self.schema)
+                known = None if only else {*self.names, *ignored}
+                check_types(file, schema, wanted=self.schema, known=known)
                 self.num_rows += self._rows_to_read(file, opened)
                 self.nullable |= _with_missing(opened.metadata, self.schema.names)
 

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_SMALL = 2.0**-600
+_SMALL, _LARGE = 2.0**-600, 1e150
 
 
 class ColumnMoments:
@@ -70,6 +70,8 @@ class ColumnMoments:
         self.num_infinite += num_infinite
         if count == 0:
             return
+        if scale == 1.0 and abs(mean) > _LARGE:
+            mean, squares, scale = mean * _SMALL, squares * _SMALL * _SMALL, _SMALL
         if scale != self._scale:
             shrink = _SMALL if scale == 1.0 else 1.0
             mean, squares = mean * shrink, squares * shrink * shrink

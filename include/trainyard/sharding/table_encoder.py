@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trainyard.errors import DataError
 from trainyard.sharding.row_hash import MISSING_BITS, RowHasher, category_bits
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _SECONDS_PER_DAY = 86_400
+_EXACT_INTEGERS = 2**53
 
 
 class TableEncoder:
@@ -126,16 +128,13 @@ def _numbers(
     Raises:
         ReplanNeededError: a column that was planned without missing values has one.
         DataError: the type cannot represent a number.
-    """  # noqa: DOC501 - the named function returns a DataError
+    """
     if plan.kind is ColumnKind.TIME:
-        array = _seconds(column)
+        array = _seconds(column, plan.name)
     elif pa.types.is_boolean(column.type):
         array = _values(column.cast(pa.uint8()))
     elif pa.types.is_decimal(column.type):
-        try:
-            array = _values(column.cast(pa.int64() if plan.dtype == "int64" else pa.float64()))
-        except pa.ArrowInvalid as error:
-            raise inexact_numbers(plan.name, error) from error
+        array = _decimals(column, plan)
     else:
         array = _values(column)
     array = array.astype(plan.dtype, copy=False)
@@ -149,8 +148,38 @@ def _numbers(
     return np.where(missing, array.dtype.type(0), array), missing
 
 
-def _seconds(column: pa.Array) -> npt.NDArray[np.float64]:
+def _decimals(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
+    """Return decimals as integers, or as the nearest floats.
+
+    Raises:
+        DataError: an integer is not exact.
+    """  # noqa: DOC501 - the named function returns a DataError
+    if plan.dtype == "int64":
+        try:
+            return _values(column.cast(pa.int64()))
+        except pa.ArrowInvalid as error:
+            raise inexact_numbers(plan.name, error) from error
+    # By their digits: the cast from decimal divides by a power of ten and is not the nearest float.
+    floats = column.cast(pa.string()).cast(pa.float64())
+    large = column.filter(pc.greater_equal(pc.abs(floats), _EXACT_INTEGERS))
+    for value in large.drop_null().to_pylist():
+        if value == int(value) != int(float(value)):
+            raise inexact_numbers(plan.name, value)
+    return _values(floats)
+
+
+def _seconds(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
+    """Return times in seconds.
+
+    Raises:
+        DataError: a time has nanoseconds that float64 does not hold.
+    """  # noqa: DOC501 - the named function returns a DataError
     kind = column.type
+    if not pa.types.is_date(kind) and kind.unit == "ns":
+        counts = _values(column.drop_null().view(pa.int64()))
+        fine = counts[(counts % 1000 != 0) & (np.abs(counts) >= _EXACT_INTEGERS)]
+        if len(fine):
+            raise _inexact_time(name, int(fine[0]))
     width = pa.int32() if kind.bit_width == 32 else pa.int64()
     counts = _values(column.view(width)).astype(np.float64)
     if pa.types.is_date32(kind):
@@ -159,6 +188,17 @@ def _seconds(column: pa.Array) -> npt.NDArray[np.float64]:
     unit = "ms" if pa.types.is_date64(kind) else kind.unit
     counts /= {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     return counts
+
+
+def _inexact_time(column: str, nanoseconds: int) -> DataError:
+    return DataError(
+        "a column has times whose nanoseconds are lost as seconds in float64",
+        job_name="sharding",
+        where=f"column {column!r}",
+        got=f"{nanoseconds} ns",
+        allowed="times in whole microseconds",
+        next_step="round the column to microseconds, store it as int64, or add it to ignore_columns",
+    )
 
 
 def _is_missing(column: pa.Array) -> npt.NDArray[np.bool_]:

@@ -169,7 +169,7 @@ def _kind(name: str, arrow_type: Any) -> ColumnKind:
         return ColumnKind.CATEGORY
     if types.is_string_view(arrow_type) or types.is_null(arrow_type):
         return ColumnKind.CATEGORY
-    if types.is_temporal(arrow_type):
+    if types.is_temporal(arrow_type) and not types.is_interval(arrow_type):
         return ColumnKind.TIME
     if types.is_boolean(arrow_type) or types.is_decimal(arrow_type):
         return ColumnKind.NUMBER

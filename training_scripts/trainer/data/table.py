@@ -147,18 +147,22 @@ def _distinct(
     index: ShardIndex, files: Sequence[Path], entry: Mapping[str, Any]
 ) -> list[int] | None:
     """Return a column's sorted distinct values, or None if there are more than 32 or one is not an integer."""
-    seen: set[float] = set()
+    seen: set[int | float] = set()
     for path, shard in zip(files, index.split("train")["shards"], strict=True):
-        values = as_float64(map_values(path, shard, entry).at(slice(None))).unique().tolist()
+        values = map_values(path, shard, entry).at(slice(None)).unique().tolist()
         seen |= {value for value in values if not math.isnan(value)}
-        if len(seen) > MAX_INTEGER_CLASSES or any(value != int(value) for value in seen):
+        if len(seen) > MAX_INTEGER_CLASSES or not all(float(value).is_integer() for value in seen):
             return None
     return sorted(int(value) for value in seen)
 
 
-def as_float64(values: Tensor) -> Tensor:
-    """Return any column as float64."""
-    return values.to(torch.float64)
+def comparable(values: Tensor) -> Tensor:
+    """Return floats as float64, and whole numbers as int64 in the same order; uint64 is shifted by -2^63."""
+    if values.is_floating_point():
+        return values.to(torch.float64)
+    if values.dtype is torch.uint64:
+        return values.contiguous().view(torch.int64) ^ torch.iinfo(torch.int64).min
+    return values.to(torch.int64)
 
 
 def _names(schema: Sequence[Mapping[str, Any]]) -> str:

@@ -10,13 +10,18 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from trainer.data.shard_index import Column, ShardIndex, map_values, shard_files
-from trainer.data.table import TableLayout, as_float64
+from trainer.data.table import TableLayout, comparable
 from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Columns = Mapping[str, Column]
+_SIGNED = {
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}
 
 
 class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
@@ -75,13 +80,13 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
     def target_fault(self, path: Path, values: Tensor) -> str | None:
         """Return the error text if a target in one shard is not usable, else None."""
         target = self._layout.target
-        numbers = as_float64(values)
+        numbers = comparable(values)
         if target.is_coded:
             unusable = (numbers < 0) | (numbers >= len(target.classes or ()))
         elif target.classes is None:
             unusable = ~numbers.isfinite()
         else:
-            unusable = ~torch.isin(numbers, torch.tensor(target.classes, dtype=torch.float64))
+            unusable = ~torch.isin(numbers, self._classes(values.dtype))
         if not unusable.any():
             return None
         first = int(unusable.nonzero()[0])
@@ -121,8 +126,12 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
                     values.dtype != found.dtype
                 ):  # only some shards have missing values in this column
                     values = gathered[name] = values.to(torch.float64)
-                values[places] = found.to(values.dtype)
+                _signed(values)[places] = _signed(found.to(values.dtype))
         return gathered
+
+    def _classes(self, dtype: torch.dtype) -> Tensor:
+        """Return the target's classes as `comparable` returns values of `dtype`."""
+        return comparable(torch.tensor(self._layout.target.classes, dtype=dtype))
 
     def _target(self, values: Tensor) -> Tensor:
         target = self._layout.target
@@ -130,7 +139,12 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
             return values.to(torch.int64)
         if target.classes is None:
             return ((values.to(torch.float32) - target.mean) / target.std).to(torch.float32)
-        return torch.searchsorted(torch.tensor(target.classes), values.to(torch.int64))
+        return torch.searchsorted(self._classes(values.dtype), comparable(values))
+
+
+def _signed(values: Tensor) -> Tensor:
+    """Return a view of the same bits, since torch 2.13 assigns no rows of unsigned integers above 8 bits."""
+    return values.view(_SIGNED.get(values.dtype, values.dtype))
 
 
 def _usable(values: Tensor) -> Tensor:
