@@ -138,6 +138,7 @@ class AwsClients:
         """
         region = self._hook("sagemaker").region_name or self._session_region()
         if not region:
+            self._check_exists()
             raise self._region_refused("is not set")
         return region
 
@@ -295,6 +296,7 @@ class AwsClients:
     def _default(self, key: str, *, param: str) -> str:
         value = self.defaults.get(key)
         if not value:
+            self._check_exists()
             where = self._place(key)
             example = (
                 '{"trainyard": {"bucket": "my-bucket", "execution_role_arn": "arn:aws:iam::..."}}'
@@ -309,6 +311,27 @@ class AwsClients:
                 ]
             )
         return str(value)
+
+    def _check_exists(self) -> None:
+        """Check that Airflow has the connection; the stock hook continues without it.
+
+        Raises:
+            SpecError: there is no connection of this name.
+        """
+        name = self.connection.aws_conn_id
+        if name is None or self._hook("sagemaker").conn_config:
+            return
+        variable = f"AIRFLOW_CONN_{name.upper()}"
+        raise SpecError(
+            [
+                Finding(
+                    where=f"connection {name!r}",
+                    what="does not exist in this Airflow",
+                    next_step=f"for a local engine, set the {variable} line that `trainyard engine` printed, and "
+                    "restart Airflow; for AWS, create the connection (docs/aws.md)",
+                )
+            ]
+        )
 
     def _session_region(self) -> str | None:
         region: str | None = self.session.region_name

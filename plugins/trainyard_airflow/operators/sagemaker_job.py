@@ -291,6 +291,7 @@ class SageMakerJobOperator(BaseOperator):
 
         # All faults of the arguments are found before a job is created.
         self._notifier = Notifier.from_dict(self.notifier)
+        _ = self.clients.region
         self.mask_secrets(self.clients.job_defaults)
         jobs = self.task_jobs(context)
         memory = task_memory(context, self.clients)
