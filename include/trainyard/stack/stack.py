@@ -58,13 +58,9 @@ class Stack:
         purpose: str = "run",
         engine_port: int = USUAL_ENGINE_PORT,
     ) -> None:
-        """Create a stack that is not started.
+        """Create a stack that is not started; `engine_port` is the usual port of its engine.
 
-        Args:
-            home: folder of the stack.
-            say: prints a line.
-            purpose: `run` (free ports, ends with the run) or `up` (the usual ports, until it is stopped).
-            engine_port: the engine's usual port.
+        `purpose` is `run` (free ports, ends with the run) or `up` (the usual ports, until it is stopped).
         """
         self.home = home
         self.purpose = purpose
