@@ -123,3 +123,24 @@ def test_an_example_without_its_connection_fails_with_the_next_step_and_without_
     rule = retry_rule(raised.value)
     assert rule is not None
     assert not rule.retry
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "has_console"),
+    [
+        (None, True),
+        ("https://vpce-0a1b-2c3d.api.sagemaker.us-east-1.vpce.amazonaws.com", True),
+        ("http://127.0.0.1:4566", False),
+        ("https://amazonaws.com.example.org", False),
+    ],
+    ids=["default", "vpc-endpoint", "engine", "other"],
+)
+def test_the_console_shows_only_jobs_at_an_endpoint_of_aws(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str | None, has_console: bool
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    extra = {"region_name": "us-east-1", **({"endpoint_url": endpoint} if endpoint else {})}
+    connection = {"conn_type": "aws", "login": "key", "password": "secret", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
+
+    assert AwsClients(ConnectionArguments()).has_console is has_console

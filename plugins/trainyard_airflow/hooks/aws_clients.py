@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook, BaseSessionFactory
 from botocore.config import Config
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _FALLBACK_REGION_MESSAGE = (
     "set region_name in the connection's extra, in the operator, or AWS_DEFAULT_REGION"
 )
+_AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _TAG_VALUE = re.compile(r"[A-Za-z0-9 _.:/=+@-]{1,256}")
 _TAG_VALUE_WORDS = "1 to 256 of A-Z a-z 0-9 space _ . : / = + @ -"
 
@@ -155,6 +157,12 @@ class AwsClients:
             raise self._region_refused(
                 "is none of AWS's", got=repr(self.region), allowed="such as 'us-east-1'"
             ) from None
+
+    @property
+    def has_console(self) -> bool:
+        """Whether AWS's console shows the jobs: the endpoint is one of AWS's, such as a VPC endpoint."""
+        host = urlsplit(self.client("sagemaker").meta.endpoint_url).hostname or ""
+        return host.endswith(_AWS_DOMAINS)
 
     @cached_property
     def account(self) -> str:
