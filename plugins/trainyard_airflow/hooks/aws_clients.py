@@ -160,7 +160,7 @@ class AwsClients:
 
     @property
     def has_console(self) -> bool:
-        """Whether AWS's console shows the jobs: the endpoint is one of AWS's, such as a VPC endpoint."""
+        """True if AWS's console shows the jobs: the endpoint is one of AWS's, such as a VPC endpoint."""
         host = urlsplit(self.client("sagemaker").meta.endpoint_url).hostname or ""
         return host.endswith(_AWS_DOMAINS)
 
