@@ -15,6 +15,8 @@ DEV_READY := $(VENV)/ready-to-develop
 # Four test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
 BESIDE := -n 4 --dist loadscope --no-loadscope-reorder
 PURE := -n 2 --dist loadfile --ignore=tests/stack --ignore=tests/deployment --ignore=tests/resilience --ignore=tests/contract
+# A small environment, since `make wheels` needs nothing of the large ones.
+BUILDER := dist/builder
 SOURCES := include plugins dags images tools training_scripts tests benchmarks
 
 .DEFAULT_GOAL := help
@@ -63,13 +65,14 @@ engine: $(RUN_READY) ## run the engine alone, for any SageMaker client
 pages: ## test and build the pages in Airflow's UI (needs Node.js)
 	cd plugins/trainyard_airflow/pages/frontend && npm ci --no-audit --no-fund && npm test && npm run build
 
-wheels: $(DEV_READY) ## build the wheels of trainyard and sagemaker-engine into dist/
+wheels: ## build the wheels of trainyard and sagemaker-engine into dist/
 	@rm -f dist/*.whl
-	@$(VENV)/bin/uv build --quiet --wheel --all-packages --out-dir dist && ls dist/*.whl
+	@test -x $(BUILDER)/bin/pip || $(PYTHON) -m venv $(BUILDER)
+	@$(BUILDER)/bin/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./include/sagemaker_engine && ls dist/*.whl
 
 mwaa: wheels ## put plugins.zip and requirements.txt for Amazon MWAA into dist/mwaa/
 	@mkdir -p dist/mwaa
-	@cd dist && ../$(PY) -m zipfile -c mwaa/plugins.zip trainyard-*.whl
+	@cd dist && $(PYTHON) -m zipfile -c mwaa/plugins.zip trainyard-*.whl
 	@cd dist && printf '/usr/local/airflow/plugins/%s\n' trainyard-*.whl > mwaa/requirements.txt && ls mwaa/*
 
 test: $(DEV_READY) ## run the tests  [ARGS='-k shard']

@@ -129,6 +129,9 @@ def test_the_example_of_init_is_green(cell: AirflowCell) -> None:
     tasks = run(cell, "trainyard_example", {"max_steps": 12})
 
     assert states(tasks) == {"train": "success"}, cell.log()
+    page = page_of(cell, "trainyard_example", tasks["train"]["dag_run_id"])
+    assert page["progress"]["step"] == 12
+    assert page["checkpoints"], "the training tab has what the script reported"
 
 
 def test_a_shipped_dag_is_green(cell: AirflowCell) -> None:

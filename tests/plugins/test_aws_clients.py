@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 
 from trainyard.errors import SpecError
+from trainyard.new_project.__main__ import EXAMPLE, Platform, files_of
+from trainyard.retry_table import retry_rule
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.plugins.conftest import TaskSurroundings
 
 
 def clients(
@@ -36,7 +45,9 @@ def test_a_deployment_that_no_tag_can_carry_is_rejected(
 
 @pytest.mark.parametrize("pace", [0, -1, True, "2"])
 def test_a_pace_that_is_no_time_is_rejected(monkeypatch: pytest.MonkeyPatch, pace: object) -> None:
-    with pytest.raises(SpecError, match=r"extra trainyard\.shortest_poll_s.*is not a number of seconds"):
+    with pytest.raises(
+        SpecError, match=r"extra trainyard\.shortest_poll_s.*not a number of seconds"
+    ):
         _ = clients(monkeypatch, shortest_poll_s=pace).shortest_poll_s
 
 
@@ -81,3 +92,55 @@ def test_all_connections_of_a_process_share_the_service_models(
 
     assert first.session is not second.session
     assert loaders[0] is loaders[1]
+
+
+def test_a_connection_that_does_not_exist_is_named_with_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_AWS_DEFAULT", raising=False)
+
+    with pytest.raises(SpecError, match=r"'aws_default': does not exist.*`trainyard engine`"):
+        AwsClients(ConnectionArguments()).execution_role()
+
+
+def test_an_example_without_its_connection_fails_with_the_next_step_and_without_a_retry(
+    monkeypatch: pytest.MonkeyPatch, task: TaskSurroundings, tmp_path: Path
+) -> None:
+    for name in [each for each in os.environ if each.startswith(("AWS_", "AIRFLOW_CONN_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    for name, text in files_of(Platform.PLAIN).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    bag = DagBag(tmp_path / "dags", bundle_path=tmp_path, bundle_name="dags-folder")
+    operator = bag.dags[EXAMPLE].task_dict["train"]
+    operator.render_template_fields({**task.context, "params": {"max_steps": 1}})
+
+    with pytest.raises(SpecError, match=r"'aws_default': does not exist") as raised:
+        type(operator).execute.__wrapped__(operator, task.context)
+
+    rule = retry_rule(raised.value)
+    assert rule is not None
+    assert not rule.retry
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "has_console"),
+    [
+        (None, True),
+        ("https://vpce-0a1b-2c3d.api.sagemaker.us-east-1.vpce.amazonaws.com", True),
+        ("http://127.0.0.1:4566", False),
+        ("https://amazonaws.com.example.org", False),
+    ],
+    ids=["default", "vpc-endpoint", "engine", "other"],
+)
+def test_the_console_shows_only_jobs_at_an_endpoint_of_aws(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str | None, has_console: bool
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    extra = {"region_name": "us-east-1", **({"endpoint_url": endpoint} if endpoint else {})}
+    connection = {"conn_type": "aws", "login": "key", "password": "secret", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
+
+    assert AwsClients(ConnectionArguments()).has_console is has_console

@@ -180,3 +180,17 @@ def test_retry_delay_grows_with_the_try():
     delays = [TrainingRetryPolicy().evaluate(error, n, 3).retry_delay for n in (1, 2)]
     assert delays[0] is not None
     assert delays[1] == 2 * delays[0] > timedelta(0)
+
+
+def test_the_log_link_of_a_search_finds_the_streams_of_its_trials() -> None:
+    links = job_links(
+        job_name="search",
+        console_path="hyper-tuning-jobs",
+        log_group="/aws/sagemaker/TrainingJobs",
+        output_s3_uri=None,
+        region="us-east-1",
+        stream_mark="-",
+    )
+
+    assert links[JobConsoleLink.__name__].endswith("#/hyper-tuning-jobs/search")
+    assert links[JobLogsLink.__name__].endswith("$3Dsearch-")

@@ -28,6 +28,7 @@ from trainyard.errors import (
     SpecError,
     TimeLimitError,
 )
+from trainyard.sagemaker_api.names import run_slug
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.image_digests import image_digest
 from trainyard_airflow.operators.task_state import task_memory
@@ -650,3 +651,32 @@ def test_wrong_notifier_is_found_before_a_job_is_paid(
     with pytest.raises((SpecError, KeyError, ValueError)):
         execute(operator(script(PRINTS), notifier=notifier), task)
     assert job_names(sagemaker, task) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "folder"),
+    [
+        ({}, "runs/plugins_test/{run}/checkpoints/train/"),
+        ({"checkpoint_s3_uri": None}, None),
+        ({"use_spot_instances": False, "max_wait": None}, None),
+    ],
+    ids=["default", "turned-off", "on-demand"],
+)
+def test_a_spot_training_has_a_folder_of_checkpoints_by_default(
+    aws_connection: Any, task: TaskSurroundings, settings: dict[str, Any], folder: str | None
+) -> None:
+    spec = {
+        "image_uri": IMAGE,
+        "instance_type": "ml.m5.large",
+        "use_spot_instances": True,
+        "max_run": 60,
+        "max_wait": 120,
+        **settings,
+    }
+    made = operator(spec)
+    jobs = made.task_jobs(task.context)
+
+    request, _ = made.job_run(task.context).render(jobs.name_of(1), place={"rung": 0})
+
+    expected = folder and f"{jobs.clients.root}/{folder.format(run=run_slug(task.run_id))}"
+    assert request.get("CheckpointConfig", {}).get("S3Uri") == expected

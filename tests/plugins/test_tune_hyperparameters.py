@@ -254,9 +254,7 @@ def test_all_trials_are_in_the_table(ended):
 def test_name_fits_the_services_32_characters(ended):
     assert len(ended.result["tuning_job_name"]) <= 32
     assert ended.result["tuning_job_name"] == ended.task.xcoms["job_name"]
-    links = ended.task.xcoms["job_links"]
-    assert links["JobConsoleLink"].endswith(f"#/hyper-tuning-jobs/{ended.task.xcoms['job_name']}")
-    assert links["JobLogsLink"].endswith(f"{ended.task.xcoms['job_name']}-")
+    assert "job_links" not in ended.task.xcoms, "AWS's console has no job of the engine"
     assert re.fullmatch(r"plugins-test-tune-[0-9a-f]{10}", ended.result["tuning_job_name"])
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
 
 from trainyard.catalog.aws_images import aws_images
 from trainyard.catalog.instances import catalogue
@@ -49,3 +53,24 @@ def test_a_region_without_the_image_serves_nothing(caplog: pytest.LogCaptureFixt
 
 def test_candidates_are_known_types() -> None:
     assert set(CANDIDATES) <= set(catalogue().types)
+
+
+def test_types_that_an_older_botocore_does_not_accept_are_left_out() -> None:
+    newest = Loader().load_service_model("sagemaker", "service-2")
+    older = deepcopy(newest)
+    accepted = older["shapes"]["TransformInstanceType"]["enum"]
+    accepted[:] = [name for name in accepted if not name.startswith("ml.g6e.")]
+
+    served = {
+        name: serving_of(
+            "pytorch-inference",
+            region="us-east-1",
+            trained_on="ml.g5.xlarge",
+            model=ServiceModel(model, "sagemaker"),
+        )
+        for name, model in {"newest": newest, "older": older}.items()
+    }
+
+    types = {name: set(serving.instance_types) for name, serving in served.items() if serving}
+    assert types["newest"] - types["older"] == {"ml.g6e.xlarge", "ml.g6e.2xlarge"}
+    assert "ml.g5.xlarge" in types["older"]

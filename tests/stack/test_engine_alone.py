@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import boto3
 import pytest
+from rich.console import Console
 
 from tests.conftest import REPOSITORY
 from tests.limits import EVENT_LIMIT_S
+from trainyard.errors import TrainingRunError
 from trainyard.stack import leftovers
+from trainyard.stack.addresses import USUAL_ENGINE_PORT, choose
+from trainyard.stack.engine_alone import engine_alone, last_port
 from trainyard.stack.home import Home
 
 if TYPE_CHECKING:
@@ -36,6 +42,9 @@ def test_a_client_with_the_two_exported_lines_reaches_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home.of(tmp_path / "home")
+    port = choose(usual=False).engine_port
+    home.prepare()
+    home.engine_port.write_text(str(port))
     command = [sys.executable, "-m", "trainyard.stack", "--home", str(home.path), "engine"]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -46,6 +55,7 @@ def test_a_client_with_the_two_exported_lines_reaches_the_engine(
             for name, value in {**exported(lines[0]), **exported(lines[1])}.items():
                 monkeypatch.setenv(name, value)
 
+            assert lines[0] == f"export AWS_ENDPOINT_URL=http://127.0.0.1:{port}\n"
             answer = boto3.client("sagemaker").list_training_jobs()
 
             assert answer["TrainingJobSummaries"] == []
@@ -53,3 +63,35 @@ def test_a_client_with_the_two_exported_lines_reaches_the_engine(
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=EVENT_LIMIT_S)
     assert leftovers.marked(home) == []
+
+
+def test_a_given_port_that_is_taken_is_an_error_and_leaves_no_folder(tmp_path: Path) -> None:
+    home = Home.of(tmp_path / "home")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(TrainingRunError, match=rf"(?s)port is taken.*{port}"):
+            engine_alone(home, console=Console(), port=port)
+
+    assert not home.path.exists()
+
+
+def test_an_engine_that_is_not_installed_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    home = Home.of(tmp_path / "home")
+
+    with pytest.raises(TrainingRunError, match="not installed"):
+        engine_alone(home, console=Console())
+
+    assert not home.path.exists()
+
+
+def test_the_last_port_of_a_folder_is_used_again(tmp_path: Path) -> None:
+    home = Home.of(tmp_path / "home")
+    assert last_port(home) == USUAL_ENGINE_PORT
+    home.prepare()
+    home.engine_port.write_text("4567")
+
+    assert last_port(home) == 4567
+    assert (home.path / ".gitignore").read_text() == "*\n"

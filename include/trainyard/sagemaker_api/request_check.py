@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import Finding, SpecError, near_matches, shortened, unknown_key
 
 if TYPE_CHECKING:
-    from botocore.model import Shape
+    from botocore.model import ServiceModel, Shape
 
 _FEW = 12
 _SECRET_MEMBERS = ("Environment",)
@@ -39,15 +39,41 @@ def request_findings(operation: str, request: Mapping[str, Any]) -> Iterator[Fin
     yield from _check(_input_shape(operation), request, "")
 
 
+def accepted_items(
+    operation: str, *members: str, model: ServiceModel | None = None
+) -> frozenset[str]:
+    """Return the values that the items of a list in a request may have.
+
+    AWS adds values with new releases of botocore, so an older one, such as MWAA's, accepts fewer.
+
+    Args:
+        operation: such as `CreateModelPackage`.
+        members: path of the list in the request.
+        model: the service's model; by default the installed botocore's.
+    """
+    shape: Any = _operation_input(model or _installed_model(), operation)
+    for name in members:
+        shape = shape.members[name]
+    return frozenset(shape.member.enum)
+
+
 @cache
 def _input_shape(operation: str) -> Shape:
-    from botocore.loaders import Loader  # noqa: PLC0415  # DAG files import this module
-    from botocore.model import ServiceModel  # noqa: PLC0415
+    return _operation_input(_installed_model(), operation)
 
-    model = ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
+
+def _operation_input(model: ServiceModel, operation: str) -> Shape:
     shape = model.operation_model(operation).input_shape
     assert shape is not None, operation  # noqa: S101  # every Create operation has one
     return shape
+
+
+@cache
+def _installed_model() -> ServiceModel:
+    from botocore.loaders import Loader  # noqa: PLC0415  # DAG files import this module
+    from botocore.model import ServiceModel  # noqa: PLC0415
+
+    return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 
 def _check(shape: Any, value: object, path: str) -> Iterator[Finding]:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import SpecError
 from trainyard.sagemaker_api.images import image_uri
+from trainyard.sagemaker_api.request_check import accepted_items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from botocore.model import ServiceModel
 
     from trainyard.catalog.instances import InstanceType
 
@@ -29,7 +32,9 @@ CANDIDATES = (
     *(f"ml.g5.{size}" for size in ("xlarge", "2xlarge", "4xlarge", "8xlarge")),
     *("ml.g6.xlarge", "ml.g6e.xlarge", "ml.g6e.2xlarge"),
 )
-"""Types of endpoints and of batch transform alike, as botocore's model of 2026-11 lists both."""
+"""Types of endpoints and of batch transform alike in botocore's model of 2026-11; older models lack the newest."""
+INSTANCE_TYPE_LISTS = ("SupportedRealtimeInferenceInstanceTypes", "SupportedTransformInstanceTypes")
+"""Lists of an InferenceSpecification; both are optional in a versioned model package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,8 @@ class Serving:
     """Image and instance types that serve a model.
 
     Attributes:
-        instance_types: types whose memory is at least that of the training's type; empty if none is known to do.
+        instance_types: types whose memory is at least that of the training's type, and which the service's model has;
+            empty if none is known to do.
         environment: variables of the container.
     """
 
@@ -47,7 +53,12 @@ class Serving:
 
 
 def serving_of(
-    framework: str, *, region: str, trained_on: str, is_whole: bool = True
+    framework: str,
+    *,
+    region: str,
+    trained_on: str,
+    is_whole: bool = True,
+    model: ServiceModel | None = None,
 ) -> Serving | None:
     """Return what serves a model that carries `code/inference.py`; None, with a warning, if AWS has no image for it.
 
@@ -56,13 +67,14 @@ def serving_of(
         region: of the registry.
         trained_on: instance type of the training; one with GPUs asks for an image with CUDA.
         is_whole: whether one accelerator held the whole model.
+        model: the service's model, which limits the instance types; by default the installed botocore's.
     """
     try:
         image = image_uri(framework=framework, region=region, instance_type=trained_on)
     except SpecError as error:
         log.warning("The model is registered without a serving image: %s", error)
         return None
-    types = _holding(trained_on) if is_whole else ()
+    types = _accepted(_holding(trained_on), model) if is_whole else ()
     return Serving(image_uri=image, instance_types=types, environment=CODE)
 
 
@@ -79,6 +91,15 @@ def _holding(trained_on: str) -> tuple[str, ...]:
         if bool(each.num_accelerators) == bool(own.num_accelerators)
         and _memory_gib(each) >= _memory_gib(own)
     )
+
+
+def _accepted(names: tuple[str, ...], model: ServiceModel | None) -> tuple[str, ...]:
+    """Return the types that every list of instance types accepts, in their order."""
+    lists = [
+        accepted_items("CreateModelPackage", "InferenceSpecification", each, model=model)
+        for each in INSTANCE_TYPE_LISTS
+    ]
+    return tuple(each for each in names if all(each in accepted for accepted in lists))
 
 
 def _memory_gib(instance: InstanceType) -> float:

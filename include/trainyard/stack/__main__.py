@@ -42,7 +42,7 @@ def _dispatch(options: argparse.Namespace, home: Home, console: Console) -> int:
         case "down":
             return down(home, console=console)
         case "engine":
-            return engine_alone(home, console=console)
+            return engine_alone(home, console=console, port=options.port)
         case _:
             return supervise(home, console=console)
 
@@ -58,7 +58,14 @@ def _parser() -> argparse.ArgumentParser:
     run_command.add_argument("--dag", default=DAG_ID, help="the DAG to run (default: %(default)s)")
     commands.add_parser("up", help="start the stack and leave it running")
     commands.add_parser("down", help="stop the stack that is up, or what is left of a crashed one")
-    commands.add_parser("engine", help="run the engine alone, until Ctrl-C")
+    engine_command = commands.add_parser("engine", help="run the engine alone, until Ctrl-C")
+    engine_command.add_argument(
+        "--port",
+        type=int,
+        choices=range(1, 65536),
+        metavar="PORT",
+        help="TCP port (default: the last one of this folder, else 4566)",
+    )
     commands.add_parser(
         "supervise", help="keep the stack running in the foreground; what 'up' starts"
     )

@@ -37,9 +37,9 @@ class Addresses:
         return f"http://{LOOPBACK}:{self.engine_port}"
 
 
-def choose(*, usual: bool) -> Addresses:
-    """Return free loopback ports; with `usual`, the well-known ones where they are free."""
-    wanted = (USUAL_UI_PORT, 0, USUAL_ENGINE_PORT) if usual else (0, 0, 0)
+def choose(*, usual: bool, engine_port: int = USUAL_ENGINE_PORT) -> Addresses:
+    """Return free loopback ports; with `usual`, the well-known UI port and `engine_port` if they are free."""
+    wanted = (USUAL_UI_PORT, 0, engine_port) if usual else (0, 0, 0)
     held = [_bound(port) for port in wanted]
     ui, execution, engine = (listener.getsockname()[1] for listener in held)
     for listener in held:

@@ -7,6 +7,8 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
+from trainyard.errors import TrainingRunError
+from trainyard.stack.addresses import USUAL_ENGINE_PORT
 from trainyard.stack.airflow_environment import (
     ENGINE_LOGIN,
     ENGINE_SECRET,
@@ -39,14 +41,45 @@ def airflow_export(url: str, home: Home) -> str:
     return f"export AIRFLOW_CONN_AWS_DEFAULT={shlex.quote(json.dumps(connection))}"
 
 
-def engine_alone(home: Home, *, console: Console) -> int:
+def last_port(home: Home) -> int:
+    """Return the last port of the home's engine, so that connections to it stay valid; the usual port without one."""
+    try:
+        return int(home.engine_port.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return USUAL_ENGINE_PORT
+
+
+def engine_alone(home: Home, *, console: Console, port: int | None = None) -> int:
     """Run the engine until interrupted, printing its export lines once it answers.
 
-    If the engine fails to start or the home is in use, raise a TrainingRunError.
+    Args:
+        home: folder of the engine.
+        console: the terminal.
+        port: TCP port of the engine; by default the last one of the home, or 4566. If that is taken, a free port.
+
+    Raises:
+        TrainingRunError: the engine fails to start, the home is in use, or the given port is taken.
     """
-    stack = Stack(home, say=lambda line: console.print(line, markup=False), purpose="up")
+    wanted = port or last_port(home)
+    stack = Stack(
+        home,
+        say=lambda line: console.print(line, markup=False),
+        purpose="up",
+        engine_port=wanted,
+    )
+    chosen = stack.addresses.engine_port
+    if port is not None and chosen != port:
+        raise TrainingRunError(
+            "the engine's port is taken by another process",
+            where="--port",
+            got=str(port),
+            next_step="end that process, or omit --port to use a free port",
+        )
     try:
         stack.start_engine()
+        home.engine_port.write_text(str(chosen), encoding="utf-8")
+        if chosen != wanted:
+            console.print(f"port {wanted} is taken by another process; the engine uses {chosen}")
         for line in (
             *exports(stack.addresses.engine),
             airflow_export(stack.addresses.engine, home),

@@ -73,12 +73,18 @@ class Home:
         return self.path / "stack.json"
 
     @property
+    def engine_port(self) -> Path:
+        """File with the last port of `trainyard engine`, which the next start uses again."""
+        return self.path / "engine_port"
+
+    @property
     def lock(self) -> Path:
         """File that is locked by the only supervisor of this home."""
         return self.path / "stack.lock"
 
     def prepare(self) -> None:
-        """Create the folders. The home is readable by its owner only, because it has secrets."""
+        """Create the folders. The home is readable by its owner only, because it has secrets; git ignores it."""
         for folder in (self.path, self.airflow, self.engine, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
+        (self.path / ".gitignore").write_text("*\n", encoding="utf-8")

@@ -14,7 +14,7 @@ import requests
 
 from trainyard.errors import TrainingRunError
 from trainyard.stack import components, database, identity, processes
-from trainyard.stack.addresses import Addresses, choose
+from trainyard.stack.addresses import USUAL_ENGINE_PORT, Addresses, choose
 from trainyard.stack.airflow_api import AirflowApi
 from trainyard.stack.airflow_environment import airflow_environment
 from trainyard.stack.executor_watch import ExecutorWatch
@@ -50,11 +50,21 @@ class StackRecord:
 class Stack:
     """The engine and Airflow of one home, owned by this process."""
 
-    def __init__(self, home: Home, *, say: Callable[[str], None], purpose: str = "run") -> None:
-        """`purpose` is `run` (free ports, ends with the run) or `up` (the usual ports, until it is stopped)."""
+    def __init__(
+        self,
+        home: Home,
+        *,
+        say: Callable[[str], None],
+        purpose: str = "run",
+        engine_port: int = USUAL_ENGINE_PORT,
+    ) -> None:
+        """Create a stack that is not started; `engine_port` is the usual port of its engine.
+
+        `purpose` is `run` (free ports, ends with the run) or `up` (the usual ports, until it is stopped).
+        """
         self.home = home
         self.purpose = purpose
-        self.addresses: Addresses = choose(usual=purpose == "up")
+        self.addresses: Addresses = choose(usual=purpose == "up", engine_port=engine_port)
         self.supervisor = Supervisor(say=say, launch=self._launch)
         self._forks: ForkServer | None = None
         self._executor = ExecutorWatch(home.database)
@@ -98,11 +108,12 @@ class Stack:
         )
 
     def _start_engine(self) -> None:
+        engine = components.engine(self.home, self.addresses)  # before a folder is created
         self.home.prepare()
         self._lock = acquire(self.home)
         if ended := end_leftovers(self.home):
             self._say(f"ended {ended} process(es) that an earlier session left behind")
-        self.supervisor.start([components.engine(self.home, self.addresses)])
+        self.supervisor.start([engine])
 
     def wait_until(
         self, is_ready: Callable[[], bool], *, what: str, limit_s: float = START_LIMIT_S

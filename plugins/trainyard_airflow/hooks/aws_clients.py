@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook, BaseSessionFactory
 from botocore.config import Config
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _FALLBACK_REGION_MESSAGE = (
     "set region_name in the connection's extra, in the operator, or AWS_DEFAULT_REGION"
 )
+_AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _TAG_VALUE = re.compile(r"[A-Za-z0-9 _.:/=+@-]{1,256}")
 _TAG_VALUE_WORDS = "1 to 256 of A-Z a-z 0-9 space _ . : / = + @ -"
 
@@ -138,6 +140,7 @@ class AwsClients:
         """
         region = self._hook("sagemaker").region_name or self._session_region()
         if not region:
+            self._check_exists()
             raise self._region_refused("is not set")
         return region
 
@@ -154,6 +157,12 @@ class AwsClients:
             raise self._region_refused(
                 "is none of AWS's", got=repr(self.region), allowed="such as 'us-east-1'"
             ) from None
+
+    @property
+    def has_console(self) -> bool:
+        """True if AWS's console shows the jobs: the endpoint is one of AWS's, such as a VPC endpoint."""
+        host = urlsplit(self.client("sagemaker").meta.endpoint_url).hostname or ""
+        return host.endswith(_AWS_DOMAINS)
 
     @cached_property
     def account(self) -> str:
@@ -295,6 +304,7 @@ class AwsClients:
     def _default(self, key: str, *, param: str) -> str:
         value = self.defaults.get(key)
         if not value:
+            self._check_exists()
             where = self._place(key)
             example = (
                 '{"trainyard": {"bucket": "my-bucket", "execution_role_arn": "arn:aws:iam::..."}}'
@@ -309,6 +319,27 @@ class AwsClients:
                 ]
             )
         return str(value)
+
+    def _check_exists(self) -> None:
+        """Check that Airflow has the connection; the stock hook continues without it.
+
+        Raises:
+            SpecError: there is no connection of this name.
+        """
+        name = self.connection.aws_conn_id
+        if name is None or self._hook("sagemaker").conn_config:
+            return
+        variable = f"AIRFLOW_CONN_{name.upper()}"
+        raise SpecError(
+            [
+                Finding(
+                    where=f"connection {name!r}",
+                    what="does not exist in this Airflow",
+                    next_step=f"for a local engine, set the {variable} line that `trainyard engine` printed, and "
+                    "restart Airflow; for AWS, create the connection (docs/aws.md)",
+                )
+            ]
+        )
 
     def _session_region(self) -> str | None:
         region: str | None = self.session.region_name

@@ -71,6 +71,12 @@ class TaskJobs:
         """The S3 prefix of the task's run."""
         return f"{self.clients.root}/runs/{self.task.dag_id}/{run_slug(self.task.run_id)}"
 
+    @property
+    def checkpoints_uri(self) -> str:
+        """The S3 prefix of the task's checkpoints, the same for all its jobs."""
+        index = "" if self.task.map_index < 0 else f"/{self.task.map_index}"
+        return f"{self.run_uri}/checkpoints/{self.task.task_id}{index}/"
+
     def name_of(self, attempt: int) -> str:
         """Return the name of the task's job number `attempt`, from 1."""
         return job_name(

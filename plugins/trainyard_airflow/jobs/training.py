@@ -71,7 +71,7 @@ class TrainingJobType(JobType):
 
     @cached_property
     def spec(self) -> TrainingJobSpec:
-        """The spec, with the connection's role and the run's folder if it names none."""
+        """The spec, with the connection's role, the run's folder and, on spot, a folder of checkpoints by default."""
         given = self.given
         if is_model_trainer(given):  # returned by a function (context, jinja_env)
             given = from_model_trainer(lambda: self.given)
@@ -82,6 +82,8 @@ class TrainingJobType(JobType):
         mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
         if not mapping.get("output_path"):
             mapping["output_path"] = f"{self.jobs.run_uri}/output"
+        if mapping.get("use_spot_instances") and "checkpoint_s3_uri" not in mapping:
+            mapping["checkpoint_s3_uri"] = self.jobs.checkpoints_uri
         return TrainingJobSpec.from_mapping(mapping, where="spec")
 
     @property

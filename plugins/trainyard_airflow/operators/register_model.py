@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.sagemaker_api.request_check import validate_request
+from trainyard.sagemaker_api.serving import INSTANCE_TYPE_LISTS
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 
@@ -88,11 +89,10 @@ def _model(version: ModelVersion) -> dict[str, Any]:
         **({"Environment": dict(version.environment)} if version.environment else {}),
     }
     types = list(version.instance_types)
-    supported = ("SupportedRealtimeInferenceInstanceTypes", "SupportedTransformInstanceTypes")
     return {
         "InferenceSpecification": {
             "Containers": [container],
-            **(dict.fromkeys(supported, types) if types else {}),
+            **(dict.fromkeys(INSTANCE_TYPE_LISTS, types) if types else {}),
             "SupportedContentTypes": ["application/json"],
             "SupportedResponseMIMETypes": ["application/json"],
         }

@@ -291,6 +291,7 @@ class SageMakerJobOperator(BaseOperator):
 
         # All faults of the arguments are found before a job is created.
         self._notifier = Notifier.from_dict(self.notifier)
+        _ = self.clients.region
         self.mask_secrets(self.clients.job_defaults)
         jobs = self.task_jobs(context)
         memory = task_memory(context, self.clients)
@@ -456,8 +457,10 @@ class _AirflowTask:
         self._ti.xcom_push(key=JOB_CONNECTION_XCOM_KEY, value=value)
 
     def link_job(self, job_name: str, *, output: str | None) -> None:
-        """Push the addresses of the job's pages."""
+        """Push the addresses of the job's pages, if AWS's console has them."""
         api, clients = self._jobs.api, self._jobs.clients
+        if not clients.has_console:
+            return
         links = job_links(
             job_name=job_name,
             console_path=api.console_path,

@@ -14,7 +14,7 @@ with DAG(
     dag_id="trainyard_example",
     schedule=None,
     catchup=False,
-    params={"max_steps": Param(40, type="integer", minimum=1)},
+    params={"max_steps": Param(200, type="integer", minimum=1)},
     tags=["trainyard"],
 ) as dag:
     TrainingJobOperator(
@@ -26,11 +26,9 @@ with DAG(
             "distribution": {"torch_distributed": {"enabled": True}},
             "instance_type": "ml.m5.xlarge",  # "ml.g5.12xlarge": one rank on each of its four GPUs
             "instance_count": 2,
-            "use_spot_instances": True,
+            "use_spot_instances": True,  # with checkpoints in the connection's bucket
             "max_run": 3600,
             "max_wait": 7200,
-            "checkpoint_s3_uri": "s3://{{ conn.aws_default.extra_dejson.trainyard.bucket }}"
-            "/checkpoints/{{ dag.dag_id }}/{{ run_id }}/",
         },
         retries=2,
     )
