@@ -179,7 +179,7 @@ def test_rules_that_have_what_they_need_go_to_the_service(members: dict[str, Any
 def test_linter_says_who_judges_an_image_without_a_hook() -> None:
     def told(debugger: str) -> str | None:
         spec = asked(debugger=debugger, image_uri=PYTORCH.format("2.6.0"))
-        (found,) = [each for each in lint(spec) if "finds no hook" in each.what]
+        (found,) = [each for each in lint(spec) if "has no hook in the image" in each.what]
         return found.next_step
 
     assert "our evaluator judges instead" in str(told("service"))

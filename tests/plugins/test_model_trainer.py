@@ -238,7 +238,10 @@ def refused_members() -> dict[str, tuple[dict[str, Any], str]]:
     from sagemaker.train.model_trainer import Mode
 
     return {
-        "docker": ({"training_mode": Mode.LOCAL_CONTAINER}, "training_mode.*does not create a training job"),
+        "docker": (
+            {"training_mode": Mode.LOCAL_CONTAINER},
+            "training_mode.*does not create a training job",
+        ),
         "quote": ({"hyperparameters": {"text": "it's"}}, "hyperparameters.text.*single quote"),
         "pipeline": (
             {"training_image": ParameterString(name="Image")},

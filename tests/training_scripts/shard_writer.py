@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 EOS, VOCAB_SIZE = 256, 257
-CODES = {"uint16": "H", "uint32": "I", "uint64": "Q", "int32": "i", "int64": "q", "float32": "f", "float64": "d"}
+CODES = {
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "int32": "i",
+    "int64": "q",
+    "float32": "f",
+    "float64": "d",
+}
 
 
 def write_token_dataset(
