@@ -98,8 +98,9 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace, ranks: Ranks) -> None:
     """Load the model, evaluate it, and write the report from rank 0."""
-    inputs = options.base_dir / "processing" / "input"
-    with opened(inputs / "model", ranks) as folder:
+    volume = options.base_dir / "processing"  # the job's volume_size counts below it
+    inputs = volume / "input"
+    with opened(inputs / "model", ranks, volume=volume) as folder:
         with ranks.all_or_none():
             model, task, content = read_model(folder)
             index = ShardIndex.load(inputs / "index")
@@ -196,15 +197,15 @@ def batches_of(
 
 
 @contextmanager
-def opened(folder: Path, ranks: Ranks) -> Iterator[Path]:
+def opened(folder: Path, ranks: Ranks, *, volume: Path) -> Iterator[Path]:
     """Yield a folder with the model's files: the archive's content, or `folder` if it is unpacked already.
 
-    Local rank 0 unpacks the archive for all ranks.
+    Local rank 0 unpacks the archive for all ranks, to a temporary folder in `volume`.
 
     Raises:
         DataError: there is not an archive and no model, or the archive is damaged. All ranks raise it.
     """
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=volume) as scratch:
         place = None
         with ranks.all_or_none():
             if ranks.local_rank == 0:

@@ -12,6 +12,7 @@ import torch
 import evaluate
 from trainer import tasks
 from trainyard.planning import evaluation_plan
+from trainyard_watch.distributed import Ranks
 
 pytestmark = pytest.mark.torch
 
@@ -50,6 +51,20 @@ def test_evaluation_measures_the_test_split(make_job, evaluation, tmp_path, toke
     assert report["num_rows"] == 8
     assert report["data_fingerprint"] == report["trained_on_fingerprint"] == index["fingerprint"]
     assert report["model"]["config"]["kind"] == "gpt"
+
+
+def test_the_model_is_unpacked_on_the_jobs_volume(tmp_path):
+    inputs = tmp_path / "processing" / "input"
+    inputs.mkdir(parents=True)
+    (tmp_path / "model.json").write_text("{}")
+    with tarfile.open(inputs / "model.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "model.json", arcname="model.json")
+
+    with evaluate.opened(
+        inputs, Ranks(device=torch.device("cpu")), volume=tmp_path / "processing"
+    ) as folder:
+        assert folder.is_relative_to(tmp_path / "processing")
+        assert (folder / "model.json").read_text() == "{}"
 
 
 # 41 samples in batches of 2: rank 0 has 11 batches, rank 1 has 10 and runs a spare one with shards.

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import time
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +17,7 @@ from trainyard_watch.retention import CHECKPOINT_VARIABLE, LocalLayout, Manifest
 from trainyard_watch.s3_prefix import S3Prefix
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.conftest import RunningEngine
@@ -101,6 +106,22 @@ def test_a_checkpoint_that_bears_the_name_of_a_damaged_one_proves_nothing(
     assert left(tmp_path / "c") == [1, 2]
 
 
+@contextmanager
+def unavailable_s3() -> Iterator[str]:
+    """Serve 503 to every request, and yield the address."""
+
+    class Unavailable(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Unavailable) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.mark.parametrize("uri", [None, "s3://no-such-bucket-anywhere/c"])
 def test_where_s3_cannot_be_asked_what_is_new_stays_and_the_log_says_so_once(
     tmp_path: Path, prefix: str, uri: str | None, caplog: pytest.LogCaptureFixture
@@ -154,6 +175,32 @@ def test_where_s3_cannot_be_asked_age_decides_and_four_newer_ones_stay(
     (said,) = [each for each in caplog.messages if "BY AGE" in each]
     for word in ("25 MB/s", "30 minutes", "s3:ListBucket", "network isolation"):
         assert word in said
+
+
+def test_an_outage_of_s3_from_the_start_deletes_nothing(
+    tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    with unavailable_s3() as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        retention = blind(tmp_path / "c", prefix, now=now)
+        now[0] = 1e6
+        retention.look()
+
+    assert left(tmp_path / "c") == [1, 2, 3, 4, 5, 6]
+    assert "no old checkpoint is deleted until it does" in caplog.messages[-1]
+
+
+def test_age_leaves_what_the_platform_restored(tmp_path: Path, prefix: str) -> None:
+    now = [0.0]
+    write(tmp_path / "c", 0)
+    retention = blind(tmp_path / "c", "s3://no-such-bucket-anywhere/c", now=now)
+    retention.note_found(0)
+    now[0] = 1e6
+
+    retention.look()
+
+    assert left(tmp_path / "c") == [0, 3, 4, 5, 6]
 
 
 def test_what_is_large_has_the_time_of_its_bytes_after_those_before_it(

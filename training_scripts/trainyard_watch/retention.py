@@ -5,8 +5,9 @@ also deletes in S3 what is deleted here ("If a checkpoint is deleted in the Sage
 deleted in the S3 folder", SageMaker developer guide, read November 2026). The retention therefore queries S3, on a
 separate thread: a checkpoint has arrived if its files have the sizes there that they were written with.
 
-If S3 has not answered since the start, age decides, and the log has one warning. A checkpoint is then deleted if four
-newer ones are complete here, and one of these has had the time to be uploaded.
+If S3 cannot be queried at all, age decides, and the log has one warning. A checkpoint is then deleted if four newer
+ones are complete here, and one of these has had the time to be uploaded. The newest checkpoint of the start stays: S3
+has it for certain. An answer of S3, even an error such as 503, ends this: from then on only S3's listing decides.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ CANNOT_ASK = (
     f"variable {CHECKPOINT_VARIABLE} in its Environment if it has no input/config/checkpointconfig.json, and a way to "
     "S3: boto3 in the image, no network isolation"
 )
-NO_ANSWER = "S3 does not answer any more (%s): no old checkpoint is deleted until it does"
+NO_ANSWER = "S3 does not answer (%s): no old checkpoint is deleted until it does"
 
 
 class Layout(Protocol):
@@ -104,6 +105,7 @@ class Retention:
             int, float
         ] = {}  # step -> time at which its upload is assumed complete
         self._uploads_until = -1.0  # assumed end of all uploads, one after the other
+        self._newest_found = -1  # step
         self._said: set[str] = set()
         self._can_ask, self._has_answered = False, False
 
@@ -152,6 +154,7 @@ class Retention:
         """Record a complete checkpoint that was in the folder at the start."""
         self._note(step)
         with self._lock:
+            self._newest_found = max(self._newest_found, step)
             if self._s3 is None and self.is_restored:
                 self._in_s3.add(step)  # the platform restored it from S3
 
@@ -181,7 +184,10 @@ class Retention:
         self._wake.set()
 
     def look(self) -> None:
-        """Query S3 once, and delete checkpoints that newer ones in S3 replace; by age if S3 has never answered."""
+        """Query S3 once, and delete checkpoints that newer ones in S3 replace; by age if S3 has never answered.
+
+        Age never deletes the newest checkpoint of the start, which may be the only one in S3.
+        """
         if self._s3 is None:
             self._say(CANNOT_ASK, "no address of the job's checkpoints")
         else:
@@ -189,7 +195,8 @@ class Retention:
         if self._in_s3:
             self._delete(before=max(self._in_s3), keep=self._keep)
         if not self._has_answered:
-            self._delete(before=self._newest_assumed(), keep=max(self._keep, KEPT_BY_AGE))
+            keep = max(self._keep, KEPT_BY_AGE)
+            self._delete(before=self._newest_assumed(), keep=keep, spare=self._newest_found)
 
     def _note(self, step: int) -> None:
         """Record that a step is complete here, and the assumed time of its upload, after those of earlier steps."""
@@ -236,6 +243,7 @@ class Retention:
             arrived = {step for step in wanted if self._has_arrived(step, s3, there)}
         except S3UnavailableError as error:
             self._can_ask = False
+            self._has_answered |= error.is_outage
             self._say(NO_ANSWER if self._has_answered else CANNOT_ASK, error.findings[0])
             return
         with self._lock:
@@ -248,12 +256,12 @@ class Retention:
             there.get(name) == size for name, size in (contents or {}).items()
         )
 
-    def _delete(self, *, before: int, keep: int) -> None:
-        """Delete checkpoints older than the step `before`, except the newest `keep` ones; damaged ones, too."""
+    def _delete(self, *, before: int, keep: int, spare: int = -1) -> None:
+        """Delete checkpoints older than the step `before`, but neither the newest `keep` ones nor the step `spare`."""
         with self._lock:
             newest = set(sorted(self._durable)[-keep:])
         for step, paths in self._layout.steps().items():
-            if step < before and step not in newest:
+            if step < before and step not in newest and step != spare:
                 remove(paths)
                 with self._lock:
                     self._durable.discard(step)

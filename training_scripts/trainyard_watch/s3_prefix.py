@@ -7,6 +7,7 @@ second.
 from __future__ import annotations
 
 import os
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainyard_watch.errors import TrainerError
@@ -21,7 +22,15 @@ Answer = TypeVar("Answer")
 
 
 class S3UnavailableError(TrainerError):
-    """A request to S3 failed: no boto3, no network, no credentials, no permission or no such object."""
+    """A request to S3 failed: no boto3, no network, no credentials, no permission or no such object.
+
+    Attributes:
+        is_outage: whether S3 itself answered that it cannot serve the request now (429 or 5xx).
+    """
+
+    def __init__(self, message: str, *, is_outage: bool = False) -> None:
+        super().__init__(message)
+        self.is_outage = is_outage
 
 
 class S3Prefix:
@@ -101,7 +110,7 @@ class S3Prefix:
             raise
         except Exception as error:  # boto3's own, and those of the HTTP library below it
             message = f"{self.uri}: {type(error).__name__}: {error}"
-            raise S3UnavailableError(message) from error
+            raise S3UnavailableError(message, is_outage=_is_outage(error)) from error
 
     def _client(self) -> Any:
         if self._made is None:
@@ -118,6 +127,13 @@ class S3Prefix:
             )
             self._made = Session(region_name=region_of(os.environ)).client("s3", config=config)
         return self._made
+
+
+def _is_outage(error: Exception) -> bool:
+    """Return whether an error of boto3 is an answer of S3 with status 429 or 5xx."""
+    answer: Mapping[str, Any] = getattr(error, "response", {})
+    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def region_of(environ: Mapping[str, str]) -> str | None:
