@@ -36,8 +36,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 os.environ["PYTHONPATH"] = os.pathsep.join(
     str(REPOSITORY / each) for each in ("include", "plugins", "tools", "tests/oracle")
 )
-# They start a whole Airflow: one at a time, and first, since they take longest.
-LIVE_FOLDERS = ("tests/resilience/", "tests/stack/", "tests/deployment/")
+# They start a whole Airflow, and come first, since they take longest: the users' own one beside the session's one.
+DEPLOYMENT_FOLDER = "tests/deployment/"
+LIVE_FOLDERS = ("tests/resilience/", "tests/stack/", DEPLOYMENT_FOLDER)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,9 +66,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class OneAirflow(LoadScopeScheduling):
-    """Hands a process of `pytest -n` all tests of a file; all with a live Airflow to the same one."""
+    """Hands a process of `pytest -n` all tests of a file; all with the session's live Airflow to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(DEPLOYMENT_FOLDER):
+            return DEPLOYMENT_FOLDER
         return "live" if _is_live(nodeid) else nodeid.partition("::")[0]
 
 

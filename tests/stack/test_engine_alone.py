@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import signal
@@ -25,6 +24,13 @@ from trainyard.stack.home import Home
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+WITHOUT_ENGINE = """
+import importlib.util, runpy
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == "sagemaker_engine" else find(name)
+runpy.run_module("trainyard.stack", run_name="__main__", alter_sys=True)
+"""
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the stack's supervision needs Linux"
@@ -75,15 +81,20 @@ def test_a_given_port_that_is_taken_is_an_error_and_leaves_no_folder(tmp_path: P
     assert not home.path.exists()
 
 
-def test_an_engine_that_is_not_installed_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+def test_an_engine_that_is_not_installed_leaves_no_folder(tmp_path: Path) -> None:
     home = Home.of(tmp_path / "home")
 
-    with pytest.raises(TrainingRunError, match="not installed"):
-        engine_alone(home, console=Console())
+    # In a process of its own: a stack that stops ends all descendants of its process.
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ENGINE, "--home", str(home.path), "engine"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
+    assert done.returncode == 2
+    assert "not installed" in done.stdout + done.stderr
     assert not home.path.exists()
 
 
