@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sagemaker_engine.api.processing_jobs import ProcessingJobs
 from sagemaker_engine.api.starting import stop_job
+from sagemaker_engine.api.tags import Tags
 from sagemaker_engine.api.training.jobs import TrainingJobs
 from sagemaker_engine.searches.search import SearchNotRunningError, SearchPorts, request_stop
 from sagemaker_engine.searches.tables import UnknownSearchError
@@ -57,17 +58,12 @@ def make_ports(
         except (UnknownJobError, ValidationError) as error:  # The job has ended.
             log.info("%s job %s was not stopped: %s", job_kind.value, name, error)
 
-    def tags_of(arn: str) -> dict[str, str]:
-        with context.store.database.read() as db:
-            rows = db.execute("SELECT key, value FROM tags WHERE arn = ?", (arn,)).fetchall()
-        return {row["key"]: row["value"] for row in rows}
-
     return SearchPorts(
         tables=tables,
         store=context.store,
         settings=context.settings,
         clock=context.clock,
-        tags_of=tags_of,
+        tags_of=Tags(context).of,
         create_job=create,
         stop_job=stop,
     )
