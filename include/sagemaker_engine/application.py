@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.access import control as access
 from sagemaker_engine.access.asks import Place
@@ -57,19 +57,6 @@ if TYPE_CHECKING:
     from sagemaker_engine.state.store import JobStore, ResourceKind
 
 
-class Searcher(Protocol):
-    """Thread that advances searches, of hyperparameters or of AutoML."""
-
-    def start(self) -> None:
-        """Start the thread, which also resumes unfinished searches of an earlier engine."""
-
-    def stop_searches(self) -> None:
-        """Stop every search. No more jobs are launched."""
-
-    def stop(self) -> None:
-        """End the thread after a last round, which ends searches whose jobs have all ended."""
-
-
 def make_application(
     settings: EngineSettings,
     *,
@@ -78,7 +65,7 @@ def make_application(
     moto: MotoBackend,
     launch: Callable[[ResourceKind, str], None],
     hosts: HostNames,
-) -> tuple[WSGIApplication, tuple[Searcher, ...]]:
+) -> tuple[WSGIApplication, tuple[SearchThread[Any, Any], ...]]:
     """Return the application for all requests to the engine's port, and the threads of its searches."""
     context = ApiContext(
         settings=settings,

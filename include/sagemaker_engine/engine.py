@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.application import make_application
 from sagemaker_engine.http.host_names import HostNames
@@ -23,7 +23,7 @@ from sagemaker_engine.warm import WarmParent
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sagemaker_engine.application import Searcher
+    from sagemaker_engine.searches.thread import SearchThread
     from sagemaker_engine.state.settings import EngineSettings
     from sagemaker_engine.state.store import JobRow, ResourceKind
 
@@ -64,7 +64,7 @@ class Engine:
         self._runners = RunnerCare(self.store)
         self._watcher = Watcher(self.store, self._moto, care=self._care)
         self._server: Server | None = None
-        self._searchers: tuple[Searcher, ...] = ()
+        self._searchers: tuple[SearchThread[Any, Any], ...] = ()
         self._started = threading.Event()
         self._allowed_hosts = allowed_hosts
         self._warm_when = warm
