@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sagemaker_engine.access import control as access
 from sagemaker_engine.access.asks import Place
 from sagemaker_engine.api.automl.jobs import AutoMLJobs
-from sagemaker_engine.api.context import ApiContext
-from sagemaker_engine.api.preconditions import EnginePreconditions
+from sagemaker_engine.api.context import ApiContext, Preconditions
 from sagemaker_engine.api.processing_jobs import ProcessingJobs
 from sagemaker_engine.api.registry import (
     Endpoints,
@@ -70,7 +69,7 @@ def make_application(
     context = ApiContext(
         settings=settings,
         store=store,
-        preconditions=EnginePreconditions(objects, moto),
+        preconditions=Preconditions(objects, moto),
         launch=launch,
         clock=time.time,
         quotas=Quotas(path=settings.root / "quotas.json"),
