@@ -96,7 +96,7 @@ class TrainingRun:
             hosts=hosts,
             metrics=MetricScraper(
                 algorithm.get("MetricDefinitions") or runtime.metric_definitions,
-                job.folder / "metrics.jsonl",
+                job.folder,
             ),
             fault_store=FaultStore(job.settings.root),
             limits=limits,

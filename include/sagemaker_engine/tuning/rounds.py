@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.jobs.metrics import read_curve
 from sagemaker_engine.searches.search import Search, SearchKind
 from sagemaker_engine.state.jobs import ResourceKind
 from sagemaker_engine.tuning import results, warm_start
@@ -15,7 +16,7 @@ from sagemaker_engine.tuning.observations import TrialPhase
 from sagemaker_engine.tuning.plan import read_plan
 from sagemaker_engine.tuning.search import TuningStrategy, num_start_of, suggest
 from sagemaker_engine.tuning.tables import STATUS_KEY, TrialRow, TuningRow
-from sagemaker_engine.tuning.trial_jobs import read_curve, training_request, trial_name
+from sagemaker_engine.tuning.trial_jobs import training_request, trial_name
 
 if TYPE_CHECKING:
     from sagemaker_engine.searches.search import SearchPorts
@@ -82,7 +83,7 @@ class TuningSearch(Search[TuningRow, TrialRow]):
             return tuple(trial.result[results.CURVE])
         folder = self.ports.settings.job_folder(ResourceKind.TRAINING, trial.job_name)
         metric = self.plan.definitions[trial.definition].metric
-        return read_curve(folder / "metrics.jsonl", metric)
+        return read_curve(folder, metric)
 
     def _stop_early(self, trials: list[TrialRow]) -> None:
         """Stop the running trials that early stopping or Hyperband rejects."""
