@@ -62,7 +62,7 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
     def _stop_columns(self, reason: str) -> dict[str, Any]:  # noqa: ARG002
         return {"is_stopped": True}
 
-    def _go_on(self, jobs: list[AutoMLStep], active: list[AutoMLStep]) -> list[AutoMLStep]:
+    def _proceed(self, jobs: list[AutoMLStep], active: list[AutoMLStep]) -> list[AutoMLStep]:
         launched = [] if active else self._launch_next(jobs)
         self._update_phase([*jobs, *launched])
         return active or launched

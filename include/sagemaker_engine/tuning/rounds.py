@@ -74,7 +74,7 @@ class TuningSearch(Search[TuningRow, TrialRow]):
     def _stop_columns(self, reason: str) -> dict[str, Any]:
         return {"stop_reason": reason}
 
-    def _go_on(self, jobs: list[TrialRow], active: list[TrialRow]) -> list[TrialRow]:
+    def _proceed(self, jobs: list[TrialRow], active: list[TrialRow]) -> list[TrialRow]:
         self._stop_early(jobs)
         return active + self._launch_more(jobs, len(active))
 
