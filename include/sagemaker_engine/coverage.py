@@ -30,8 +30,6 @@ class Effect(StrEnum):
     """The engine does the work, and Describe reports its result."""
     STORES = "stores"
     """The description is stored and survives a restart; on AWS nothing else happens either."""
-    REFUSED = "rejected"
-    """The response is UnknownOperationException with status 501, whatever the request contains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
