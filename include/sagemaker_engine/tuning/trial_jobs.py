@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.tuning.plan import OBJECTIVE_KEY
@@ -23,11 +22,9 @@ _TAKEN_OVER = (
 def trial_name(tuning: TuningRow, number: int) -> str:
     """Return the training job's name, `<tuning job>-<NNN>-<8 hex>`, the same at every call.
 
-    `number` counts from 0, the name from 001. The hex differs when a tuning job's name is used again.
+    `number` counts from 0, the name from 001.
     """
-    text = f"{tuning.arn} {tuning.created_at!r} {number}"
-    suffix = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{tuning.name}-{number + 1:03d}-{suffix}"
+    return f"{tuning.name}-{number + 1:03d}-{tuning.job_suffix(number)}"
 
 
 def training_request(
