@@ -21,6 +21,7 @@ from sagemaker_engine.jobs.watcher import Watcher, running_jobs
 from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.services.moto import MotoBackend
 from sagemaker_engine.state.store import JobStore
+from sagemaker_engine.state.whole_file import write_whole
 from sagemaker_engine.warm import WarmParent
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Engine:
         reachable = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104  # Compared, not bound.
         url = f"http://{reachable}:{self._server.port}"
         self.settings = replace(self.settings, endpoint_url=url)
-        _write_whole(self.settings.endpoint_path, url + "\n")
+        write_whole(self.settings.endpoint_path, url + "\n")
         self._started.set()
         if self._warm_when is WarmWhen.START:
             self._warm.start()
@@ -193,10 +194,3 @@ def _acquire(lock: TextIO, path: Path) -> None:
             time.sleep(_LOCK_RETRY_S)
         else:
             return
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees either the old or the new content, never a part."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    part.replace(path)

@@ -12,6 +12,7 @@ from sagemaker_engine.access.asks import access_key_of, asks_of
 from sagemaker_engine.access.policy import Policy, PolicyError, refusal
 from sagemaker_engine.access.role_credentials import role_access_key
 from sagemaker_engine.http.denial import answer_denied
+from sagemaker_engine.state.whole_file import write_whole
 from sagemaker_engine.wire.scope import is_form, service_of
 
 if TYPE_CHECKING:
@@ -148,9 +149,7 @@ class AccessControl:
         """
         policies = _Policies.from_document(document)
         with self._lock:
-            part = self._path.with_suffix(".part")
-            part.write_text(json.dumps(policies.document), encoding="utf-8")
-            part.replace(self._path)
+            write_whole(self._path, json.dumps(policies.document))
             self._policies = policies
 
     def clear(self) -> None:

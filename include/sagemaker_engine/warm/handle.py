@@ -18,6 +18,7 @@ from pathlib import Path
 from sagemaker_engine import SOURCE_FOLDER
 from sagemaker_engine.images.image_store import environment_prefix
 from sagemaker_engine.sandbox.processes import is_alive, start_ticks_of
+from sagemaker_engine.state.whole_file import write_whole
 from sagemaker_engine.warm import fitness
 
 log = logging.getLogger(__name__)
@@ -122,9 +123,7 @@ def _find(folder: Path) -> ParentProcess | None:
 
 def _remember(folder: Path, pid: int) -> ParentProcess:
     process = ParentProcess(pid=pid, start_ticks=start_ticks_of(pid), source=_source())
-    fresh = folder / ".parent.json"
-    fresh.write_text(json.dumps(asdict(process)), encoding="utf-8")
-    fresh.replace(folder / "parent.json")
+    write_whole(folder / "parent.json", json.dumps(asdict(process)))
     return process
 
 
