@@ -10,12 +10,13 @@ from sagemaker_engine.api.automl.answers import automl_summary, candidates, desc
 from sagemaker_engine.api.automl.first_version import as_first_version, as_second_version
 from sagemaker_engine.api.automl.rules import check_automl_request
 from sagemaker_engine.api.resources import check_input, check_output, check_role
-from sagemaker_engine.api.searches import found, page_of, select, stop_search, unknown
+from sagemaker_engine.api.searches import found, select, stop_search, unknown
 from sagemaker_engine.automl.plan import tabular
 from sagemaker_engine.automl.rounds import AutoMLSearch
 from sagemaker_engine.automl.tables import SECONDARY_KEY, STATUS_KEY, AutoMLRow
 from sagemaker_engine.searches.tables import SearchNameTakenError
 from sagemaker_engine.wire.errors import ResourceInUseError, ResourceNotFoundError
+from sagemaker_engine.wire.paging import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.searches import found, page_of, select, stop_search
+from sagemaker_engine.api.searches import found, select, stop_search
 from sagemaker_engine.api.training.jobs import check_training_preconditions
 from sagemaker_engine.api.training.rules import check_training_request
 from sagemaker_engine.api.tuning.answers import (
@@ -23,6 +23,7 @@ from sagemaker_engine.tuning.rounds import TuningSearch
 from sagemaker_engine.tuning.tables import STATUS_KEY, TuningRow
 from sagemaker_engine.tuning.trial_jobs import training_request
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
+from sagemaker_engine.wire.paging import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
