@@ -180,7 +180,7 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
         return _outcome("Completed", "MaxAutoMLJobRuntimeReached")
 
     def _finish(self, jobs: list[AutoMLStep], ending: dict[str, Any] | None) -> bool:  # noqa: ARG002
-        if ending is None:  # What was launched has failed at once: the next round decides.
+        if ending is None:  # All launched steps have failed; the next round decides.
             return False
         self._close(ending)
         return True

@@ -52,12 +52,12 @@ class TuningPlan:
 
     @property
     def maximize(self) -> bool:
-        """Return the direction, which all definitions share."""
+        """True if a higher objective is better, which is the same for all definitions."""
         return self.definitions[0].maximize
 
     @property
     def num_dimensions(self) -> int:
-        """Return the number of tuned hyperparameters of the largest definition."""
+        """Number of tuned hyperparameters of the largest definition."""
         return max(len(each.space.ranges) for each in self.definitions)
 
 

@@ -103,7 +103,7 @@ def candidate(
 def _running(context: ApiContext, step: AutoMLStep) -> dict[str, Any]:
     try:
         return results.result_of(context.store.get(ResourceKind.TRAINING, step.job_name))
-    except UnknownJobError:  # Its creation is being asked for again.
+    except UnknownJobError:  # The search creates the job again.
         return {"Status": "InProgress", "CreationTime": step.decided_at, "Metrics": {}}
 
 
@@ -146,7 +146,7 @@ def _container(model: str) -> dict[str, Any]:
 def _properties(
     row: AutoMLRow, step: AutoMLStep, steps: Sequence[AutoMLStep], plan: AutoMLPlan
 ) -> dict[str, Any] | None:
-    """Return CandidateProperties: metrics, and the reports of a candidate that has them; None of one with neither."""
+    """Return CandidateProperties: metrics, and the reports of a candidate; None without both."""
     found: dict[str, Any] = {}
     metrics = (step.result or {}).get("Metrics", {})
     known = set(metric_names(plan.problem))
