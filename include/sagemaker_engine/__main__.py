@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sagemaker_engine import IMAGES_FOLDER
-from sagemaker_engine.engine import STOP_MARGIN_S, Engine, WarmWhen
+from sagemaker_engine.engine import (
+    STOP_MARGIN_S,
+    Engine,
+    RootInUseError,
+    WarmWhen,
+    hold_root,
+)
 from sagemaker_engine.jobs.process import ENGINE_ABSENCE_S
 from sagemaker_engine.jobs.supervision import STOP_GRACE_S
 from sagemaker_engine.state.full_disk import is_disk_full
-from sagemaker_engine.state.root_lock import RootInUseError, hold_root
 from sagemaker_engine.state.settings import EngineSettings
 
 if TYPE_CHECKING:

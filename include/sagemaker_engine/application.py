@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.access import control as access
 from sagemaker_engine.access.asks import Place
+from sagemaker_engine.access.control import AccessControl
 from sagemaker_engine.api.automl.jobs import AutoMLJobs
-from sagemaker_engine.api.context import ApiContext
-from sagemaker_engine.api.preconditions import EnginePreconditions
+from sagemaker_engine.api.context import ApiContext, Preconditions
 from sagemaker_engine.api.processing_jobs import ProcessingJobs
 from sagemaker_engine.api.registry import (
     Endpoints,
@@ -25,20 +25,18 @@ from sagemaker_engine.api.tuning.jobs import TuningJobs
 from sagemaker_engine.automl.rounds import AutoMLSearch
 from sagemaker_engine.automl.tables import AutoMLTables
 from sagemaker_engine.coverage import answered, refusals
-from sagemaker_engine.faults import FaultStore, control as faults
+from sagemaker_engine.faults import FaultStore
 from sagemaker_engine.faults.api_faults import ApiFaults
-from sagemaker_engine.faults.control import FaultControl
 from sagemaker_engine.faults.s3_faults import S3Faults
-from sagemaker_engine.http.gateway import Gateway
+from sagemaker_engine.http.gateway import ControlRoute, Gateway
 from sagemaker_engine.logs import LogsApi
 from sagemaker_engine.logs.log_folder import LogFolder
 from sagemaker_engine.s3.application import S3Application
 from sagemaker_engine.searches.thread import SearchThread
-from sagemaker_engine.services import quota_api
 from sagemaker_engine.services.container_registry import ContainerRegistry
 from sagemaker_engine.services.iam import IamApplication
 from sagemaker_engine.services.metric_feed import MetricFeed
-from sagemaker_engine.services.quota_api import QuotaControl, ServiceQuotas
+from sagemaker_engine.services.quota_api import ServiceQuotas
 from sagemaker_engine.services.quotas import Quotas
 from sagemaker_engine.services.runtime import RuntimeServices
 from sagemaker_engine.tuning.rounds import TuningSearch
@@ -57,19 +55,6 @@ if TYPE_CHECKING:
     from sagemaker_engine.state.store import JobStore, ResourceKind
 
 
-class Searcher(Protocol):
-    """Thread that advances searches, of hyperparameters or of AutoML."""
-
-    def start(self) -> None:
-        """Start the thread, which also resumes unfinished searches of an earlier engine."""
-
-    def stop_searches(self) -> None:
-        """Stop every search. No more jobs are launched."""
-
-    def stop(self) -> None:
-        """End the thread after a last round, which ends searches whose jobs have all ended."""
-
-
 def make_application(
     settings: EngineSettings,
     *,
@@ -78,15 +63,16 @@ def make_application(
     moto: MotoBackend,
     launch: Callable[[ResourceKind, str], None],
     hosts: HostNames,
-) -> tuple[WSGIApplication, tuple[Searcher, ...]]:
+) -> tuple[WSGIApplication, tuple[SearchThread[Any, Any], ...]]:
     """Return the application for all requests to the engine's port, and the threads of its searches."""
+    quotas = Quotas(path=settings.root / "quotas.json")
     context = ApiContext(
         settings=settings,
         store=store,
-        preconditions=EnginePreconditions(objects, moto),
+        preconditions=Preconditions(objects, moto),
         launch=launch,
         clock=time.time,
-        quotas=Quotas(path=settings.root / "quotas.json"),
+        quotas=quotas,
     )
     fault_store = FaultStore(settings.root)
     tables = TuningTables(store.database)
@@ -103,7 +89,7 @@ def make_application(
         _service_quotas(context, moto),
         _container_registry(context),
     )
-    permissions = access.AccessControl(
+    permissions = AccessControl(
         settings.root / "access.json",
         Place(account=settings.account, region=settings.region),
         tags_of=Tags(context).of,
@@ -120,9 +106,15 @@ def make_application(
         s3=S3Application(objects, find_fault=S3Faults(fault_store=fault_store).s3_fault),
         moto=moto,
         own={
-            faults.PATH: FaultControl(fault_store=fault_store),
-            quota_api.PATH: QuotaControl(quotas=context.quotas),
-            access.PATH: permissions,
+            "/_engine/faults": ControlRoute(
+                put=fault_store.put, delete=fault_store.clear, get=fault_store.report
+            ),
+            "/_engine/quotas": ControlRoute(
+                put=quotas.change, delete=partial(quotas.change, {}), get=quotas.changed
+            ),
+            "/_engine/access": ControlRoute(
+                put=permissions.put, delete=permissions.clear, get=permissions.report
+            ),
         },
         refusers=(permissions.refuse, ApiFaults(fault_store=fault_store).answer),
         hosts=hosts,

@@ -30,8 +30,6 @@ class Effect(StrEnum):
     """The engine does the work, and Describe reports its result."""
     STORES = "stores"
     """The description is stored and survives a restart; on AWS nothing else happens either."""
-    REFUSED = "rejected"
-    """The response is UnknownOperationException with status 501, whatever the request contains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +166,7 @@ OTHERS = "All others"
 
 OWN_SERVICES: Mapping[str, str] = {
     "servicequotas": "SageMaker's quotas are executed: a job beyond one is rejected",
-    "ecr": "BatchGetImage answers digests of the images that the engine knows; a digest follows the packages and "
+    "ecr": "BatchGetImage returns digests of the images that the engine knows; a digest changes with the packages and "
     "programs that emulate the image; its manifest has no layers; all other operations are rejected",
 }
 """Effect per service that the engine implements itself, by signing name, besides SageMaker, S3 and logs."""

@@ -1,13 +1,16 @@
-"""Life cycle of one engine: start over a state folder, and stop together with its jobs."""
+"""Life cycle of one engine: lock of a state folder, start over it, and stop together with its jobs."""
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sagemaker_engine.application import make_application
 from sagemaker_engine.http.host_names import HostNames
@@ -18,12 +21,14 @@ from sagemaker_engine.jobs.watcher import Watcher, running_jobs
 from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.services.moto import MotoBackend
 from sagemaker_engine.state.store import JobStore
+from sagemaker_engine.state.whole_file import write_whole
 from sagemaker_engine.warm import WarmParent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from sagemaker_engine.application import Searcher
+    from sagemaker_engine.searches.thread import SearchThread
     from sagemaker_engine.state.settings import EngineSettings
     from sagemaker_engine.state.store import JobRow, ResourceKind
 
@@ -32,6 +37,8 @@ log = logging.getLogger(__name__)
 STOP_MARGIN_S = 15.0
 """Seconds that jobs have to upload after the grace period of a stop, before the engine exits."""
 _STOP_POLL_S = 0.1
+_LOCK_TIMEOUT_S = 2.0
+_LOCK_RETRY_S = 0.05
 
 
 class WarmWhen(StrEnum):
@@ -40,6 +47,10 @@ class WarmWhen(StrEnum):
     START = "start"
     USE = "use"
     NEVER = "never"
+
+
+class RootInUseError(Exception):
+    """Another engine has locked the state folder."""
 
 
 class Engine:
@@ -64,7 +75,7 @@ class Engine:
         self._runners = RunnerCare(self.store)
         self._watcher = Watcher(self.store, self._moto, care=self._care)
         self._server: Server | None = None
-        self._searchers: tuple[Searcher, ...] = ()
+        self._searchers: tuple[SearchThread[Any, Any], ...] = ()
         self._started = threading.Event()
         self._allowed_hosts = allowed_hosts
         self._warm_when = warm
@@ -82,7 +93,7 @@ class Engine:
         reachable = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104  # Compared, not bound.
         url = f"http://{reachable}:{self._server.port}"
         self.settings = replace(self.settings, endpoint_url=url)
-        _write_whole(self.settings.endpoint_path, url + "\n")
+        write_whole(self.settings.endpoint_path, url + "\n")
         self._started.set()
         if self._warm_when is WarmWhen.START:
             self._warm.start()
@@ -149,8 +160,37 @@ class Engine:
         self._runners.look_after(running, self.settings)
 
 
-def _write_whole(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees either the old or the new content, never a part."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    part.replace(path)
+@contextmanager
+def hold_root(path: Path) -> Iterator[None]:
+    """Hold the lock file `path` while the body runs. The kernel releases the lock if the process dies.
+
+    A failed attempt is repeated for 2 s, in case the previous engine is about to exit.
+
+    Raises:
+        RootInUseError: Another engine holds the lock.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as lock:
+        _acquire(lock, path)
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def _acquire(lock: TextIO, path: Path) -> None:
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                raise RootInUseError(
+                    f"{path.parent} is in use by the engine with process id {holder}; stop it or "
+                    "give another --root"
+                ) from error
+            time.sleep(_LOCK_RETRY_S)
+        else:
+            return

@@ -4,6 +4,6 @@ Without policies every identity may do everything. The engine counts the actions
 
     policy      a policy document, and its evaluation for one action
     asks        a request -> the IAM actions it needs, with resources and condition keys
-    control     the policies of an engine: rejects requests; /_engine/access changes and reports the policies
+    control     the policies of an engine, and the rejection of requests
     role_credentials  the credentials of a role's jobs
 """

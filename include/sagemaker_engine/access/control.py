@@ -1,4 +1,4 @@
-"""Policies of an engine: rejection of requests, and the HTTP route `/_engine/access`."""
+"""Policies of an engine, and the rejection of requests that they do not allow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sagemaker_engine.access.asks import access_key_of, asks_of
 from sagemaker_engine.access.policy import Policy, PolicyError, refusal
 from sagemaker_engine.access.role_credentials import role_access_key
 from sagemaker_engine.http.denial import answer_denied
-from sagemaker_engine.wire.json_service import answer_json, read_body
+from sagemaker_engine.state.whole_file import write_whole
 from sagemaker_engine.wire.scope import is_form, service_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sagemaker_engine.access.asks import Place, Uploads
     from sagemaker_engine.access.policy import Ask
 
-PATH = "/_engine/access"
 _SHAPE = (
     '{"identities": {"<access key or role ARN>": [<policy>, ...]}, "guard_rails": [<policy>, ...]}'
 )
@@ -142,32 +141,25 @@ class AccessControl:
         identity = self._policies.arns.get(access_key, user)
         return f"User: {identity} is not authorized to perform: {ask.action} on resource: {ask.resource} {why}"
 
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        """Answer one request: PUT replaces the policies, DELETE removes policies and counts, GET reports both."""
-        method = environ["REQUEST_METHOD"]
-        try:
-            if method == "PUT":
-                self._put(json.loads(read_body(environ) or b"null"))
-            elif method == "DELETE":
-                self._put({})
-                self._calls.clear()
-                self._denied.clear()
-            elif method != "GET":
-                message = f"{method} is not supported by {PATH}; use PUT, GET or DELETE"
-                return answer_json("405 Method Not Allowed", {"message": message}, start_response)
-        except ValueError as error:
-            return answer_json("400 Bad Request", {"message": str(error)}, start_response)
-        return answer_json("200 OK", self._report(), start_response)
+    def put(self, document: object) -> None:
+        """Replace the policies.
 
-    def _put(self, document: object) -> None:
+        Raises:
+            PolicyError: The document is malformed.
+        """
         policies = _Policies.from_document(document)
         with self._lock:
-            part = self._path.with_suffix(".part")
-            part.write_text(json.dumps(policies.document), encoding="utf-8")
-            part.replace(self._path)
+            write_whole(self._path, json.dumps(policies.document))
             self._policies = policies
 
-    def _report(self) -> dict[str, Any]:
+    def clear(self) -> None:
+        """Remove the policies, and the counts of actions."""
+        self.put({})
+        self._calls.clear()
+        self._denied.clear()
+
+    def report(self) -> dict[str, Any]:
+        """Return the policies, and the counts of called and of denied actions by identity."""
         with self._lock:
             calls, denied = dict(self._calls), dict(self._denied)
         return {

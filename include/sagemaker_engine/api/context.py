@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sagemaker_engine.s3.object_store import ObjectStore
+    from sagemaker_engine.services.moto import MotoBackend
     from sagemaker_engine.services.quotas import Quotas
     from sagemaker_engine.state.settings import EngineSettings
     from sagemaker_engine.state.store import JobStore, ResourceKind
 
 
-class Preconditions(Protocol):
-    """State outside the request that Create operations check."""
+@dataclass(frozen=True, slots=True)
+class Preconditions:
+    """State outside the request that Create operations check: objects in S3, roles in IAM."""
+
+    objects: ObjectStore
+    moto: MotoBackend
 
     def has_objects(self, bucket: str, prefix: str) -> bool:
         """Return whether the bucket exists and has a key with this prefix."""
+        try:
+            return next(iter(self.objects.list(bucket, prefix)), None) is not None
+        except S3Error:
+            return False
 
     def has_bucket(self, bucket: str) -> bool:
         """Return whether the bucket exists."""
+        try:
+            self.objects.head_bucket(bucket)
+        except S3Error:
+            return False
+        return True
 
     def role_trust(self, role_name: str) -> str | None:
         """Return the role's trust policy as JSON, or None if the role does not exist."""
+        return self.moto.role_trust(role_name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,12 +94,12 @@ LOCAL_STORAGE_GB: Mapping[str, Mapping[str, int | None]] = {
 
 def has_local_storage(instance_type: str) -> bool:
     """Return whether an instance type such as ml.g5.xlarge has NVMe disks."""
-    return any(family in LOCAL_STORAGE_GB for family in instance_type.split(".")[1:2])
+    return _family_and_size(instance_type)[0] in LOCAL_STORAGE_GB
 
 
 def local_storage_gb(instance_type: str) -> int | None:
     """Return the GB of a type's NVMe disks; None if it has none, or if their size is unknown."""
-    family, _, size = instance_type.removeprefix("ml.").partition(".")
+    family, size = _family_and_size(instance_type)
     return LOCAL_STORAGE_GB.get(family, {}).get(size)
 
 
@@ -108,19 +108,29 @@ def storage_problems(resources: Mapping[str, Any]) -> Iterator[str]:
     places = [resources]
     for member in ("InstanceGroups", "InstancePreferences", "InstanceConfigs"):
         places += resources.get(member) or []
-    places = [each for each in places if "InstanceType" in each]
-    types = [str(each["InstanceType"]) for each in places]
-    local = [each for each in types if has_local_storage(each)]
+    size = resources.get("VolumeSizeInGB", 0)
+    local = [
+        (each["InstanceType"], each.get("VolumeSizeInGB", size))
+        for each in places
+        if has_local_storage(each.get("InstanceType") or "")
+    ]
     if local and resources.get("VolumeKmsKeyId"):
         yield (
             "You can't request a VolumeKmsKeyId when using an instance type with local storage "
-            f"({', '.join(local)})."
+            f"({', '.join(name for name, _ in local)})."
         )
-    sizes = [each.get("VolumeSizeInGB", resources.get("VolumeSizeInGB", 0)) for each in places]
-    disks = [local_storage_gb(each) for each in types]
-    above = [f"{t}: {d} GB" for t, s, d in zip(types, sizes, disks, strict=True) if d and s > d]
+    above = [
+        f"{name}: {disks} GB"
+        for name, wanted in local
+        if (disks := local_storage_gb(name)) is not None and wanted > disks
+    ]
     if above:
         yield (
             "You can't request a VolumeSizeInGB greater than the total size of the local instance storage "
             f"({', '.join(above)})."
         )
+
+
+def _family_and_size(instance_type: str) -> tuple[str, str]:
+    family, _, size = instance_type.removeprefix("ml.").partition(".")
+    return family, size

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.state.store import JobQuery
 from sagemaker_engine.wire.errors import ValidationError
-from sagemaker_engine.wire.paging import make_token, read_token
+from sagemaker_engine.wire.paging import DEFAULT_PAGE, make_token, read_token
 
 if TYPE_CHECKING:
     from sagemaker_engine.state.store import JobRow, JobStore, ResourceKind
 
-DEFAULT_PAGE = 10
 _COLUMNS = {"Name": "name", "CreationTime": "created_at", "Status": "status"}
 
 

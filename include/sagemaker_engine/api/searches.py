@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.processing_jobs import ProcessingJobs
 from sagemaker_engine.api.starting import stop_job
+from sagemaker_engine.api.tags import Tags
 from sagemaker_engine.api.training.jobs import TrainingJobs
 from sagemaker_engine.searches.search import SearchNotRunningError, SearchPorts, request_stop
 from sagemaker_engine.searches.tables import UnknownSearchError
 from sagemaker_engine.state.jobs import ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceNotFoundError, ValidationError
 from sagemaker_engine.wire.json_service import Call, NotOursError
-from sagemaker_engine.wire.paging import make_token, read_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEFAULT_PAGE = 10
-T = TypeVar("T")
 _ORDERS: dict[str, Callable[[SearchRow], Any]] = {
     "Name": lambda row: row.name.lower(),
     "Status": lambda row: row.status,
@@ -57,17 +55,12 @@ def make_ports(
         except (UnknownJobError, ValidationError) as error:  # The job has ended.
             log.info("%s job %s was not stopped: %s", job_kind.value, name, error)
 
-    def tags_of(arn: str) -> dict[str, str]:
-        with context.store.database.read() as db:
-            rows = db.execute("SELECT key, value FROM tags WHERE arn = ?", (arn,)).fetchall()
-        return {row["key"]: row["value"] for row in rows}
-
     return SearchPorts(
         tables=tables,
         store=context.store,
         settings=context.settings,
         clock=context.clock,
-        tags_of=tags_of,
+        tags_of=Tags(context).of,
         create_job=create,
         stop_job=stop,
     )
@@ -114,17 +107,6 @@ def select(rows: Sequence[Row], request: Mapping[str, Any], *, order: str) -> li
     passing = [row for row in rows if _passes(row, request)]
     is_descending = request.get("SortOrder", order) == "Descending"
     return sorted(passing, key=_ORDERS[request.get("SortBy", "Name")], reverse=is_descending)
-
-
-def page_of(items: Sequence[T], request: dict[str, Any]) -> tuple[Sequence[T], str | None]:
-    """Return the requested page of items, and the token of the next page; None after the last page.
-
-    Raises:
-        ValidationError: The token is invalid or belongs to another query.
-    """
-    start = read_token(request) or 0
-    end = start + request.get("MaxResults", DEFAULT_PAGE)
-    return items[start:end], make_token(request, end) if end < len(items) else None
 
 
 def _passes(row: SearchRow, request: Mapping[str, Any]) -> bool:

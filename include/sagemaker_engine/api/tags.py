@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.wire.errors import ResourceNotFoundError, ValidationError
-from sagemaker_engine.wire.paging import make_token, read_token
+from sagemaker_engine.wire.paging import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,10 +70,8 @@ class Tags:
         arn = self._resource(call)
         with self.context.store.database.read() as db:
             tags = _wire(_tags_of(db, arn))
-        start = read_token(call.request) or 0
-        end = start + call.request.get("MaxResults", MAX_TAGS)
-        token = make_token(call.request, end) if end < len(tags) else None
-        return {"Tags": tags[start:end], "NextToken": token}
+        page, token = page_of(tags, call.request, default=MAX_TAGS)
+        return {"Tags": page, "NextToken": token}
 
     def delete(self, call: Call) -> dict[str, Any]:
         """Remove tags by key. Missing keys are ignored."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -69,7 +68,6 @@ class AutoMLPlan:
     mode: Mode
     objective: str
     max_candidates: int
-    max_runtime_s: float
     algorithms: tuple[str, ...]
 
     @property
@@ -103,7 +101,6 @@ def read_plan(request: Mapping[str, Any], analysis: Analysis) -> AutoMLPlan:
         mode=mode,
         objective=objective or METRICS[analysis.problem][0],
         max_candidates=criteria.get("MaxCandidates", default),
-        max_runtime_s=criteria.get("MaxAutoMLJobRuntimeInSeconds", math.inf),
         algorithms=_algorithms(config, mode),
     )
 

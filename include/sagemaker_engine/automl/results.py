@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.automl.algorithms import Tried
-from sagemaker_engine.automl.plan import Analysis, Problem
+from sagemaker_engine.automl.plan import Analysis, Problem, read_plan
 from sagemaker_engine.automl.step_jobs import VALIDATION
 from sagemaker_engine.tuning.observations import Observation, TrialPhase, is_better
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sagemaker_engine.automl.plan import AutoMLPlan
-    from sagemaker_engine.automl.tables import AutoMLStep
+    from sagemaker_engine.automl.tables import AutoMLRow, AutoMLStep
     from sagemaker_engine.state.jobs import JobRow
     from sagemaker_engine.tuning.ranges import Point
 
@@ -53,11 +53,13 @@ def failed_result(step: AutoMLStep, *, arn: str, reason: str, at: float) -> dict
     }
 
 
-def analysis_of(step: AutoMLStep) -> Analysis:
-    """Return the result of a completed analysis."""
-    assert step.result is not None  # noqa: S101  # it has completed
-    summary = json.loads(step.result["ExitMessage"])
-    return Analysis(problem=Problem(summary["problem_type"]), num_bytes=summary["num_bytes"])
+def plan_of(row: AutoMLRow, steps: Sequence[AutoMLStep]) -> AutoMLPlan | None:
+    """Return the plan of a job; None before its analysis, the first step, has completed."""
+    if not steps or not steps[0].has_completed or steps[0].result is None:
+        return None
+    summary = json.loads(steps[0].result["ExitMessage"])
+    analysis = Analysis(problem=Problem(summary["problem_type"]), num_bytes=summary["num_bytes"])
+    return read_plan(row.request, analysis)
 
 
 def analysis_failure(step: AutoMLStep) -> str:

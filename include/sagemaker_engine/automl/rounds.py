@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.automl import results
 from sagemaker_engine.automl.algorithms import propose
-from sagemaker_engine.automl.plan import read_plan, tabular
+from sagemaker_engine.automl.plan import tabular
 from sagemaker_engine.automl.step_jobs import BATCH, code_of, job_name, request_of
 from sagemaker_engine.automl.tables import (
     SECONDARY_KEY,
@@ -44,7 +44,8 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
     )
 
     def _request_of(self, job: AutoMLStep) -> dict[str, Any]:
-        request = request_of(self.row, job, self._plan(self.ports.tables.jobs(self.row.arn)))
+        steps = self.ports.tables.jobs(self.row.arn)
+        request = request_of(self.row, job, results.plan_of(self.row, steps))
         tags = self.ports.tags_of(self.row.arn)
         if tags:
             request["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
@@ -62,16 +63,10 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
     def _stop_columns(self, reason: str) -> dict[str, Any]:  # noqa: ARG002
         return {"is_stopped": True}
 
-    def _go_on(self, jobs: list[AutoMLStep], active: list[AutoMLStep]) -> list[AutoMLStep]:
+    def _proceed(self, jobs: list[AutoMLStep], active: list[AutoMLStep]) -> list[AutoMLStep]:
         launched = [] if active else self._launch_next(jobs)
         self._update_phase([*jobs, *launched])
         return active or launched
-
-    def _plan(self, steps: Sequence[AutoMLStep]) -> AutoMLPlan | None:
-        """Return the plan; None before the analysis has completed."""
-        if not steps or not steps[0].has_completed:
-            return None
-        return read_plan(self.row.request, results.analysis_of(steps[0]))
 
     def _launch_next(self, steps: Sequence[AutoMLStep]) -> list[AutoMLStep]:
         """Decide on the next steps, launch them, and return them. Each is stored before its launch."""
@@ -90,7 +85,7 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
         return [self._launch(step) for step in decided]
 
     def _next(self, steps: Sequence[AutoMLStep]) -> list[tuple[StepKind, dict[str, Any]]]:
-        plan = self._plan(steps)
+        plan = results.plan_of(self.row, steps)
         if plan is None:
             return [(StepKind.ANALYSIS, {})]
         base = [step for step in steps if step.kind is StepKind.CANDIDATE]
@@ -150,7 +145,7 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
             return self._time_is_up()
         if not jobs[0].has_completed:
             return _outcome("Failed", "Failed", FailureReason=results.analysis_failure(jobs[0]))
-        plan = self._plan(jobs)
+        plan = results.plan_of(self.row, jobs)
         assert plan is not None  # noqa: S101  # the analysis has completed
         return self._fruitless(jobs, plan) or self._explained(jobs) or self._time_is_up()
 
@@ -185,7 +180,7 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
         return _outcome("Completed", "MaxAutoMLJobRuntimeReached")
 
     def _finish(self, jobs: list[AutoMLStep], ending: dict[str, Any] | None) -> bool:  # noqa: ARG002
-        if ending is None:  # What was launched has failed at once: the next round decides.
+        if ending is None:  # All launched steps have failed; the next round decides.
             return False
         self._close(ending)
         return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -41,9 +40,7 @@ _CODES = {
 
 def job_name(row: AutoMLRow, number: int, code: str) -> str:
     """Return the name of a step's job, `<AutoML job>-<code>-<NNN>-<8 hex>`. It is the same at every call."""
-    text = f"{row.arn} {row.created_at!r} {number}"
-    suffix = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{row.name}-{code}-{number:03d}-{suffix}"
+    return f"{row.name}-{code}-{number:03d}-{row.job_suffix(number)}"
 
 
 def code_of(kind: StepKind, recipe: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ class StepKind(StrEnum):
 
     @property
     def job_kind(self) -> ResourceKind:
-        """Return the kind of job that does it."""
+        """Kind of the step's job."""
         trains = self in {StepKind.CANDIDATE, StepKind.ENSEMBLE}
         return ResourceKind.TRAINING if trains else ResourceKind.PROCESSING
 
@@ -53,7 +53,7 @@ class AutoMLStep:
 
     @property
     def job_kind(self) -> ResourceKind:
-        """Return the kind of job that does it."""
+        """Kind of the step's job."""
         return self.kind.job_kind
 
     @property

@@ -2,8 +2,8 @@
 
 A fault is a value (`model`) that a user writes as JSON (`reader`). The fault store (`store`) keeps faults in
 the engine's SQLite file, where the engine and all runner processes read and claim them. `schedule` draws
-interruptions from a seed. `control` is the HTTP route. `jobs` applies compute faults; `s3_faults` and
-`api_faults` decide the faults of requests, which `s3` and `http` apply.
+interruptions from a seed. `jobs` applies compute faults; `s3_faults` and `api_faults` decide the faults of
+requests, which `s3` and `http` apply.
 """
 
 from sagemaker_engine.faults.model import Fault, FaultError, FaultKind, JobState, Moment

@@ -53,11 +53,6 @@ class FaultKind(StrEnum):
         """Return whether the fault affects a job's instances rather than a request to a service."""
         return self in COMPUTE_KINDS
 
-    @property
-    def is_of_s3(self) -> bool:
-        """Return whether the fault affects requests to S3."""
-        return self in {FaultKind.S3_ERROR, FaultKind.S3_STALL, FaultKind.S3_TRUNCATE}
-
 
 CAPACITY_KINDS = frozenset({FaultKind.NO_CAPACITY, FaultKind.CAPACITY_ERROR})
 COMPUTE_KINDS = CAPACITY_KINDS | {

@@ -84,6 +84,23 @@ class FaultStore:
                 )
             _put_schedule(db, schedule)
 
+    def put(self, document: Any) -> None:
+        """Replace all faults and the schedule by those of a user's document.
+
+        Raises:
+            FaultError: The document is malformed.
+        """
+        self.replace(*read_plan(document))
+
+    def report(self) -> dict[str, Any]:
+        """Return all faults, the schedule and the scheduled interruptions that occurred, as JSON."""
+        schedule = self.schedule()
+        return {
+            "faults": [each.as_json() for each in self.entries()],
+            "schedule": None if schedule is None else schedule.as_json(),
+            "scheduled": self.scheduled(),
+        }
+
     def clear(self) -> None:
         """Remove all faults, the schedule and their records. Effects that have occurred are not undone."""
         with self._database.write() as db:

@@ -1,15 +1,16 @@
-"""Gateway of the engine's port: routes each request to the service that it addresses."""
+"""Gateway of the engine's port: routes each request to the service that it addresses, or to a route of the engine."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.http.denial import answer_denied
 from sagemaker_engine.wire.errors import ServiceError
-from sagemaker_engine.wire.json_service import answer_error, answer_json
+from sagemaker_engine.wire.json_service import answer_error, answer_json, read_body
 from sagemaker_engine.wire.scope import is_form, service_of
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class Gateway:
     by_scope: Mapping[str, WSGIApplication]
     s3: WSGIApplication
     moto: WSGIApplication
-    own: Mapping[str, WSGIApplication]
-    """Routes of the engine itself, such as /_engine/faults."""
+    own: Mapping[str, ControlRoute]
+    """Routes of the engine itself by path, such as /_engine/faults."""
     refusers: Sequence[Callable[[WSGIEnvironment, StartResponse], list[bytes] | None]]
     """Each may reject a request, for a missing permission or a fault, and return the body; None accepts it."""
     hosts: HostNames
@@ -100,6 +101,43 @@ class Gateway:
         if service is not None:
             return self.by_scope.get(service, self.moto)
         return self.moto if target or _is_unsigned_call(environ) else self.s3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRoute:
+    """A route of the engine itself: PUT replaces a JSON document, GET returns it, DELETE restores the default.
+
+    Attributes:
+        put: Replaces the document. Raises ValueError if it is invalid.
+        delete: Restores the default.
+        get: Returns the document, and what the engine has recorded with it.
+    """
+
+    put: Callable[[Any], None]
+    delete: Callable[[], None]
+    get: Callable[[], Mapping[str, Any]]
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        """Answer one request with the resulting document; an invalid document gets status 400."""
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        try:
+            if method == "PUT":
+                self.put(_document(environ))
+            elif method == "DELETE":
+                self.delete()
+            elif method != "GET":
+                message = f"{method} is not supported by {path}; use PUT, GET or DELETE"
+                return answer_json("405 Method Not Allowed", {"message": message}, start_response)
+        except ValueError as error:
+            return answer_json("400 Bad Request", {"message": str(error)}, start_response)
+        return answer_json("200 OK", dict(self.get()), start_response)
+
+
+def _document(environ: WSGIEnvironment) -> Any:
+    try:
+        return json.loads(read_body(environ) or b"null")
+    except ValueError as error:
+        raise ValueError(f"{environ['PATH_INFO']}: the body is not JSON: {error}") from error
 
 
 def _is_unsigned_call(environ: WSGIEnvironment) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.images.environment import BELOW, BuildError, BuildStoppedError, fill
+from sagemaker_engine.state.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -155,9 +156,7 @@ class ImageStore:
             shutil.rmtree(place, ignore_errors=True)
             raise
         seconds = round(time.monotonic() - began, 1)
-        marker = place / f"{MARKER}.new"
-        marker.write_text(json.dumps({"name": image.name, "seconds": seconds}), encoding="utf-8")
-        marker.replace(place / MARKER)
+        write_whole(place / MARKER, json.dumps({"name": image.name, "seconds": seconds}))
         say(f"engine image {image.name} is ready after {seconds} s")
 
 

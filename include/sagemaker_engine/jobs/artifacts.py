@@ -1,4 +1,4 @@
-"""Artifacts of a job in S3: model.tar.gz and output.tar.gz, merged from all instances."""
+"""Outputs of a training job in S3: its model and its output data, merged from all instances."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.channels.container_files import printable
+from sagemaker_engine.channels.locations import S3Location
+from sagemaker_engine.jobs.instance_files import instance_files, path_inside
+from sagemaker_engine.jobs.instances import ML_INSIDE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sagemaker_engine.channels.container_files import ContainerFiles
-    from sagemaker_engine.channels.locations import S3Location
     from sagemaker_engine.channels.retrier import Retrier
+    from sagemaker_engine.jobs.instances import Ground
+    from sagemaker_engine.jobs.job import HostPlan, Job
     from sagemaker_engine.s3.object_store import ObjectStore
 
 GZIP_LEVEL = 1
@@ -25,15 +29,52 @@ GZIP_LEVEL = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
-    """Output folder of an instance, by its path inside; `tell` logs a sentence about each file that is skipped."""
+class OutputFolder:
+    """Output folder of an instance, by its path inside; `warn` logs each file that is skipped."""
 
     files: ContainerFiles
     path: str
-    tell: Callable[[str], None]
+    warn: Callable[[str], None]
 
 
-def merged_files(folders: Sequence[Path]) -> dict[str, Path]:
+def upload_outputs(
+    job: Job, ground: Ground, hosts: Sequence[HostPlan], *, carry: Callable[[int], None]
+) -> str:
+    """Upload the model and the output data of all instances; return the URI of the model.
+
+    `carry` is called with a size in bytes and returns when the upload's time at the host's bandwidth is over.
+
+    Raises:
+        S3Error: The bucket does not exist, or S3 still rejects an upload when the time for retries is over.
+    """
+    config = job.request["OutputDataConfig"]
+    target = S3Location.parse(config["S3OutputPath"]).join(f"{job.name}/output")
+    models, outputs = (
+        [
+            OutputFolder(
+                files=instance_files(job, ground, host),
+                path=path_inside(job, ground, host, f"{ML_INSIDE}/{name}"),
+                warn=partial(job.say, host.name),
+            )
+            for host in hosts
+        ]
+        for name in ("model", "output/data")
+    )
+    objects, retrier = job.objects, job.retrier
+    if config.get("CompressionType") == "NONE":
+        _upload_tree(models, target.join("model"), objects, retrier=retrier, carry=carry)
+        _upload_tree(outputs, target.join("data"), objects, retrier=retrier, carry=carry)
+        return target.join("model").uri + "/"
+    scratch = job.folder / "scratch"
+    archive = partial(
+        _upload_archive, objects=objects, scratch=scratch, retrier=retrier, carry=carry
+    )
+    archive(models, target.join("model.tar.gz"))
+    archive(outputs, target.join("output.tar.gz"), is_optional=True)
+    return target.join("model.tar.gz").uri
+
+
+def _merged_files(folders: Sequence[Path]) -> dict[str, Path]:
     """Return the files of several folders by relative path. The first folder wins if a path is in several."""
     found: dict[str, Path] = {}
     for folder in folders:
@@ -45,8 +86,8 @@ def merged_files(folders: Sequence[Path]) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def upload_archive(
-    folders: Sequence[Leaving],
+def _upload_archive(
+    folders: Sequence[OutputFolder],
     target: S3Location,
     objects: ObjectStore,
     *,
@@ -60,13 +101,14 @@ def upload_archive(
     `carry` is called with the size in bytes and returns when the upload's time at the host's bandwidth is over. The
     archive has times, modes and links, but no owners.
 
-    Raises S3Error if the bucket does not exist, or if S3 still rejects the upload when the time for retries is over.
+    Raises:
+        S3Error: The bucket does not exist, or S3 still rejects the upload when the time for retries is over.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     archive = scratch / target.key.rpartition("/")[2]
     with ExitStack() as stack:
         seen = [stack.enter_context(each.files.folder(each.path)) for each in folders]
-        found = merged_files([each for each in seen if each is not None])
+        found = _merged_files([each for each in seen if each is not None])
         if not found and is_optional:
             return
         with tarfile.open(archive, "w:gz", compresslevel=GZIP_LEVEL) as tar:
@@ -77,35 +119,35 @@ def upload_archive(
     archive.unlink()
 
 
-def upload_tree(
-    folders: Sequence[Leaving],
+def _upload_tree(
+    folders: Sequence[OutputFolder],
     target: S3Location,
     objects: ObjectStore,
     *,
     retrier: Retrier,
     carry: Callable[[int], None],
-) -> int:
-    """Store every file of the merged folders under the target's prefix and return their number.
+) -> None:
+    """Store every file of the merged folders under the target's prefix.
 
     Links are resolved as inside the instance. The first folder wins if a path is in several.
 
-    Raises S3Error if the bucket does not exist, or if S3 still rejects an upload when the time for retries is over.
+    Raises:
+        S3Error: The bucket does not exist, or S3 still rejects an upload when the time for retries is over.
     """
     taken: set[str] = set()
     for each in folders:
         found = each.files.scan(each.path)
         for name, reason in found.odd.items():
-            each.tell(f"{printable(f'{each.path}/{name}')} is not uploaded: it {reason}")
+            each.warn(f"{printable(f'{each.path}/{name}')} is not uploaded: it {reason}")
         for name in sorted(found.files.keys() - taken):
             place = target.join(name)
             carry(found.files[name].size)
             retrier.ask(partial(_put, each, name, place, objects), what=place.uri)
             taken.add(name)
-    return len(taken)
 
 
-def _put(leaving: Leaving, name: str, place: S3Location, objects: ObjectStore) -> None:
-    with leaving.files.open(f"{leaving.path}/{name}") as file:
+def _put(folder: OutputFolder, name: str, place: S3Location, objects: ObjectStore) -> None:
+    with folder.files.open(f"{folder.path}/{name}") as file:
         objects.put(place.bucket, place.key, file)
 
 

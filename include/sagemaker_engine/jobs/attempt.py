@@ -20,6 +20,7 @@ from sagemaker_engine.faults import JobState
 from sagemaker_engine.images.mpi_runtime import MpiRuntime, NoKeyError, install_mpi, make_key
 from sagemaker_engine.images.sagemaker_libraries import lay_out_shims, packages_folder, wanted_shims
 from sagemaker_engine.jobs import accelerators, container, inputs
+from sagemaker_engine.jobs.artifacts import upload_outputs
 from sagemaker_engine.jobs.debugger import (
     checkpoint_folder,
     checkpoint_path,
@@ -40,7 +41,6 @@ from sagemaker_engine.jobs.instance_files import instance_files, path_inside
 from sagemaker_engine.jobs.instances import ML_INSIDE, Ground, InstanceRequest
 from sagemaker_engine.jobs.job import Job, JobError
 from sagemaker_engine.jobs.launchers import LAUNCHERS, asked_launcher, may_start_mpirun
-from sagemaker_engine.jobs.outputs import upload_outputs
 from sagemaker_engine.jobs.supervision import HOST_LOSSES, Ending, Outcome
 from sagemaker_engine.jobs.volumes import Volume
 from sagemaker_engine.s3.errors import S3Error

@@ -8,6 +8,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sagemaker_engine.jobs import host_metrics, metrics
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -18,7 +20,7 @@ def clear(folder: Path) -> None:
     """Remove the files of an earlier, deleted job with the same name."""
     clear_instances(folder).join()
     shutil.rmtree(folder / "logs", ignore_errors=True)
-    for name in ("metrics.jsonl", "host_metrics.jsonl"):
+    for name in (metrics.FILE_NAME, host_metrics.FILE_NAME):
         (folder / name).unlink(missing_ok=True)
 
 

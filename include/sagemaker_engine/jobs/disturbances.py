@@ -6,7 +6,7 @@ Nothing here interrupts a spot job. These modules apply the faults of one attemp
 - `host_faults`: turns a due spot interruption or host failure into a loss, and passes all others to this module.
 - `supervision`: executes a loss of running hosts: SIGTERM with the notice, then SIGKILL.
 - `disturbances`: carries out the faults that leave the hosts in place.
-- `capacity`: applies faults to the request for instances.
+- `training`: applies faults to the request for instances.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def manifest_of(uri: str, *, image_files: Path = IMAGES_FOLDER) -> str:
     """
     name = read_name(uri)
     if name is None:
-        raise UnknownImageError(f"{uri!r} is no image URI")
+        raise UnknownImageError(f"{uri!r} is not an image URI: registry/repository[:tag]")
     return manifest(name.repository, name.tag or "latest", content_of(uri, image_files=image_files))
 
 

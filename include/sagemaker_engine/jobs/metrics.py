@@ -9,21 +9,24 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+FILE_NAME = "metrics.jsonl"
+"""File in a job's folder with a JSON object per value: epoch milliseconds `t`, `name` and `value`."""
 
 
 class MetricScraper:
     """Collects the metrics of one job. Safe to feed from several threads."""
 
-    def __init__(self, definitions: Sequence[Mapping[str, str]], path: Path) -> None:
-        """Compile the definitions. Values are appended to `path` as JSON lines.
+    def __init__(self, definitions: Sequence[Mapping[str, str]], folder: Path) -> None:
+        """Compile the definitions. Values are appended to the metrics file in the job's folder.
 
         Values that an earlier runner of the job wrote there count, too.
         """
         self._patterns = [(each["Name"], _compile(each["Regex"])) for each in definitions]
-        self._path = path
-        self._last = _last_values(path)
+        self._path = folder / FILE_NAME
+        self._last = {each["name"]: (each["t"], each["value"]) for each in _records(folder)}
         self._lock = threading.Lock()
 
     def line(self, time_ms: int, text: str) -> None:
@@ -50,13 +53,24 @@ class MetricScraper:
             ]
 
 
-def _last_values(path: Path) -> dict[str, tuple[int, float]]:
+def read_curve(folder: Path, metric: str) -> tuple[float, ...]:
+    """Return the values of a metric in a job's metrics file, in order; empty without the file."""
+    return tuple(each["value"] for each in _records(folder) if each["name"] == metric)
+
+
+def _records(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of the metrics file. An incomplete line is skipped."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        data = (folder / FILE_NAME).read_bytes()
     except FileNotFoundError:
-        return {}
-    found = [json.loads(line) for line in lines if line.endswith("}")]
-    return {each["name"]: (each["t"], each["value"]) for each in found}
+        return
+    for line in data.splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            return
+        try:
+            yield json.loads(line)
+        except ValueError:  # The disk became full within the line.
+            continue
 
 
 def _compile(regex: str) -> re.Pattern[str] | None:

@@ -1,15 +1,16 @@
-"""Life cycle of a training job: attempts on new instances until the last one, then the final status."""
+"""Life cycle of a training job: waits for capacity, attempts on new instances, and the final status."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.faults import FaultStore
+from sagemaker_engine.faults import FaultKind, FaultStore
+from sagemaker_engine.faults.model import CAPACITY_KINDS
 from sagemaker_engine.jobs.attempt import JobAttempt
-from sagemaker_engine.jobs.capacity import REPLACEMENT_S, CapacityRequest
 from sagemaker_engine.jobs.cleanup import clear_instances
 from sagemaker_engine.jobs.debugger import checkpoint_folder, statistics_folders
 from sagemaker_engine.jobs.disturbances import Disturbances
@@ -30,6 +31,7 @@ from sagemaker_engine.sandbox.folder_watch import FolderWatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sagemaker_engine.faults import Fault
     from sagemaker_engine.jobs.images import ImageRuntime
     from sagemaker_engine.jobs.job import HostPlan
     from sagemaker_engine.jobs.supervision import Outcome
@@ -37,6 +39,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SERVICE_FAULT = "InternalServerError"
+REPLACEMENT_S = 2.0
+"""Seconds, times the time scale, until new hosts replace lost ones. On AWS this takes minutes."""
+POLL_S = 0.1
+CAPACITY_ERROR = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a "
+    "different ML instance type."
+)
+"""FailureReason in the service's words, as quoted by users in public threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +96,7 @@ class TrainingRun:
             hosts=hosts,
             metrics=MetricScraper(
                 algorithm.get("MetricDefinitions") or runtime.metric_definitions,
-                job.folder / "metrics.jsonl",
+                job.folder,
             ),
             fault_store=FaultStore(job.settings.root),
             limits=limits,
@@ -224,6 +234,50 @@ class TrainingRun:
                 self.job.finish("Failed", reason=ABANDONED, **members)
             case _:
                 self.job.finish("Failed", reason=reason, **members)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityRequest:
+    """One attempt's request for instances. `order` returns the reason to end the job, or None."""
+
+    fault_store: FaultStore
+    job: str
+    subject: str
+    attempt: int
+    order: Callable[[], Ending | None]
+
+    def wait(self, at_least_s: float) -> Ending | None:
+        """Wait for instances. Return None when they are available, or the reason why the job ended first.
+
+        Raises:
+            JobError: A fault answers the request with CapacityError.
+        """
+        shortages = [fault for fault in self._faults() if self._claim(fault)]
+        if any(fault.what is FaultKind.CAPACITY_ERROR for fault in shortages):
+            raise JobError(CAPACITY_ERROR)
+        began_at = time.monotonic()
+        ready_at = began_at + at_least_s
+        pause = threading.Event()
+        while (ending := self.order()) is None:
+            now = time.monotonic()
+            if now >= ready_at and not self._is_short(shortages, waited_s=now - began_at):
+                return None
+            pause.wait(POLL_S if shortages else min(POLL_S, max(0.0, ready_at - now)))
+        return ending
+
+    def _is_short(self, shortages: list[Fault], *, waited_s: float) -> bool:
+        """Return whether a claimed shortage persists. Removing the fault from the fault store ends it."""
+        left = [each for each in shortages if each.duration_s is None or waited_s < each.duration_s]
+        return bool(left) and not {each.id for each in left}.isdisjoint(self.fault_store.ids())
+
+    def _faults(self) -> list[Fault]:
+        return self.fault_store.of_job(self.job, self.attempt, kinds=CAPACITY_KINDS)
+
+    def _claim(self, fault: Fault) -> bool:
+        claimed = self.fault_store.claim(fault, subject=self.subject)
+        if claimed:
+            log.info("fault %s occurs: %s", fault.id, fault.what)
+        return claimed
 
 
 def _require(missing: str | None) -> None:

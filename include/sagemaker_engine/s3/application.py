@@ -6,25 +6,27 @@ import logging
 import secrets
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.http.body import FileBody
 from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.fault import HalfBody, S3FaultFinder, no_fault
-from sagemaker_engine.s3.presigned import check_expiry
 from sagemaker_engine.s3.request import read_request
-from sagemaker_engine.s3.responses import Response, error_response
+from sagemaker_engine.s3.responses import Response, error_response, iso_time
 from sagemaker_engine.s3.routes import find_action, operation_of
 from sagemaker_engine.state.full_disk import is_disk_full
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIEnvironment
 
     from sagemaker_engine.s3.object_store import ObjectStore
     from sagemaker_engine.s3.request import S3Request
 
 log = logging.getLogger(__name__)
+
+_PRESIGNED_DATE = "%Y%m%dT%H%M%SZ"
 
 
 class S3Application:
@@ -58,7 +60,7 @@ class S3Application:
     def _answer(self, environ: WSGIEnvironment, request_id: str) -> Response:
         try:
             request = read_request(environ)
-            check_expiry(request.query, now=self._store.clock())
+            _check_expiry(request.query, now=self._store.clock())
             return self._act(request)
         except S3Error as error:
             refusal = error
@@ -90,3 +92,31 @@ class S3Application:
         if s3_fault.halves and isinstance(response.body, FileBody):
             return replace(response, body=HalfBody(response.body))
         return response
+
+
+def _check_expiry(query: Mapping[str, str], *, now: float) -> None:
+    """Reject a presigned request after its expiry; `now` is in epoch seconds. The signature is not checked.
+
+    Raises:
+        S3Error: AccessDenied: expired, or the expiry is missing or cannot be parsed.
+    """
+    ends_at = _ends_at(query)
+    if ends_at is not None and now > ends_at:
+        raise S3Error(
+            "AccessDenied",
+            "Request has expired",
+            Expires=iso_time(ends_at),
+            ServerTime=iso_time(now),
+        )
+
+
+def _ends_at(query: Mapping[str, str]) -> float | None:
+    try:
+        if "X-Amz-Signature" in query:
+            began = datetime.strptime(query["X-Amz-Date"], _PRESIGNED_DATE).replace(tzinfo=UTC)
+            return began.timestamp() + int(query["X-Amz-Expires"])
+        if "Signature" in query and "AWSAccessKeyId" in query:
+            return float(query["Expires"])
+    except (KeyError, ValueError) as error:
+        raise S3Error("AccessDenied", "The presigned address lacks a readable time") from error
+    return None

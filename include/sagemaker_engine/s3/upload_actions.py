@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from sagemaker_engine.s3 import uploads
-from sagemaker_engine.s3.checksums import DIGEST_BYTES, composite
-from sagemaker_engine.s3.crc import combine
+from sagemaker_engine.s3.checksums import DIGEST_BYTES, combine_crcs, composite
 from sagemaker_engine.s3.documents import read_xml
 from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.object_reads import check_conditions, parse_range
@@ -232,7 +231,7 @@ def _whole_checksum(
     if upload.attributes.checksum_type == "COMPOSITE":
         whole = composite(algorithm, given)
     else:
-        whole = combine(algorithm, [(v, p.size) for v, p in zip(given, parts, strict=True)])
+        whole = combine_crcs(algorithm, [(v, p.size) for v, p in zip(given, parts, strict=True)])
     if whole is not None and claim is not None and claim != whole:
         raise S3Error(
             "BadDigest", f"The {algorithm} you specified did not match the calculated checksum."

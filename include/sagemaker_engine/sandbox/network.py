@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SUBNET = "10.77.0"
 BRIDGE = "cluster"
 
 
@@ -23,10 +22,8 @@ def instance_address(index: int, *, own_network: bool) -> str:
 
     Without a network namespace the instances share the machine's network, and each gets a loopback address.
     """
-    if own_network:
-        high, low = divmod(index + 11, 256)
-        return f"10.77.{high}.{low}"
-    return f"127.77.{(index + 11) // 256}.{(index + 11) % 256}"
+    high, low = divmod(index + 11, 256)
+    return f"{10 if own_network else 127}.77.{high}.{low}"
 
 
 def build_bridge() -> None:

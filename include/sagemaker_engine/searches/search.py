@@ -68,14 +68,14 @@ class SearchPorts(Generic[Row, Job]):
 
 
 class SearchNotRunningError(Exception):
-    """The search has ended or is stopping already; the message is its status."""
+    """The search has ended or is already stopping; the message is its status."""
 
 
 def request_stop(tables: SearchTables[Row, Job], row: Row, kind: SearchKind, *, at: float) -> None:
-    """Let a search end: it launches no job any more, and its running ones are stopped.
+    """Request the stop of a search: it launches no more jobs, and its running jobs are stopped.
 
     Raises:
-        SearchNotRunningError: It has ended, or is stopping already.
+        SearchNotRunningError: The search has ended or is already stopping.
     """
 
     def change(state: dict[str, Any]) -> None:
@@ -98,12 +98,12 @@ class Search(ABC, Generic[Row, Job]):
     def advance(self, row: Row) -> bool:
         """Advance the search by one round from its stored row; return whether it has ended."""
         self.row = row
-        looked_at = [self._look_at(job) for job in self.ports.tables.jobs(row.arn)]
-        jobs = [job for job in looked_at if job is not None]
+        polled = [self._poll(job) for job in self.ports.tables.jobs(row.arn)]
+        jobs = [job for job in polled if job is not None]
         active = [job for job in jobs if job.result is None]
         ending = self._ending(jobs)
         if ending is None:
-            active = self._go_on(jobs, active)
+            active = self._proceed(jobs, active)
         else:
             for job in active:
                 self._stop(job, "the search ends")
@@ -134,14 +134,14 @@ class Search(ABC, Generic[Row, Job]):
         """Return the outcome of the search if it should end now; None if it continues."""
 
     @abstractmethod
-    def _go_on(self, jobs: list[Job], active: list[Job]) -> list[Job]:
+    def _proceed(self, jobs: list[Job], active: list[Job]) -> list[Job]:
         """Launch the next jobs, and return all active jobs."""
 
     @abstractmethod
     def _finish(self, jobs: list[Job], ending: dict[str, Any] | None) -> bool:
         """End the search if it should end, and return whether it has ended. No job is active."""
 
-    def _look_at(self, job: Job) -> Job | None:
+    def _poll(self, job: Job) -> Job | None:
         """Return the job after launching it if that was not done, with its result if it has ended.
 
         If the search is ending, a job that was not launched is removed, and None returned.

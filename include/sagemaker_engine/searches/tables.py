@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
@@ -52,6 +53,11 @@ class SearchRow:
     def is_terminal(self) -> bool:
         """True if the search has ended."""
         return self.status not in RUNNING
+
+    def job_suffix(self, number: int) -> str:
+        """Return 8 hexadecimal digits for the name of a job. They differ if a later search has the same name."""
+        text = f"{self.arn} {self.created_at!r} {number}"
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 class SearchJob(Protocol):

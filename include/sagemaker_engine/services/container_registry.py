@@ -99,6 +99,6 @@ class ContainerRegistry:
 
 
 def _tags(repository: str) -> Iterable[str]:
-    """Return the tags that a digest alone is looked up in: those of AWS's table."""
+    """Return the tags to search for a digest without a tag: those of AWS's table."""
     known = aws_images().repositories.get(repository)
     return sorted(known.tags) if known else ()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.jobs import host_metrics, metrics
 from sagemaker_engine.state.store import ResourceKind, UnknownJobError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILES = ("metrics.jsonl", "host_metrics.jsonl")
+FILES = (metrics.FILE_NAME, host_metrics.FILE_NAME)
 NAMESPACES = {
     ResourceKind.TRAINING: ("/aws/sagemaker/TrainingJobs", "TrainingJobName"),
     ResourceKind.PROCESSING: ("/aws/sagemaker/ProcessingJobs", "ProcessingJobName"),
@@ -70,9 +71,9 @@ class MetricFeed:
         self._offsets[path] = offset + len(complete)
         name = path.parent.name
         namespace, dimension = NAMESPACES[kind]
-        metrics = [_datum(each, dimension, name) for each in _records(complete)]
-        self.moto.put_metrics(self._region(kind, name), namespace, metrics)
-        return len(metrics)
+        values = [_datum(each, dimension, name) for each in _records(complete)]
+        self.moto.put_metrics(self._region(kind, name), namespace, values)
+        return len(values)
 
     def _region(self, kind: ResourceKind, name: str) -> str:
         try:

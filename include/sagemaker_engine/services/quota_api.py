@@ -1,47 +1,21 @@
-"""Service Quotas API for SageMaker's quotas, and the HTTP route that changes them: `/_engine/quotas`."""
+"""Service Quotas API for SageMaker's quotas."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.services.quotas import QuotaError, Quotas
 from sagemaker_engine.wire.errors import ServiceError
-from sagemaker_engine.wire.json_service import NotOursError, answer_json, read_body
+from sagemaker_engine.wire.json_service import NotOursError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from sagemaker_engine.services.quotas import Quota
+    from sagemaker_engine.services.quotas import Quota, Quotas
     from sagemaker_engine.wire.json_service import Call, Handler
 
-PATH = "/_engine/quotas"
 SERVICE = "sagemaker"
 PAGE = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaControl:
-    """PUT replaces all changed values, GET returns them, DELETE restores all defaults."""
-
-    quotas: Quotas
-
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        """Answer one request with the resulting values; a malformed document gets status 400."""
-        method = environ["REQUEST_METHOD"]
-        try:
-            if method == "PUT":
-                self.quotas.change(_document(environ))
-            elif method == "DELETE":
-                self.quotas.change({})
-            elif method != "GET":
-                message = f"{method} is not supported by {PATH}; use PUT, GET or DELETE"
-                return answer_json("405 Method Not Allowed", {"message": message}, start_response)
-        except QuotaError as error:
-            return answer_json("400 Bad Request", {"message": str(error)}, start_response)
-        return answer_json("200 OK", self.quotas.changed(), start_response)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +35,15 @@ class ServiceQuotas:
 
     def list_values(self, call: Call) -> dict[str, Any]:
         """Return one page of the current values."""
-        return self._page(call, [self._told(call, each, each.value) for each in self._all(call)])
+        return self._page(
+            call, [self._described(call, each, each.value) for each in self._all(call)]
+        )
 
     def list_defaults(self, call: Call) -> dict[str, Any]:
         """Return one page of the default values."""
-        return self._page(call, [self._told(call, each, each.default) for each in self._all(call)])
+        return self._page(
+            call, [self._described(call, each, each.default) for each in self._all(call)]
+        )
 
     def get(self, call: Call) -> dict[str, Any]:
         """Return one quota by its code.
@@ -76,7 +54,7 @@ class ServiceQuotas:
         code = call.request["QuotaCode"]
         for each in self._all(call):
             if each.code == code:
-                return {"Quota": self._told(call, each, each.value)}
+                return {"Quota": self._described(call, each, each.value)}
         raise ServiceError("NoSuchResourceException", f"No quota has the code {code}.")
 
     def _all(self, call: Call) -> list[Quota]:
@@ -89,7 +67,7 @@ class ServiceQuotas:
         end = start + call.request.get("MaxResults", PAGE)
         return {"Quotas": found[start:end], "NextToken": str(end) if end < len(found) else None}
 
-    def _told(self, call: Call, quota: Quota, value: float) -> dict[str, Any]:
+    def _described(self, call: Call, quota: Quota, value: float) -> dict[str, Any]:
         return {
             "ServiceCode": SERVICE,
             "ServiceName": "Amazon SageMaker",
@@ -101,10 +79,3 @@ class ServiceQuotas:
             "Adjustable": True,
             "GlobalQuota": False,
         }
-
-
-def _document(environ: WSGIEnvironment) -> Any:
-    try:
-        return json.loads(read_body(environ) or b"null")
-    except ValueError as error:
-        raise QuotaError(f"quotas: the body is not JSON: {error}") from error

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.state.jobs import JobQuery
 from sagemaker_engine.state.store import ResourceKind
+from sagemaker_engine.state.whole_file import write_whole
 from sagemaker_engine.wire.errors import ServiceError
 from sagemaker_engine.wire.model import load_model
 
@@ -87,9 +88,7 @@ class Quotas:
         """
         changed = _checked(document)
         with self.lock:
-            part = self.path.with_suffix(".part")
-            part.write_text(json.dumps(changed), encoding="utf-8")
-            part.replace(self.path)
+            write_whole(self.path, json.dumps(changed))
 
     def all(self, region: str) -> list[Quota]:
         """Return all quotas of a region, by name."""

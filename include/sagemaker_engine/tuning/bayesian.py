@@ -145,7 +145,7 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Return the shares of the values that stand for these: of whole numbers and categories, the middle."""
+    """Return the shares of the values that these select: for an integer or a category the middle of its part."""
     for index, each in enumerate(space.ranges):
         if each.num_values != math.inf:
             shares[:, index] = [

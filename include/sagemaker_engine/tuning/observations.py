@@ -22,7 +22,7 @@ class TrialPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One trial: its values, its objective (the last that it printed) and all that came before.
+    """One trial: its values, its objective (the last that it logged) and the earlier ones.
 
     `curve` has every value of the objective metric in the order of the log, one per epoch. `stopped` is true if the
     search stopped the trial early.

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.tuning.autotune import DEFAULT_MAX_JOBS, with_chosen_ranges
 from sagemaker_engine.tuning.completion import Criteria
 from sagemaker_engine.tuning.early_stopping import Hyperband
 from sagemaker_engine.tuning.ranges import Space, parse_ranges
@@ -21,6 +20,9 @@ EPOCH_KEYS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
 """Static hyperparameters from which Hyperband infers MaxResource, in the documentation's order."""
 MAX_TRAINING_JOBS = 750
 """The service's quota of trials, which limits a search without other limits."""
+AUTOTUNE_MAX_JOBS = 20
+"""Limit of trials that Autotune chooses."""
+_FRACTION_CEILING = 0.99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +52,12 @@ class TuningPlan:
 
     @property
     def maximize(self) -> bool:
-        """Return the direction, which all definitions share."""
+        """True if a higher objective is better, which is the same for all definitions."""
         return self.definitions[0].maximize
 
     @property
     def num_dimensions(self) -> int:
-        """Return the number of tuned hyperparameters of the largest definition."""
+        """Number of tuned hyperparameters of the largest definition."""
         return max(len(each.space.ranges) for each in self.definitions)
 
 
@@ -122,6 +124,41 @@ def read_hyperband(
     return Hyperband(min_resource=given.get("MinResource", 1), max_resource=highest)
 
 
+def with_chosen_ranges(ranges: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return ParameterRanges with a range for each eligible AutoParameter, and the others' values.
+
+    The service's rule is not documented. The engine searches integers from a quarter to four times their hint, numbers
+    between 0 and 1 from a tenth to ten times (at most 0.99), and other positive numbers from a tenth to ten times.
+    Values that are not positive numbers stay at their hint.
+    """
+    chosen: dict[str, Any] = {key: list(value) for key, value in ranges.items()}
+    fixed = {}
+    for auto in chosen.pop("AutoParameters", []):
+        kind, found = _chosen_range(auto["Name"], auto["ValueHint"])
+        if found is None:
+            fixed[auto["Name"]] = auto["ValueHint"]
+        else:
+            chosen.setdefault(kind, []).append(found)
+    return chosen, fixed
+
+
+def _chosen_range(name: str, hint: str) -> tuple[str, dict[str, str] | None]:
+    try:
+        number = float(hint)
+    except ValueError:
+        return "", None
+    if not (math.isfinite(number) and number > 0):
+        return "", None
+    if hint.strip().lstrip("+").isdigit():
+        low, high = max(1, int(hint) // 4), int(hint) * 4
+        kind = "IntegerParameterRanges"
+        return kind, {"Name": name, "MinValue": str(low), "MaxValue": str(high)}
+    ceiling = _FRACTION_CEILING if number < 1 else math.inf
+    low_high = (number / 10, max(number, min(number * 10, ceiling)))
+    kind = "ContinuousParameterRanges"
+    return kind, {"Name": name, "MinValue": repr(low_high[0]), "MaxValue": repr(low_high[1])}
+
+
 def _definition(
     template: dict[str, Any], objective: Mapping[str, str], ranges: Mapping[str, Any]
 ) -> Definition:
@@ -142,7 +179,7 @@ def _max_jobs(
     limits = request["HyperParameterTuningJobConfig"]["ResourceLimits"]
     if strategy is TuningStrategy.GRID:
         return int(sum(each.space.num_points for each in definitions))
-    default = DEFAULT_MAX_JOBS if "Autotune" in request else MAX_TRAINING_JOBS
+    default = AUTOTUNE_MAX_JOBS if "Autotune" in request else MAX_TRAINING_JOBS
     return int(limits.get("MaxNumberOfTrainingJobs", default))
 
 

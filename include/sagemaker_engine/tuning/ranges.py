@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 AUTO_LOGARITHMIC_RATIO = 100.0
-"""From this ratio of its ends on, Auto searches a positive range on a logarithmic scale. The guide only
-says that logarithmic suits "several orders of magnitude" and linear less than one."""
+"""Smallest ratio of a positive range's ends for which Auto selects a logarithmic scale. The guide recommends
+logarithmic for "several orders of magnitude" and linear for less than one."""
 
 Value = float | int | str
 Point = dict[str, str]
@@ -43,7 +43,7 @@ class RangeScaling(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """One range; `low` and `high` belong to it, `values` are a categorical's."""
+    """One range, with `low` and `high` included; `values` are those of a categorical range."""
 
     name: str
     kind: RangeKind
@@ -145,7 +145,7 @@ class Space:
             yield {each.name: text for each, text in zip(self.ranges, texts, strict=True)}
 
     def project(self, hyperparameters: Mapping[str, str]) -> Point | None:
-        """Return the tuned ones of a job's hyperparameters, None when one is absent or outside."""
+        """Return the tuned hyperparameters of a job; None if one is absent or outside of its range."""
         point = {each.name: hyperparameters.get(each.name) for each in self.ranges}
         inside = (
             (text := point[each.name]) is not None and each.read(text) is not None

@@ -94,7 +94,7 @@ def best_of(summaries: Iterable[Summary], *, maximize: bool) -> Summary | None:
 
 
 def status_counters(results: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Return TrainingJobStatusCounters; a failure of the service's own could be tried again."""
+    """Return TrainingJobStatusCounters. Failures that the service caused count as retryable."""
     counters = dict.fromkeys(
         ("Completed", "InProgress", "RetryableError", "NonRetryableError", "Stopped"), 0
     )

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.jobs.metrics import read_curve
 from sagemaker_engine.searches.search import Search, SearchKind
 from sagemaker_engine.state.jobs import ResourceKind
 from sagemaker_engine.tuning import results, warm_start
@@ -15,7 +16,7 @@ from sagemaker_engine.tuning.observations import TrialPhase
 from sagemaker_engine.tuning.plan import read_plan
 from sagemaker_engine.tuning.search import TuningStrategy, num_start_of, suggest
 from sagemaker_engine.tuning.tables import STATUS_KEY, TrialRow, TuningRow
-from sagemaker_engine.tuning.trial_jobs import read_curve, training_request, trial_name
+from sagemaker_engine.tuning.trial_jobs import training_request, trial_name
 
 if TYPE_CHECKING:
     from sagemaker_engine.searches.search import SearchPorts
@@ -53,7 +54,7 @@ class TuningSearch(Search[TuningRow, TrialRow]):
     def __init__(self, ports: SearchPorts[TuningRow, TrialRow], row: TuningRow) -> None:
         super().__init__(ports, row)
         self.plan = read_plan(row.request)
-        self._num_judged: dict[int, int] = {}
+        self._num_seen: dict[int, int] = {}
 
     def _request_of(self, job: TrialRow) -> dict[str, Any]:
         definition = self.plan.definitions[job.definition]
@@ -73,7 +74,7 @@ class TuningSearch(Search[TuningRow, TrialRow]):
     def _stop_columns(self, reason: str) -> dict[str, Any]:
         return {"stop_reason": reason}
 
-    def _go_on(self, jobs: list[TrialRow], active: list[TrialRow]) -> list[TrialRow]:
+    def _proceed(self, jobs: list[TrialRow], active: list[TrialRow]) -> list[TrialRow]:
         self._stop_early(jobs)
         return active + self._launch_more(jobs, len(active))
 
@@ -82,31 +83,31 @@ class TuningSearch(Search[TuningRow, TrialRow]):
             return tuple(trial.result[results.CURVE])
         folder = self.ports.settings.job_folder(ResourceKind.TRAINING, trial.job_name)
         metric = self.plan.definitions[trial.definition].metric
-        return read_curve(folder / "metrics.jsonl", metric)
+        return read_curve(folder, metric)
 
     def _stop_early(self, trials: list[TrialRow]) -> None:
         """Stop the running trials that early stopping or Hyperband rejects."""
         if not (self.plan.stops_early or self.plan.hyperband):
             return
+        curves = {trial.number: self._curve(trial) for trial in trials}
         for trial in trials:
             if trial.result is not None or trial.stop_reason is not None:
                 continue
-            curve = self._curve(trial)
-            judged = self._num_judged.get(trial.number, 0)
-            if len(curve) > judged and self._is_hopeless(trial, trials, curve, judged):
+            length, seen = len(curves[trial.number]), self._num_seen.get(trial.number, 0)
+            if length > seen and self._is_rejected(trial, trials, curves, seen):
                 self._stop(trial, "stopped early")
-            self._num_judged[trial.number] = len(curve)
+            self._num_seen[trial.number] = length
 
-    def _is_hopeless(
-        self, trial: TrialRow, trials: list[TrialRow], curve: Curve, judged: int
+    def _is_rejected(
+        self, trial: TrialRow, trials: list[TrialRow], curves: dict[int, Curve], seen: int
     ) -> bool:
         alike = [each for each in trials if each.definition == trial.definition]
         maximize = self.plan.maximize
         if self.plan.hyperband is not None:
-            curves = {each.number: self._curve(each) for each in alike} | {trial.number: curve}
-            return self.plan.hyperband.stops(trial.number, curves, seen=judged, maximize=maximize)
-        finished = [self._curve(each) for each in alike if each.result is not None]
-        return is_below_median(curve, finished, maximize=maximize)
+            known = {each.number: curves[each.number] for each in alike}
+            return self.plan.hyperband.stops(trial.number, known, seen=seen, maximize=maximize)
+        finished = [curves[each.number] for each in alike if each.result is not None]
+        return is_below_median(curves[trial.number], finished, maximize=maximize)
 
     def _launch_more(self, trials: list[TrialRow], num_active: int) -> list[TrialRow]:
         launched: list[TrialRow] = []

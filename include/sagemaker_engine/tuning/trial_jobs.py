@@ -1,16 +1,13 @@
-"""The training job of a trial: its name, its request, and the values that it has printed."""
+"""Training job of a trial: its name and its request."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.tuning.plan import OBJECTIVE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from sagemaker_engine.tuning.plan import Definition
     from sagemaker_engine.tuning.tables import TuningRow
@@ -25,11 +22,9 @@ _TAKEN_OVER = (
 def trial_name(tuning: TuningRow, number: int) -> str:
     """Return the training job's name, `<tuning job>-<NNN>-<8 hex>`, the same at every call.
 
-    `number` counts from 0, the name from 001. The hex differs when a tuning job's name is used again.
+    `number` counts from 0, the name from 001.
     """
-    text = f"{tuning.arn} {tuning.created_at!r} {number}"
-    suffix = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{tuning.name}-{number + 1:03d}-{suffix}"
+    return f"{tuning.name}-{number + 1:03d}-{tuning.job_suffix(number)}"
 
 
 def training_request(
@@ -54,28 +49,6 @@ def training_request(
     if tags:
         request["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
     return request
-
-
-def read_curve(path: Path, metric: str) -> tuple[float, ...]:
-    """Return the metric's values in a job's metrics file, in order; none if there is no file.
-
-    A line that is not whole, yet or for ever, is left out.
-    """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return ()
-    records = (_record(line) for line in data.splitlines(keepends=True))
-    return tuple(float(each["value"]) for each in records if each.get("name") == metric)
-
-
-def _record(line: bytes) -> dict[str, Any]:
-    """Return a line of algorithm metrics, empty for any other (a host's use, half a line)."""
-    try:
-        record: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
-    except ValueError:
-        return {}
-    return {} if "host" in record else record
 
 
 def resources_of(template: Mapping[str, Any]) -> dict[str, Any]:

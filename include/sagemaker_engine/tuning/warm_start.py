@@ -1,9 +1,8 @@
-"""Warm start: what a search takes over from the trials of its parents.
+"""Warm start: observations that a search inherits from the trials of its parents.
 
-IdenticalDataAndAlgorithm takes their objectives as they are. TransferLearning does not trust them, as data or
-algorithm differ: its first trials repeat the parents' best points, and the parents' objectives are then
-moved by the median difference seen there. Both leave out points that the new ranges do not hold, and
-warm starts are not recursive.
+IdenticalDataAndAlgorithm uses their objectives unchanged. With TransferLearning, data or algorithm differ: the first
+trials repeat the parents' best points, and the parents' objectives are then shifted by the median difference at these
+points. Both omit points outside of the new ranges. Warm starts are not recursive.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MAX_REPEATED = 3
 def inherited_observations(
     inherited: Sequence[dict[str, Any]], definition: Definition
 ) -> list[Observation]:
-    """Return the parents' results that lie in the definition's space, the best first."""
+    """Return the parents' results within the definition's space, the best first."""
     found = []
     for each in inherited:
         point = definition.space.project(each["HyperParameters"])
@@ -43,7 +42,7 @@ def points_to_repeat(inherited: Sequence[Observation], *, max_jobs: int) -> list
 
 
 def moved(inherited: Sequence[Observation], own: Sequence[Observation]) -> list[Observation]:
-    """Return the parents' results on the new search's scale; none before they can be compared."""
+    """Return the parents' results on the new search's scale; empty until a repeated point has a result."""
     known = {tuple(sorted(each.point.items())): each.objective for each in reversed(inherited)}
     differences = [
         each.objective - before

@@ -18,8 +18,8 @@ from pathlib import Path
 from sagemaker_engine import SOURCE_FOLDER
 from sagemaker_engine.images.image_store import environment_prefix
 from sagemaker_engine.sandbox.processes import is_alive, start_ticks_of
+from sagemaker_engine.state.whole_file import write_whole
 from sagemaker_engine.warm import fitness
-from sagemaker_engine.warm.programs import install_stubs
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,9 @@ BOOTSTRAP = (
     "sys.path.remove(source)\n"
     "parent.main(folder, int(owner))"
 )
+STUBS = ("python", "python3", "torchrun", "train")
+"""Programs that jobs start through the warm parent."""
+STUB_SOURCE = Path(__file__).with_name("stub.py")
 POLL_S = 0.02
 STOP_LIMIT_S = 5.0
 
@@ -120,9 +123,7 @@ def _find(folder: Path) -> ParentProcess | None:
 
 def _remember(folder: Path, pid: int) -> ParentProcess:
     process = ParentProcess(pid=pid, start_ticks=start_ticks_of(pid), source=_source())
-    fresh = folder / ".parent.json"
-    fresh.write_text(json.dumps(asdict(process)), encoding="utf-8")
-    fresh.replace(folder / "parent.json")
+    write_whole(folder / "parent.json", json.dumps(asdict(process)))
     return process
 
 
@@ -151,6 +152,26 @@ def _spawn(folder: Path) -> subprocess.Popen[bytes]:
         )
     log.info("warm parent is process %s", process.pid)
     return process
+
+
+def install_stubs(folder: Path, *, real_python: Path, base_python: Path) -> None:
+    """Write the stubs into `folder/bin`.
+
+    `real_python` is the environment's interpreter, which a stub runs if a warm start is not possible. `base_python`
+    runs the stub itself.
+    """
+    target = folder / "bin"
+    target.mkdir(parents=True, exist_ok=True)
+    source = STUB_SOURCE.read_text(encoding="utf-8")
+    source = source.replace("@REAL_PYTHON@", str(real_python))
+    source = source.replace("@REAL_BIN@", str(real_python.parent))
+    for name in STUBS:
+        if not name.startswith("python") and not (real_python.parent / name).exists():
+            continue
+        fresh = target / f".{name}"
+        fresh.write_text(f"#!{base_python} -IS\n{source}", encoding="utf-8")
+        fresh.chmod(0o755)
+        fresh.replace(target / name)
 
 
 def parent_environment() -> dict[str, str]:

@@ -16,7 +16,6 @@ from sagemaker_engine.wire.errors import (
     UnknownOperationError,
 )
 from sagemaker_engine.wire.scope import region_of, service_of
-from sagemaker_engine.wire.shaping import shape_answer
 from sagemaker_engine.wire.validation import validate
 
 if TYPE_CHECKING:
@@ -97,9 +96,7 @@ class JsonService:
             answer = handler(call)
         except NotOursError:
             return behind(passed_on, start_response)
-        shaped = shape_answer(self.model, operation, answer)
-        has_output = self.model.output_shape(operation) is not None
-        return answer_json("200 OK", shaped if has_output else None, start_response)
+        return answer_json("200 OK", _shaped(self.model, operation, answer), start_response)
 
     def _passed_on(self, environ: WSGIEnvironment, body: bytes) -> WSGIEnvironment:
         """Return the request for the application behind, which routes by the signature's scope only."""
@@ -112,6 +109,35 @@ class JsonService:
             scope = f"19700101/{self.default_region}/{self.model.name}/aws4_request"
             passed_on["HTTP_AUTHORIZATION"] = f"AWS4-HMAC-SHA256 Credential=unsigned/{scope}"
         return passed_on
+
+
+def _shaped(model: ServiceModel, operation: str, answer: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the members of `answer` that are in the operation's output shape; None if it has no output.
+
+    Null values are omitted. Timestamps are epoch seconds, rounded to milliseconds as the service does.
+    """
+    output = model.output_shape(operation)
+    return None if output is None else _member(model, output, answer)
+
+
+def _member(model: ServiceModel, shape_name: str, value: Any) -> Any:
+    shape = model.shapes[shape_name]
+    match shape["type"]:
+        case "structure":
+            members = shape["members"]
+            return {
+                name: _member(model, members[name]["shape"], item)
+                for name, item in value.items()
+                if item is not None and name in members
+            }
+        case "list":
+            return [_member(model, shape["member"]["shape"], item) for item in value]
+        case "map":
+            return {key: _member(model, shape["value"]["shape"], v) for key, v in value.items()}
+        case "timestamp":
+            return round(float(value), 3)
+        case _:
+            return value
 
 
 def answer_json(

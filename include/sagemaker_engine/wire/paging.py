@@ -5,11 +5,30 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sagemaker_engine.wire.errors import ValidationError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT_PAGE = 10
+"""Number of items in a page of most operations, without MaxResults."""
+T = TypeVar("T")
 _NOT_THE_QUERY = frozenset({"NextToken", "MaxResults"})
+
+
+def page_of(
+    items: Sequence[T], request: dict[str, Any], *, default: int = DEFAULT_PAGE
+) -> tuple[Sequence[T], str | None]:
+    """Return the requested page of items, and the token of the next page; None after the last page.
+
+    Raises:
+        ValidationError: The token is malformed or belongs to another query.
+    """
+    start = read_token(request) or 0
+    end = start + request.get("MaxResults", default)
+    return items[start:end], make_token(request, end) if end < len(items) else None
 
 
 def make_token(request: dict[str, Any], position: Any) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.wire.errors import SerializationError, ValidationError
-from sagemaker_engine.wire.patterns import matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,6 +17,10 @@ _INTEGER_TYPES = {"integer": "Integer", "long": "Long"}
 _LATEST_TIMESTAMP_S = 253_402_300_800  # The end of 9999-12-31, UTC: the latest for clients.
 _LARGEST_LONG = 1 << 63
 _FRACTION_TYPES = {"float": "Float", "double": "Double"}
+# Java writes characters outside the basic plane as two UTF-16 surrogates, Python as one code point.
+_SURROGATE = r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_SURROGATE_RANGE = re.compile(f"{_SURROGATE * 2}-{_SURROGATE * 2}")
+_ASTRAL_RANGE = r"\\U00010000-\\U0010FFFF"
 
 
 def validate(model: ServiceModel, operation: str, request: Any) -> None:
@@ -152,6 +157,22 @@ def _scalar_constraints(shape: Shape, value: str) -> list[str]:
     if "pattern" in shape and not matches(shape["pattern"], value):
         broken.append(f"Member must satisfy regular expression pattern: {shape['pattern']}")
     return broken
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a pattern of the service model matches the whole text, as Java's `String.matches` does."""
+    return _compile(pattern).fullmatch(text) is not None
+
+
+@cache
+def _compile(pattern: str) -> Any:
+    translated = _SURROGATE_RANGE.sub(_ASTRAL_RANGE, pattern)
+    try:
+        return re.compile(translated)
+    except re.error:  # \p{L} and ranges such as [\w-_] are Java syntax; few members use them.
+        import regex  # type: ignore[import-untyped]  # noqa: PLC0415  # Slow to import.
+
+        return regex.compile(translated, regex.V0)
 
 
 def _length_constraints(shape: Shape, length: int) -> list[str]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sagemaker_engine.logs.filter_pattern import parse_pattern
+from sagemaker_engine.logs.filtering import parse_pattern
 from sagemaker_engine.wire.errors import ServiceError
 
 

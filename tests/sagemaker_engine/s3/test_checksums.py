@@ -11,8 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 from hypothesis import given, strategies as st
 
-from sagemaker_engine.s3.checksums import Digests, multipart_etag
-from sagemaker_engine.s3.crc import combine
+from sagemaker_engine.s3.checksums import Digests, combine_crcs, multipart_etag
 
 if TYPE_CHECKING:
     from sagemaker_engine.s3.object_store import ObjectStore
@@ -178,7 +177,7 @@ def test_crc32_of_the_digits_is_the_published_check_value() -> None:
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=6))
 def test_combined_crcs_equal_the_crc_of_the_whole(pieces: list[bytes]) -> None:
-    combined = combine("CRC32", [(crc32(piece), len(piece)) for piece in pieces])
+    combined = combine_crcs("CRC32", [(crc32(piece), len(piece)) for piece in pieces])
     assert combined == crc32(b"".join(pieces))
 
 
@@ -189,7 +188,7 @@ def test_crcs_python_lacks_combine_by_the_published_check_value(algorithm: str, 
     size = 4 if algorithm == "CRC32C" else 8
     digits = [slow_crc(algorithm, bytes([digit]), size) for digit in b"123456789"]
     expected = base64.b64encode(check.to_bytes(size, "big")).decode()
-    assert combine(algorithm, [(digit, 1) for digit in digits]) == expected
+    assert combine_crcs(algorithm, [(digit, 1) for digit in digits]) == expected
 
 
 def slow_crc(algorithm: str, data: bytes, size: int) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sagemaker_engine.tuning.autotune import with_chosen_ranges
+from sagemaker_engine.tuning.plan import with_chosen_ranges
 from sagemaker_engine.tuning.ranges import RangeKind, parse_ranges
 
 

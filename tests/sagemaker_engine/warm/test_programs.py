@@ -213,7 +213,7 @@ def test_what_needs_a_fresh_interpreter_gets_one(warm: Warm, options: dict[str, 
 def test_without_a_parent_programs_run_in_the_real_interpreter(tmp_path: Path) -> None:
     from pathlib import Path as RealPath
 
-    from sagemaker_engine.warm.programs import install_stubs
+    from sagemaker_engine.warm.handle import install_stubs
 
     install_stubs(
         tmp_path,

@@ -6,8 +6,7 @@ import pytest
 
 from sagemaker_engine.wire.errors import SerializationError, ValidationError
 from sagemaker_engine.wire.model import ServiceModel, load_model
-from sagemaker_engine.wire.patterns import matches
-from sagemaker_engine.wire.validation import validate
+from sagemaker_engine.wire.validation import matches, validate
 
 SHAPES: dict[str, dict[str, Any]] = {
     "Input": {

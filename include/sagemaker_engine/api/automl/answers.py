@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.automl import results
-from sagemaker_engine.automl.plan import read_plan, tabular
+from sagemaker_engine.automl.plan import tabular
 from sagemaker_engine.automl.step_jobs import (
     IMAGE,
     TRAIN,
@@ -34,7 +34,7 @@ def describe_automl_job(
     context: ApiContext, row: AutoMLRow, steps: Sequence[AutoMLStep]
 ) -> dict[str, Any]:
     """Return the members of DescribeAutoMLJobV2's answer."""
-    plan = _plan(row, steps)
+    plan = results.plan_of(row, steps)
     best = results.best_of(steps, plan) if plan else None
     return {
         **row.request,
@@ -60,7 +60,7 @@ def candidates(
     context: ApiContext, row: AutoMLRow, steps: Sequence[AutoMLStep]
 ) -> list[dict[str, Any]]:
     """Return an AutoMLCandidate per candidate whose training job was created, sorted by number."""
-    plan = _plan(row, steps)
+    plan = results.plan_of(row, steps)
     if plan is None:
         return []
     launched = [each for each in steps if each.kind.is_candidate and each.launched_at is not None]
@@ -100,16 +100,10 @@ def candidate(
     return found
 
 
-def _plan(row: AutoMLRow, steps: Sequence[AutoMLStep]) -> AutoMLPlan | None:
-    if not steps or not steps[0].has_completed:
-        return None
-    return read_plan(row.request, results.analysis_of(steps[0]))
-
-
 def _running(context: ApiContext, step: AutoMLStep) -> dict[str, Any]:
     try:
         return results.result_of(context.store.get(ResourceKind.TRAINING, step.job_name))
-    except UnknownJobError:  # Its creation is being asked for again.
+    except UnknownJobError:  # The search creates the job again.
         return {"Status": "InProgress", "CreationTime": step.decided_at, "Metrics": {}}
 
 
@@ -152,7 +146,7 @@ def _container(model: str) -> dict[str, Any]:
 def _properties(
     row: AutoMLRow, step: AutoMLStep, steps: Sequence[AutoMLStep], plan: AutoMLPlan
 ) -> dict[str, Any] | None:
-    """Return CandidateProperties: metrics, and the reports of a candidate that has them; None of one with neither."""
+    """Return CandidateProperties: metrics, and the reports of a candidate; None without both."""
     found: dict[str, Any] = {}
     metrics = (step.result or {}).get("Metrics", {})
     known = set(metric_names(plan.problem))

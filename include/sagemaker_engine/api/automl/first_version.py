@@ -63,7 +63,7 @@ def as_first_version(described: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _agreed(channels: list[dict[str, Any]]) -> dict[str, str]:
-    """Return what the channels say of the whole job.
+    """Return the members that apply to all channels.
 
     Raises:
         ValidationError: They contradict each other.

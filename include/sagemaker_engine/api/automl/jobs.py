@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.automl.answers import automl_summary, candidates, describe_automl_job
 from sagemaker_engine.api.automl.first_version import as_first_version, as_second_version
-from sagemaker_engine.api.automl.lists import select_candidates
 from sagemaker_engine.api.automl.rules import check_automl_request
 from sagemaker_engine.api.resources import check_input, check_output, check_role
-from sagemaker_engine.api.searches import found, page_of, select, stop_search, unknown
+from sagemaker_engine.api.searches import found, select, stop_search, unknown
 from sagemaker_engine.automl.plan import tabular
 from sagemaker_engine.automl.rounds import AutoMLSearch
 from sagemaker_engine.automl.tables import SECONDARY_KEY, STATUS_KEY, AutoMLRow
 from sagemaker_engine.searches.tables import SearchNameTakenError
 from sagemaker_engine.wire.errors import ResourceInUseError, ResourceNotFoundError
+from sagemaker_engine.wire.paging import page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from sagemaker_engine.api.context import ApiContext
     from sagemaker_engine.automl.tables import AutoMLTables
@@ -123,7 +123,7 @@ class AutoMLJobs:
         """Return one page of a job's candidates."""
         row = self._row(call)
         all_of_it = candidates(self.context, row, self.tables.jobs(row.arn))
-        page, token = page_of(select_candidates(all_of_it, call.request), call.request)
+        page, token = page_of(_select_candidates(all_of_it, call.request), call.request)
         return {"Candidates": page, "NextToken": token}
 
     def _check_preconditions(self, call: Call) -> None:
@@ -148,6 +148,33 @@ class AutoMLJobs:
     def _row(self, call: Call) -> AutoMLRow:
         name = call.request["AutoMLJobName"]
         return found(self.tables, name, noun=NOUN, region=call.region)
+
+
+def _select_candidates(
+    listed: Sequence[dict[str, Any]], request: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the candidates that match a List request, in its order.
+
+    If they are sorted by objective, those without one are last in both directions.
+    """
+    for filter_name, member in (
+        ("StatusEquals", "CandidateStatus"),
+        ("CandidateNameEquals", "CandidateName"),
+    ):
+        wanted = request.get(filter_name)
+        listed = [each for each in listed if wanted in {None, each[member]}]
+    by = request.get("SortBy", "CreationTime")
+    reverse = request.get("SortOrder", "Ascending") == "Descending"
+    if by == "FinalObjectiveMetricValue":
+        scored = [each for each in listed if "FinalAutoMLJobObjectiveMetric" in each]
+        rest = [each for each in listed if "FinalAutoMLJobObjectiveMetric" not in each]
+        return [*sorted(scored, key=_objective, reverse=reverse), *rest]
+    key = "CandidateStatus" if by == "Status" else "CreationTime"
+    return sorted(listed, key=lambda each: each[key], reverse=reverse)
+
+
+def _objective(candidate: dict[str, Any]) -> float:
+    return float(candidate["FinalAutoMLJobObjectiveMetric"]["Value"])
 
 
 def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:

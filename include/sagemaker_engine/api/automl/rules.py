@@ -1,6 +1,6 @@
-"""Rules of CreateAutoMLJobV2 that need two members, in the order they are looked at.
+"""Rules of CreateAutoMLJobV2 that need two members, in the order of their evaluation.
 
-What the API reference says of the members is checked in its words; the service's own messages are worded like it.
+The messages use the wording of the API reference.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ALGORITHMS = {
         }
     ),
 }
-"""What AlgorithmsConfig may name in each mode, as documented."""
+"""Algorithms that AlgorithmsConfig may name, by mode, as documented."""
 
 
 def check_automl_request(request: Request) -> None:
     """Check the rules that the service model cannot express.
 
     Raises:
-        ValidationError: Members contradict each other, or ask for what only the service has; the first is named.
+        ValidationError: Members contradict each other, or need a feature that the engine lacks; the first is named.
     """
     for rule in _RULES:
         for problem in rule(request):

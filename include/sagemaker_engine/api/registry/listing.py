@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.registry.tables import Condition
-from sagemaker_engine.wire.paging import make_token, read_token
+from sagemaker_engine.wire.paging import DEFAULT_PAGE, make_token, read_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sagemaker_engine.api.registry.tables import RegistryTables
 
-DEFAULT_PAGE = 10
 _COLUMNS = {"Name": "name", "CreationTime": "created_at"}
 
 

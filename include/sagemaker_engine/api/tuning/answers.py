@@ -27,7 +27,7 @@ def describe_tuning_job(
     best = results.best_of(summaries, maximize=plan.maximize)
     return {
         **_as_shown(row.request, plan),
-        **tuning_summary(context, row, trials),
+        **_summary(row, summaries),
         "BestTrainingJob": best,
         "OverallBestTrainingJob": _overall_best(row, best, plan),
         "TuningJobCompletionDetails": _completion_details(list(trials), plan),
@@ -39,7 +39,10 @@ def tuning_summary(
     context: ApiContext, row: TuningRow, trials: Sequence[TrialRow]
 ) -> dict[str, Any]:
     """Return a HyperParameterTuningJobSummary."""
-    summaries = trial_summaries(context, row, trials)
+    return _summary(row, trial_summaries(context, row, trials))
+
+
+def _summary(row: TuningRow, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     config = row.request["HyperParameterTuningJobConfig"]
     return {
         **row.state,
@@ -79,10 +82,10 @@ def _result(
 
 
 def _as_shown(request: dict[str, Any], plan: TuningPlan) -> dict[str, Any]:
-    """Return the request with what the service's answers have in each definition besides.
+    """Return the request with the members that the service's answers add to each definition.
 
-    That is the objective among the static hyperparameters, an empty key, and ResourceConfig whichever way the
-    resources were given: SDK v2 never sends it, and its `attach` reads all three.
+    They are the objective among the static hyperparameters, an empty key, and ResourceConfig even if the request gave
+    the resources in another member. `attach` of the SDK v2, which never sends ResourceConfig, reads all three.
     """
     shown = [
         {

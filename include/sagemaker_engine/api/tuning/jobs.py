@@ -6,29 +6,39 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.searches import found, page_of, select, stop_search
+from sagemaker_engine.api.searches import found, select, stop_search
+from sagemaker_engine.api.training.jobs import check_training_preconditions
+from sagemaker_engine.api.training.rules import check_training_request
 from sagemaker_engine.api.tuning.answers import (
     describe_tuning_job,
     trial_summaries,
     tuning_summary,
 )
-from sagemaker_engine.api.tuning.lists import select_trials
 from sagemaker_engine.api.tuning.parents import check_parents, inherit
-from sagemaker_engine.api.tuning.preconditions import check_tuning_preconditions
 from sagemaker_engine.api.tuning.rules import check_tuning_request
 from sagemaker_engine.searches.tables import SearchNameTakenError
+from sagemaker_engine.tuning.plan import read_definitions
+from sagemaker_engine.tuning.results import objective_of
 from sagemaker_engine.tuning.rounds import TuningSearch
 from sagemaker_engine.tuning.tables import STATUS_KEY, TuningRow
+from sagemaker_engine.tuning.trial_jobs import training_request
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
+from sagemaker_engine.wire.paging import page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from sagemaker_engine.api.context import ApiContext
     from sagemaker_engine.tuning.tables import TuningTables
     from sagemaker_engine.wire.json_service import Call, Handler
 
 MAX_SEED = 2**31
+_TRIAL_ORDER: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "Name": lambda each: each["TrainingJobName"],
+    "Status": lambda each: each["TrainingJobStatus"],
+    "CreationTime": lambda each: each["CreationTime"],
+    "FinalObjectiveMetricValue": objective_of,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +69,7 @@ class TuningJobs:
         """
         check_tuning_request(call.request)
         parents = check_parents(self.tables, call.request, region=call.region)
-        check_tuning_preconditions(self.context, call)
+        self._check_preconditions(call)
         name = call.request["HyperParameterTuningJobName"]
         arn = self.context.arn(call.region, "hyper-parameter-tuning-job", name)
         now = self.context.clock()
@@ -132,12 +142,40 @@ class TuningJobs:
         """Return one page of the training jobs that a tuning job has launched."""
         row = self._row(call)
         summaries = trial_summaries(self.context, row, self.tables.jobs(row.arn))
-        page, token = page_of(select_trials(summaries, call.request), call.request)
+        page, token = page_of(_select_trials(summaries, call.request), call.request)
         return {"TrainingJobSummaries": page, "NextToken": token}
+
+    def _check_preconditions(self, call: Call) -> None:
+        """Check each definition as the request of its training jobs.
+
+        Raises:
+            ValidationError: CreateTrainingJob would reject a definition.
+        """
+        for definition in read_definitions(call.request):
+            request = training_request(definition, "trial", {}, tags={})
+            request["Tags"] = call.request.get("Tags", [])
+            check_training_request(request)
+            check_training_preconditions(self.context, request, region=call.region)
 
     def _row(self, call: Call) -> TuningRow:
         name = call.request["HyperParameterTuningJobName"]
         return found(self.tables, name, noun="a tuning job", region=call.region)
+
+
+def _select_trials(
+    summaries: Sequence[dict[str, Any]], request: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the training jobs that match a List request, in its order.
+
+    If they are sorted by objective, those without one are omitted, as documented.
+    """
+    wanted = request.get("StatusEquals")
+    listed = [each for each in summaries if wanted in {None, each["TrainingJobStatus"]}]
+    by = request.get("SortBy", "Name")
+    if by == "FinalObjectiveMetricValue":
+        listed = [each for each in listed if objective_of(each) is not None]
+    is_descending = request.get("SortOrder") == "Descending"
+    return sorted(listed, key=_TRIAL_ORDER[by], reverse=is_descending)
 
 
 def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:

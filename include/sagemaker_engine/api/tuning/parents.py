@@ -87,7 +87,7 @@ def _parent(tables: TuningTables, name: str, region: str) -> TuningRow:
 
 
 def _misfits(request: Request, parent: TuningRow) -> Iterator[str]:
-    """Yield how the first definitions of both do not fit; more than one cannot be warm started."""
+    """Yield the errors of a parent that does not match the request. Both must have one definition."""
     if "TrainingJobDefinitions" in request or "TrainingJobDefinitions" in parent.request:
         yield "WarmStartConfig is not supported with TrainingJobDefinitions."
         return
@@ -127,7 +127,7 @@ def _names(definition: Definition) -> set[str]:
 
 
 def _num_changes(new: Definition, old: Definition) -> int:
-    """Count tunable ones that became static (a categorical by its values) and changed values (two)."""
+    """Return the number of changes: 1 per range that became static (per value, if categorical), 2 per changed value."""
     fixed = [each for each in old.space.ranges if each.name in new.static]
     count = sum(len(each.values) if each.kind is RangeKind.CATEGORICAL else 1 for each in fixed)
     return count + sum(
