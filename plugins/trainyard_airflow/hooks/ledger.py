@@ -11,7 +11,7 @@ from trainyard.sagemaker_api.names import run_slug
 from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
-from trainyard_airflow.hooks.objects import S3Address, S3Objects
+from trainyard_airflow.hooks.objects import S3Address, S3Objects, keys_below
 from trainyard_airflow.hooks.refusals import refusals_typed
 from trainyard_airflow.hooks.tuning_trials import TuningTrials
 
@@ -94,13 +94,8 @@ class RunLedger:
 
     def _entries(self) -> Iterator[LedgerEntry]:
         at = S3Address.parse(f"{self.uri}/")
-        pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(self.uri):
-            keys = [
-                each["Key"]
-                for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
-                for each in page.get("Contents", ())
-            ]
+            keys = keys_below(self._client, at)
         for key in keys:
             yield LedgerEntry.from_json(self._objects.read(f"s3://{at.bucket}/{key}"))
 

@@ -49,6 +49,16 @@ class S3Address:
         return cls(bucket=bucket, key=key)
 
 
+def keys_below(client: Any, at: S3Address) -> list[str]:
+    """Return the keys that begin with the key of `at`, in order.
+
+    Raises:
+        ClientError: S3 rejected the listing.
+    """
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
+    return [each["Key"] for page in pages for each in page.get("Contents", ())]
+
+
 def newest_object_at(client: Any, uri: str) -> float | None:
     """Return when the newest object below the prefix `uri` was written, epoch seconds; None if there is none.
 

@@ -17,7 +17,7 @@ from trainyard.cost.team_budget import (
 )
 from trainyard.errors import ContractError, Finding, SpecError
 from trainyard.sagemaker_api.names import run_slug
-from trainyard_airflow.hooks.objects import S3Address, S3Objects
+from trainyard_airflow.hooks.objects import S3Address, S3Objects, keys_below
 from trainyard_airflow.hooks.refusals import refusals_typed
 
 if TYPE_CHECKING:
@@ -181,13 +181,8 @@ class TeamSpend:
     def _uris(self, team: str, month: str) -> list[str]:
         uri = f"{self._folder(team)}/{month}/"
         at = S3Address.parse(uri)
-        pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(uri):
-            return [
-                f"s3://{at.bucket}/{each['Key']}"
-                for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
-                for each in page.get("Contents", ())
-            ]
+            return [f"s3://{at.bucket}/{key}" for key in keys_below(self._client, at)]
 
     def _uri_of(self, spend: RunSpend) -> str:
         name = f"{spend.dag_id}--{run_slug(spend.run_id)}.json"

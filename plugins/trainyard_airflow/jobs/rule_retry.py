@@ -86,13 +86,13 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
 
 def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
     """Return the complete checkpoints of the script below a prefix, folders by step."""
-    from trainyard_airflow.hooks.objects import S3Address
+    from trainyard_airflow.hooks.objects import S3Address, keys_below
     from trainyard_airflow.hooks.refusals import refusals_typed
 
     at = S3Address.parse(folder_uri(uri))
     found = {}
     with refusals_typed(uri):
-        for key in _keys(s3, at):
+        for key in keys_below(s3, at):
             step = STEP_FOLDER.search(key)
             if step and key.endswith(WHOLE):
                 found[int(step[1])] = f"s3://{at.bucket}/{key.rpartition('/')[0]}"
@@ -161,7 +161,7 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
 
     Objects that an earlier try has copied are kept.
     """
-    from trainyard_airflow.hooks.objects import S3Address
+    from trainyard_airflow.hooks.objects import S3Address, keys_below
     from trainyard_airflow.hooks.refusals import refusals_typed
 
     there = checkpoints_in(s3, target)
@@ -175,7 +175,7 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
     folder = old[step].rpartition("/")[2]
     with refusals_typed(target):
         # The file that marks the checkpoint as complete is copied last.
-        for key in sorted(_keys(s3, at), key=lambda each: each.endswith(WHOLE)):
+        for key in sorted(keys_below(s3, at), key=lambda each: each.endswith(WHOLE)):
             name = f"{to.key}{folder}/{key.removeprefix(at.key)}"
             s3.copy({"Bucket": at.bucket, "Key": key}, to.bucket, name)
     return step
@@ -189,14 +189,14 @@ def _bring_statistics(s3: Any, source: str, target: str) -> None:
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainyard_airflow.hooks.objects import S3Address
+    from trainyard_airflow.hooks.objects import S3Address, keys_below
 
     at, to = (
         S3Address.parse(place_variables(uri)[STATISTICS_VARIABLE]) for uri in (source, target)
     )
     try:
-        there = {key.removeprefix(to.key) for key in _keys(s3, to)}
-        names = [key.removeprefix(at.key) for key in _keys(s3, at)]
+        there = {key.removeprefix(to.key) for key in keys_below(s3, to)}
+        names = [key.removeprefix(at.key) for key in keys_below(s3, at)]
         new = [name for name in names if name not in there and STREAM.match(name)]
         _copy(s3, new, at, to)
     except (BotoCoreError, ClientError) as error:
@@ -223,8 +223,3 @@ def _copy(s3: Any, names: Sequence[str], at: S3Address, to: S3Address) -> None:
             each.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _keys(s3: Any, at: S3Address) -> list[str]:
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
-    return [each["Key"] for page in pages for each in page.get("Contents", ())]
