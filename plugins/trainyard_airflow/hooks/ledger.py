@@ -100,8 +100,8 @@ class RunLedger:
             yield LedgerEntry.from_json(self._objects.read(f"s3://{at.bucket}/{key}"))
 
     def _noted(self, entry: LedgerEntry) -> LedgerEntry | None:
-        uri = self._uri_of(entry)
-        return LedgerEntry.from_json(self._objects.read(uri)) if self._objects.exists(uri) else None
+        content = self._objects.read_or_none(self._uri_of(entry))
+        return None if content is None else LedgerEntry.from_json(content)
 
     def _write(self, entry: LedgerEntry) -> LedgerEntry:
         content = entry.to_json().encode()

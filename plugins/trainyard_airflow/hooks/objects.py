@@ -98,10 +98,10 @@ class S3Objects:
             return stream.read()
 
     def read_or_none(self, uri: str) -> bytes | None:
-        """Return the object's bytes, or None if there is no such object."""
+        """Return the object's bytes, or None if `exists` is False: there is no such object or bucket."""
         at = S3Address.parse(uri)
         call = partial(self._client.get_object, Bucket=at.bucket, Key=at.key)
-        answer = answer_or_none(call, where=uri, is_absent=is_absent_object)
+        answer = answer_or_none(call, where=uri, is_absent=_is_absent)
         if answer is None:
             return None
         with whole_object(self._client, answer, bucket=at.bucket, key=at.key) as stream:
@@ -159,3 +159,8 @@ class S3Objects:
                 if each["Key"].rpartition("/")[2] == name
             ]
         return f"s3://{at.bucket}/{max(found)[1]}" if found else None
+
+
+def _is_absent(code: str, message: str) -> bool:
+    """Return whether S3 rejected a read because the object, or its bucket, does not exist."""
+    return code == "NoSuchBucket" or is_absent_object(code, message)

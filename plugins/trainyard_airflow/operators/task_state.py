@@ -70,6 +70,5 @@ class StateObject:
         self._objects.write(self._uri, content, content_type="application/json")
 
     def _all(self) -> dict[str, Any]:
-        if not self._objects.exists(self._uri):
-            return {}
-        return dict(json.loads(self._objects.read(self._uri)))
+        content = self._objects.read_or_none(self._uri)
+        return {} if content is None else dict(json.loads(content))

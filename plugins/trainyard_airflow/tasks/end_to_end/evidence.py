@@ -122,7 +122,8 @@ def _watched(
 
 
 def _document(objects: S3Objects, address: str) -> dict[str, Any] | None:
-    return dict(json.loads(objects.read(address))) if objects.exists(address) else None
+    content = objects.read_or_none(address)
+    return None if content is None else dict(json.loads(content))
 
 
 def _both(told: Mapping[str, Any], by_log: Mapping[str, Any]) -> dict[str, Any]:

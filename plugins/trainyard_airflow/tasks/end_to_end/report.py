@@ -300,11 +300,12 @@ class ReportOperator(ClosingReportOperator):
         return self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
 
     def _json(self, uri: str) -> dict[str, Any] | None:
-        if not self.objects.exists(uri):
-            self.log.warning("There is no %s: the report goes without it", uri)
+        content = self.objects.read_or_none(uri)
+        if content is None:
+            self.log.warning("There is no %s, so the report has no such data", uri)
             return None
-        content: dict[str, Any] = json.loads(self.objects.read(uri))
-        return content
+        document: dict[str, Any] = json.loads(content)
+        return document
 
     def _sha256(self, uri: str) -> str:
         digest = hashlib.sha256()

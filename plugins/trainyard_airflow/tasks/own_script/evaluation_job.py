@@ -28,8 +28,8 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
         from trainyard_airflow.hooks.objects import S3Objects
 
         uri = f"{self.spec.outputs[0].destination}/{EVALUATION_FILE}"
-        objects = S3Objects(self.clients.client("s3"))
-        metrics = _read(objects.read(uri)) if objects.exists(uri) else None
+        content = S3Objects(self.clients.client("s3")).read_or_none(uri)
+        metrics = None if content is None else _read(content)
         if not metrics:
             wrong = Finding(
                 where=self.spec.entry_point,
