@@ -89,9 +89,7 @@ def staged(client: Any, path: Path, *, place: str, name: str, extra_args: Mappin
         there = set(keys_below(client, at))
         for key, each in files.items():
             if f"{at.key}{key}" not in there:
-                client.upload_file(
-                    str(each), at.bucket, f"{at.key}{key}", ExtraArgs={**extra_args}
-                )
+                client.upload_file(str(each), at.bucket, f"{at.key}{key}", ExtraArgs={**extra_args})
     return uri if path.is_dir() else f"{uri}/{path.name}"
 
 
