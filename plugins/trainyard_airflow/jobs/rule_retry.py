@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import Finding, SpecError
 from trainyard.rules.conf_facts import decoded
 from trainyard.rules.rule_retry import ASK, RetryRemedy, skipped_steps, steps_text
-from trainyard.sagemaker_api.request_parts import STATISTICS_VARIABLE, folder_uri, place_variables
+from trainyard.sagemaker_api.request_parts import (
+    STATISTICS_VARIABLE,
+    checkpoints_of,
+    folder_uri,
+    hyperparameters_of,
+    place_variables,
+    puts_statistics,
+    set_checkpoints,
+    set_hyperparameter,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,16 +78,14 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
     Raises:
         SpecError: the request has no learning rate to lower.
     """
-    sent = request.get("HyperParameters", {}).get("learning_rate")
+    sent = hyperparameters_of(request).get("learning_rate")
     try:
-        return float(json.loads(sent))
+        return float(json.loads(sent or ""))
     except (TypeError, ValueError):
         fault = Finding(
             where="hyperparameters.learning_rate",
-            what="is not a number, so on_rule_stop cannot lower it"
-            if sent
-            else "is missing, so on_rule_stop cannot lower it",
-            got="none" if sent is None else sent,
+            what=f"{'is not a number' if sent else 'is missing'}, so on_rule_stop cannot lower it",
+            got=sent or "none",
             allowed="a number, or an empty on_rule_stop",
         )
         raise SpecError([fault], subject="on_rule_stop") from None
@@ -116,43 +123,34 @@ def change_request(
     last, taken = stops[-1], remedies(retry, stops)
     number = sum(each is not RetryRemedy.CONTINUE for each in taken)
     facts: dict[str, Any] = {"rule_retries": number}
-    hyperparameters = request["HyperParameters"]
     if retry.lowers:
         rate = learning_rate_of(request) * retry.factor ** taken.count(RetryRemedy.LOWER)
-        hyperparameters["learning_rate"] = json.dumps(rate)
+        set_hyperparameter(request, "learning_rate", rate)
         facts["learning_rate"] = rate
     pairs = list(zip(stops, taken, strict=True))
     spans = [skipped_steps(s.step, s.onset) for s, r in pairs if r is RetryRemedy.SKIP and s.step]
     if spans:
-        facts["skip_steps"] = steps_text(_skipped_already(hyperparameters), spans)
-        hyperparameters["skip_steps"] = json.dumps(facts["skip_steps"])
-    config = request.get("CheckpointConfig")
-    if config and (taken[-1] is RetryRemedy.CONTINUE or not last.step):
-        _set_checkpoints(request, last.checkpoints)
-    elif config and last.step:
-        target = folder_uri(f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}")
+        facts["skip_steps"] = steps_text(_skipped_already(request), spans)
+        set_hyperparameter(request, "skip_steps", facts["skip_steps"])
+    checkpoints = checkpoints_of(request)
+    if checkpoints and (taken[-1] is RetryRemedy.CONTINUE or not last.step):
+        set_checkpoints(request, last.checkpoints)
+    elif checkpoints and last.step:
+        target = folder_uri(f"{checkpoints.rstrip('/')}-rule-retry-{number}")
         bad = (
             skipped_steps(last.step, last.onset)[0] if taken[-1] is RetryRemedy.SKIP else last.step
         )
         before = bad - retry.rollback_steps
         facts["resumes_at"] = _roll_back(s3, last.checkpoints, target, before=before)
-        if STATISTICS_VARIABLE in (request.get("Environment") or {}):
+        if puts_statistics(request):
             _bring_statistics(s3, last.checkpoints, target)
-        _set_checkpoints(request, target)
-    log.info("A rule ended the training before: %s", facts)
+        set_checkpoints(request, target)
+    log.info("A rule ended an earlier job of this task: %s", facts)
     return facts
 
 
-def _set_checkpoints(request: dict[str, Any], uri: str) -> None:
-    request["CheckpointConfig"] = {**request["CheckpointConfig"], "S3Uri": uri}
-    variables, places = request.get("Environment") or {}, place_variables(uri)
-    told = {name: places[name] for name in places.keys() & variables.keys()}
-    if told:
-        request["Environment"] = {**variables, **told}
-
-
-def _skipped_already(hyperparameters: Mapping[str, str]) -> str | None:
-    given = decoded(hyperparameters).get("skip_steps")
+def _skipped_already(request: Mapping[str, Any]) -> str | None:
+    given = decoded(hyperparameters_of(request)).get("skip_steps")
     return str(given) if given else None
 
 
@@ -206,10 +204,10 @@ def _bring_statistics(s3: Any, source: str, target: str) -> None:
 
 
 def _copy(s3: Any, names: Sequence[str], at: S3Address, to: S3Address) -> None:
-    """Copy objects, several at once; the first failure ends it.
+    """Copy objects concurrently; the first failure cancels the rest.
 
     Raises:
-        ClientError: S3 refused.
+        ClientError: S3 rejected a copy.
         BotoCoreError: S3 did not answer.
     """
 
