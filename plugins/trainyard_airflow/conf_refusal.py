@@ -135,7 +135,7 @@ class _Exchange:
                 detail = await asyncio.to_thread(self._detail)
                 body = json.dumps({"detail": detail}).encode() if detail else body
         except Exception:  # Airflow's own response is correct, but has only the first error
-            log.exception("The refusal of a conf of %s keeps Airflow's words", self._dag_id)
+            log.exception("The rejected conf of %s gets Airflow's own response", self._dag_id)
         headers = [each for each in start["headers"] if each[0].lower() != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
         await self._send({**start, "headers": headers})

@@ -192,7 +192,7 @@ class CheckRulesOperator(ConnectedOperator):
         try:
             snapshot = self.jobs.describe(str(self.job_name))
         except TrainingRunError as error:
-            self.log.warning("It is not known whether job %s goes on: %s", self.job_name, error)
+            self.log.warning("It is unknown whether job %s still runs: %s", self.job_name, error)
             return False
         return snapshot is None or snapshot.is_terminal
 
@@ -389,7 +389,7 @@ class CheckRulesOperator(ConnectedOperator):
             )
         stop = result["stopped_by"]
         self.log.info(
-            "Job %s %s, %d records judged, %d issues%s",
+            "Job %s %s, %d records evaluated, %d issues%s",
             result["watched_job"],
             result["job_status"],
             result["num_records"],

@@ -509,7 +509,7 @@ class _AirflowTask:
                 run_ids=[ti.run_id],
                 map_index=self._jobs.task.map_index,
             )
-        except Exception as error:  # noqa: BLE001  # whatever ails Airflow, the caller goes on without its answer
+        except Exception as error:  # noqa: BLE001  # after any error, the caller continues without an answer
             self._operator.log.warning("Airflow does not report the task's state (%s)", error)
             return None
         return frozenset(states.get(ti.run_id, {}).values())

@@ -87,7 +87,7 @@ class TrialJobOperator(SageMakerJobOperator):
 
     def _failed_trial(self, context: Context, error: Exception) -> dict[str, Any]:
         """Return the result of a failed trial that the policy did not handle: its time was over, or it fell silent."""
-        self.log.warning("Trial %s failed, the search goes on: %s", self.trial["number"], error)
+        self.log.warning("Trial %s failed, the search continues: %s", self.trial["number"], error)
         jobs = self.task_jobs(context)
         name = getattr(error, "job_name", None) or jobs.name_of(1)
         snapshot = jobs.service.describe(name)
@@ -123,5 +123,5 @@ class TrialPolicy(EndPolicy):
             raise error
         # Not reported: a later start of the task returns this trial again in place of another attempt.
         self._memory.note_reported(int(result["attempt"]) - 1)
-        log.warning("Trial %s failed, the search goes on: %s", self._number, error)
+        log.warning("Trial %s failed, the search continues: %s", self._number, error)
         return Done(result={**result, "failure": error.what})

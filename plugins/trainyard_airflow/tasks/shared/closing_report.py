@@ -84,11 +84,11 @@ class ClosingReportOperator(ConnectedOperator):
     ) -> Ledger | None:
         """Return the ledger once everything in it has ended; None if it cannot be read.
 
-        What the run spent counts against its team's budget from then on.
+        From then on, the run's cost by its ledger counts against its team's budget.
 
         Args:
-            context: the task's.
-            paths: of the run.
+            context: the task's context.
+            paths: addresses of the run.
             state: preflight's result; None if there is none.
         """
         from trainyard_airflow.hooks.ledger import RunLedger
@@ -110,7 +110,7 @@ class ClosingReportOperator(ConnectedOperator):
             if spend is not None:
                 TeamSpend(self.clients).close(spend, ledger)
         except (TrainingRunError, BotoCoreError) as error:
-            self.log.warning("What this run spent is not counted for its team: %s", error)
+            self.log.warning("The cost of this run is not counted for its team: %s", error)
 
     def _write(self, page: str, data: str, *, html_uri: str, json_uri: str) -> None:
         """Write the report as a page and as data.
