@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.ledger import CREATE_LIMIT_S, NEVER_CREATED, Ledger, LedgerEntry, PaidKind
-from trainyard.sagemaker_api.names import run_slug
+from trainyard.sagemaker_api.names import run_uri
 from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def ledger_uri(*, root: str, dag_id: str, run_id: str) -> str:
     """Return the S3 prefix of a run's ledger; `root` is the common prefix of all runs, `s3://bucket/prefix`."""
-    return f"{root}/runs/{dag_id}/{run_slug(run_id)}/ledger"
+    return f"{run_uri(root, dag_id=dag_id, run_id=run_id)}/ledger"
 
 
 class RunLedger:
