@@ -205,7 +205,7 @@ class SageMakerJobOperator(BaseOperator):
                 task_memory(context, self.clients).count_trigger_failure(time.time())
             )
             self.log.warning(
-                "The trigger failed (%s): looking at the job again in %s",
+                "The trigger failed (%s): checking the job again in %s",
                 error,
                 format_duration(delay_s),
             )
