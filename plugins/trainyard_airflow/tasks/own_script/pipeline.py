@@ -165,13 +165,12 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
 
         uri = f"{self.spec.outputs[0].destination}/{EVALUATION_FILE}"
         content = S3Objects(self.clients.client("s3")).read_or_none(uri)
-        metrics = None if content is None else _read(content)
+        metrics = None if content is None else _metrics_in(content)
         if not metrics:
+            missing = EVALUATION_FILE if metrics is None else "numeric metric"
             wrong = Finding(
                 where=self.spec.entry_point,
-                what=f"wrote no {EVALUATION_FILE}"
-                if metrics is None
-                else "wrote no numeric metric",
+                what=f"wrote no {missing}",
                 got=uri,
                 allowed='such as {"metrics": {"accuracy": 0.93}}',
                 next_step=f"write it to {self.spec.outputs[0].source}/{EVALUATION_FILE}",
@@ -181,7 +180,7 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
         return {**done.result, "metrics": metrics}
 
 
-def _read(content: bytes) -> dict[str, float]:
+def _metrics_in(content: bytes) -> dict[str, float]:
     """Return the metrics in the content of evaluation.json; empty if it is not a JSON object."""
     try:
         document = json.loads(content)
