@@ -10,9 +10,9 @@ from trainyard_airflow.operators.automl_tabular import AutoMLTabularOperator
 from trainyard_airflow.operators.processing_job import ProcessingJobOperator
 from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.tasks.automl import specs
-from trainyard_airflow.tasks.automl.documentation import AUTOPILOT
 from trainyard_airflow.tasks.automl.params import automl_params
 from trainyard_airflow.tasks.automl.report import AutoMLReportOperator
+from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
 from trainyard_airflow.tasks.shared.form_schema import give_params
 
@@ -24,7 +24,7 @@ with DAG(
     default_args=DEFAULT_ARGS,
     max_active_runs=4,
     tags=["trainyard", "sagemaker", "automl"],
-    doc_md=AUTOPILOT,
+    doc_md=documentation.AUTOPILOT,
 ) as autopilot_tabular:
     prepare = ProcessingJobOperator(
         task_id=TaskId.PREPARE, spec=specs.prepare_spec, retries=JOB_RETRIES

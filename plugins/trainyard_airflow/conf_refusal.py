@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fastapi.responses import JSONResponse
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class ConfRefusals:
         exchange = _Exchange(scope, dag_id, receive, send)
         await self._app(exchange.plain_scope, exchange.receive, exchange.send)
         if exchange.is_too_deep:
-            await _send_too_deep(dag_id, send)
+            await _too_deep(dag_id)(scope, receive, send)
 
 
 class _Nesting:
@@ -135,7 +136,7 @@ class _Exchange:
                 detail = await asyncio.to_thread(self._detail)
                 body = json.dumps({"detail": detail}).encode() if detail else body
         except Exception:  # Airflow's own response is correct, but has only the first error
-            log.exception("The refusal of a conf of %s keeps Airflow's words", self._dag_id)
+            log.exception("The rejected conf of %s gets Airflow's own response", self._dag_id)
         headers = [each for each in start["headers"] if each[0].lower() != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
         await self._send({**start, "headers": headers})
@@ -154,8 +155,10 @@ class _Exchange:
         return str(SpecError(findings, subject=f"Invalid input for {self._dag_id}"))
 
 
-async def _send_too_deep(dag_id: str, send: Send) -> None:
-    """Send the rejection of a conf that is nested too deeply."""
+def _too_deep(dag_id: str) -> JSONResponse:
+    """Return the rejection of a conf that is nested too deeply."""
+    from fastapi.responses import JSONResponse  # every process of Airflow imports this module
+
     from trainyard.errors import Finding, SpecError
 
     finding = Finding(
@@ -165,13 +168,7 @@ async def _send_too_deep(dag_id: str, send: Send) -> None:
         allowed=f"at most {_MOST_LEVELS} levels",
     )
     detail = str(SpecError([finding], subject=f"Invalid input for {dag_id}"))
-    body = json.dumps({"detail": detail}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": _BAD_REQUEST, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return JSONResponse({"detail": detail}, status_code=_BAD_REQUEST)
 
 
 def _triggered(scope: Scope) -> str | None:

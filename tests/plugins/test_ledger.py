@@ -14,7 +14,7 @@ from trainyard.runs.run_tags import Owner
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.ledger import RunLedger, ledger_uri
 from trainyard_airflow.operators.training_job import TrainingJobOperator
-from trainyard_airflow.tasks.shared.closing_ledger import closed_ledger
+from trainyard_airflow.tasks.shared.closing_report import closed_ledger
 
 pytestmark = pytest.mark.engine
 

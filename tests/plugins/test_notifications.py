@@ -20,7 +20,7 @@ from trainyard.specs.monitoring import Notifications, Occasion
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.notifications import notify, notify_from_trigger
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
-from trainyard_airflow.tasks.end_to_end.failure_message import tell_failure
+from trainyard_airflow.tasks.end_to_end.report import tell_failure
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 pytestmark = pytest.mark.engine

@@ -10,8 +10,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 
 from tests.plugins.conftest import TaskSurroundings
+from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.script_conf import ScriptConf
-from trainyard_airflow.operators.register_model import ModelVersion
 from trainyard_airflow.tasks.own_script.register import (
     APPROVE,
     REJECT,

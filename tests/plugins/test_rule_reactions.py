@@ -267,7 +267,7 @@ def test_question_has_the_evidence_the_choices_and_what_follows_without_an_answe
         )
 
     (asked,) = questions
-    assert asked.subject == "Rule NonFinite stopped the training at step 4: how does it go on?"
+    assert asked.subject == "Rule NonFinite stopped the training at step 4: how shall it continue?"
     assert "the loss is nan" in asked.body
     assert "Without an answer within 0:01:00: *End the training*" in asked.body
     assert (asked.options, asked.defaults) == (list(OPTIONS.values()), ["End the training"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from trainyard.errors import DataError, RejectedRequestError, Severity, SpecError
+from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.sharding import ShardSettings, Source
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
@@ -16,7 +17,7 @@ from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
 from trainyard_airflow.hooks.image_digests import image_digest
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.jobs.sharding import ShardingSpec
-from trainyard_airflow.operators.register_model import ModelVersion, RegisterModelOperator
+from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 
 pytestmark = pytest.mark.engine

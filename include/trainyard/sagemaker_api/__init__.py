@@ -3,6 +3,7 @@
     names               deterministic job names and run slugs
     training_request    TrainingJobSpec -> CreateTrainingJob
     processing_request  ProcessingJobSpec -> CreateProcessingJob
+    model_package       ModelVersion -> CreateModelPackage
     request_check       every enum, pattern and maximum of botocore's model, all findings at once
     snapshot            DescribeTrainingJob / DescribeProcessingJob -> one frozen, JSON-safe value
     failures            a snapshot or a service error -> the error class (the only place that reads message text)

@@ -62,6 +62,11 @@ def deployment_prefix(prefix: str, deployment: str | None) -> str:
     return root if deployment is None else f"{root}/{run_slug(deployment)}"
 
 
+def run_uri(root: str, *, dag_id: str, run_id: str) -> str:
+    """Return the S3 prefix of one run; `root` is the prefix of all runs of a deployment, `s3://bucket/prefix`."""
+    return f"{root}/runs/{dag_id}/{run_slug(run_id)}"
+
+
 def slug(text: str) -> str:
     """Return the text as lower-case ASCII letters, digits and single hyphens; the result may be empty."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

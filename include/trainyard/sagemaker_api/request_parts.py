@@ -1,7 +1,8 @@
-"""Parts that training and processing requests share: absent members, tags, roles, raw overrides."""
+"""Parts that requests share: absent members, tags, roles, raw overrides, and changes to a rendered training request."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,6 +87,36 @@ def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
 def without_places(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables without those of `place_variables`."""
     return {name: value for name, value in variables.items() if name not in place_variables("")}
+
+
+def hyperparameters_of(request: Mapping[str, Any]) -> dict[str, str]:
+    """Return the hyperparameters that a training request sends, each as text."""
+    return dict(request.get("HyperParameters") or {})
+
+
+def set_hyperparameter(request: dict[str, Any], name: str, value: object) -> None:
+    """Set a hyperparameter of a training request to a value as JSON."""
+    request["HyperParameters"] = {**hyperparameters_of(request), name: json.dumps(value)}
+
+
+def checkpoints_of(request: Mapping[str, Any]) -> str | None:
+    """Return the S3 prefix of a training request's checkpoints, or None if it has none."""
+    uri = (request.get("CheckpointConfig") or {}).get("S3Uri")
+    return None if uri is None else str(uri)
+
+
+def puts_statistics(request: Mapping[str, Any]) -> bool:
+    """Return whether the job of a training request gets a prefix for its hosts' statistics."""
+    return STATISTICS_VARIABLE in (request.get("Environment") or {})
+
+
+def set_checkpoints(request: dict[str, Any], uri: str) -> None:
+    """Set the S3 prefix of a training request's checkpoints, also in those of its `place_variables` that it has."""
+    request["CheckpointConfig"] = {**request["CheckpointConfig"], "S3Uri": uri}
+    variables, places = request.get("Environment") or {}, place_variables(uri)
+    changed = {name: places[name] for name in places.keys() & variables.keys()}
+    if changed:
+        request["Environment"] = {**variables, **changed}
 
 
 def vpc_config(

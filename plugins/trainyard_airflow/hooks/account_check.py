@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -24,7 +24,7 @@ from botocore.exceptions import (
 from trainyard.errors import Finding, Severity, SpecError, ThrottledError
 from trainyard_airflow.hooks.local_files import readable_files
 from trainyard_airflow.hooks.objects import S3Address
-from trainyard_airflow.hooks.refusals import is_absent_object, typed
+from trainyard_airflow.hooks.refusals import code_and_message, is_absent_object, typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,19 +88,20 @@ def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
         next_step="create it with trust for sagemaker.amazonaws.com, or set another role in the param "
         "or the connection's extra (trainyard.execution_role_arn)",
     )
-    name, trusts = role_arn.rpartition("/")[2], []
+    role: dict[str, Any] = {}
 
-    def ask() -> bool:
-        role = clients.client("iam").get_role(RoleName=name)["Role"]
-        trusts.append(json.dumps(role.get("AssumeRolePolicyDocument", {})))
+    def read_role() -> bool:
+        name = role_arn.rpartition("/")[2]
+        role.update(clients.client("iam").get_role(RoleName=name)["Role"])
         return True
 
-    yield from _unless_there(ask, missing=missing, absent={"NoSuchEntity"})
-    if trusts and not _TRUSTS_SAGEMAKER.search(trusts[0]):
+    yield from _unless_there(read_role, missing=missing, absent={"NoSuchEntity"})
+    trust = json.dumps(role.get("AssumeRolePolicyDocument", {}))
+    if role and not _TRUSTS_SAGEMAKER.search(trust):
         yield Finding(
             where="role",
             what="does not trust SageMaker, so no job can run under it",
-            got=f"{role_arn} with trust policy {trusts[0]}",
+            got=f"{role_arn} with trust policy {trust}",
             allowed="a trust policy that allows sts:AssumeRole to the service sagemaker.amazonaws.com",
             next_step="'trainyard permissions' prints such a policy",
         )
@@ -203,7 +204,7 @@ def _unless_there(
             yield missing
     except SpecError as error:
         refused = error.__cause__
-        is_absent = isinstance(refused, ClientError) and _code(refused) in absent
+        is_absent = isinstance(refused, ClientError) and code_and_message(refused)[0] in absent
         yield from (missing,) if is_absent else error.findings
 
 
@@ -224,7 +225,7 @@ def _is_object(clients: AwsClients, uri: str) -> bool:
     try:
         clients.client("s3").head_object(Bucket=at.bucket, Key=at.key)
     except ClientError as error:
-        if is_absent_object(_code(error), ""):
+        if is_absent_object(*code_and_message(error)):
             return False
         raise
     return True
@@ -256,7 +257,8 @@ def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None)
         ours = typed(error, where=where)
         if isinstance(ours, ThrottledError):
             raise ours from error
-        severity = Severity.WARNING if _code(error) in _FORBIDDEN else Severity.ERROR
+        is_forbidden = code_and_message(error)[0] in _FORBIDDEN
+        severity = Severity.WARNING if is_forbidden else Severity.ERROR
         what = f"cannot be checked: {ours.got}"
         return Finding(where=where, what=what, got=got, next_step=ours.next_step, severity=severity)
     step = "correct the connection in Airflow"
@@ -266,7 +268,3 @@ def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None)
         step = "correct it as the message describes"
     told = " ".join(str(error).split())
     return Finding(where=where, what=f"cannot be checked: {told}", got=got, next_step=step)
-
-
-def _code(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))

@@ -9,16 +9,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Variable
-from botocore.exceptions import ClientError
 
 from trainyard.errors import Finding, RejectedRequestError, SpecError
 from trainyard.sagemaker_api.names import UNNAMED_MARKER
-from trainyard_airflow.hooks.refusals import (
-    answer_or_none,
-    code_and_message,
-    is_absent_object,
-    typed,
-)
+from trainyard_airflow.hooks.objects import S3Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +21,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_IS_THERE = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 _PAUSES_S = (0.1, 0.4, 1.0, 2.0, 4.0)
 """Pauses before the variable is read again, while another task may be about to store it."""
 
@@ -78,50 +71,30 @@ def claim_bucket(
 
 
 class _Marker:
-    """Object with the id of the Airflow that claimed a bucket."""
+    """Object with the id of the Airflow that claimed a bucket.
+
+    Each method raises a TrainingRunError if S3 rejects a call.
+    """
 
     def __init__(self, client: Any, bucket: str) -> None:
-        self._client = client
+        self._objects = S3Objects(client)
         self.bucket = bucket
         self.uri = f"s3://{bucket}/{UNNAMED_MARKER}"
 
     def owner(self) -> str | None:
-        """Return the id in the marker, or None if there is no marker.
-
-        Raises:
-            TrainingRunError: S3 rejected the read.
-        """
-        answer = answer_or_none(
-            lambda: self._client.get_object(Bucket=self.bucket, Key=UNNAMED_MARKER),
-            where=self.uri,
-            is_absent=is_absent_object,
-        )
-        return None if answer is None else str(json.loads(answer["Body"].read())["airflow"])
+        """Return the id in the marker, or None if there is no marker."""
+        content = self._objects.read_or_none(self.uri)
+        return None if content is None else str(json.loads(content)["airflow"])
 
     def create(self, airflow: str) -> str | None:
-        """Create the marker unless there is one, and return the id in it.
-
-        Raises:
-            TrainingRunError: S3 rejected the write.
-        """
-        try:
-            self._client.put_object(
-                Bucket=self.bucket,
-                Key=UNNAMED_MARKER,
-                Body=json.dumps({"airflow": airflow}).encode(),
-                ContentType="application/json",
-                IfNoneMatch="*",
-            )
-        except ClientError as error:
-            if code_and_message(error)[0] in _IS_THERE:
-                return self.owner()
-            ours = typed(error, where=self.uri)
-            raise ours from error
-        return airflow
+        """Create the marker unless there is one, and return the id in it."""
+        content = json.dumps({"airflow": airflow}).encode()
+        is_new = self._objects.create(self.uri, content, content_type="application/json")
+        return airflow if is_new else self.owner()
 
     def delete(self) -> None:
         """Delete the marker."""
-        self._client.delete_object(Bucket=self.bucket, Key=UNNAMED_MARKER)
+        self._objects.delete(self.uri)
 
 
 def _store(airflow: str, marker: _Marker) -> None:
@@ -129,7 +102,7 @@ def _store(airflow: str, marker: _Marker) -> None:
     text = "This Airflow's id in the bucket, as trainyard.deployment is not set (Trainyard)."
     try:
         Variable.set(variable_of(marker.bucket), airflow, description=text)
-    except Exception as error:  # noqa: BLE001  # the job goes on as it did without a claim
+    except Exception as error:  # noqa: BLE001  # the job runs without a claim
         marker.delete()
         log.warning(
             "Bucket %s is not claimed, Airflow stores no variable: %s", marker.bucket, error

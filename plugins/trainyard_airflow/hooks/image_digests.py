@@ -58,8 +58,8 @@ def image_digest(clients: AwsClients, uri: str) -> ImageDigest:
         )
     except (ClientError, BotoCoreError) as error:
         return _unknown(uri, str(error))
-    for each in answer["images"]:
-        return ImageDigest(value=each["imageId"]["imageDigest"])
+    if answer["images"]:
+        return ImageDigest(value=answer["images"][0]["imageId"]["imageDigest"])
     reasons = (f"{e['failureCode']}: {e['failureReason']}" for e in answer["failures"])
     return _unknown(uri, next(reasons, "the registry returned no image"))
 

@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.ledger import CREATE_LIMIT_S, NEVER_CREATED, Ledger, LedgerEntry, PaidKind
-from trainyard.sagemaker_api.names import run_slug
+from trainyard.sagemaker_api.names import run_uri
 from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
-from trainyard_airflow.hooks.objects import S3Address, S3Objects
+from trainyard_airflow.hooks.objects import S3Address, S3Objects, keys_below
 from trainyard_airflow.hooks.refusals import refusals_typed
 from trainyard_airflow.hooks.tuning_trials import TuningTrials
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def ledger_uri(*, root: str, dag_id: str, run_id: str) -> str:
     """Return the S3 prefix of a run's ledger; `root` is the common prefix of all runs, `s3://bucket/prefix`."""
-    return f"{root}/runs/{dag_id}/{run_slug(run_id)}/ledger"
+    return f"{run_uri(root, dag_id=dag_id, run_id=run_id)}/ledger"
 
 
 class RunLedger:
@@ -94,19 +94,14 @@ class RunLedger:
 
     def _entries(self) -> Iterator[LedgerEntry]:
         at = S3Address.parse(f"{self.uri}/")
-        pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(self.uri):
-            keys = [
-                each["Key"]
-                for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
-                for each in page.get("Contents", ())
-            ]
+            keys = keys_below(self._client, at)
         for key in keys:
             yield LedgerEntry.from_json(self._objects.read(f"s3://{at.bucket}/{key}"))
 
     def _noted(self, entry: LedgerEntry) -> LedgerEntry | None:
-        uri = self._uri_of(entry)
-        return LedgerEntry.from_json(self._objects.read(uri)) if self._objects.exists(uri) else None
+        content = self._objects.read_or_none(self._uri_of(entry))
+        return None if content is None else LedgerEntry.from_json(content)
 
     def _write(self, entry: LedgerEntry) -> LedgerEntry:
         content = entry.to_json().encode()

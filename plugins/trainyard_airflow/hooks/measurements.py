@@ -51,7 +51,7 @@ class MeasurementFolder:
         try:
             found.extend(self._newest())
         except (TrainingRunError, BotoCoreError) as error:
-            log.warning("The estimate does without earlier runs: %s", error)
+            log.warning("The estimate uses no earlier runs: %s", error)
         return tuple(found)
 
     def write(self, measurement: RunMeasurement) -> None:
@@ -75,4 +75,4 @@ class MeasurementFolder:
                     self._objects.read(f"s3://{at.bucket}/{each['Key']}")
                 )
             except ContractError as error:
-                log.info("%s is left out of the estimate: %s", each["Key"], error)
+                log.info("%s is not used for the estimate: %s", each["Key"], error)

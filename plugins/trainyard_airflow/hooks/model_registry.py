@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from trainyard_airflow.hooks.refusals import refusals_typed
+from trainyard_airflow.hooks.refusals import code_and_message, refusals_typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ class ModelRegistry:
         try:
             self._client.describe_model_package_group(ModelPackageGroupName=group)
         except ClientError as error:
-            if error.response["Error"]["Code"] not in {"ValidationException", "ResourceNotFound"}:
+            if code_and_message(error)[0] not in {"ValidationException", "ResourceNotFound"}:
                 raise
             self._client.create_model_package_group(
                 ModelPackageGroupName=group,

@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.errors import SpecError
 from trainyard_airflow.hooks.objects import S3Address
-from trainyard_airflow.hooks.refusals import code_and_message
+from trainyard_airflow.hooks.refusals import code_and_message, is_present_object
 from trainyard_airflow.hooks.shared_clients import shared_clients
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_IS_THERE = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 _FAULTS = (ClientError, BotoCoreError, SpecError, OSError)
 
 
@@ -69,7 +68,7 @@ def _tell(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
     try:
         s3.put_object(**marker)
     except ClientError as error:
-        if _is_there(error):
+        if is_present_object(*code_and_message(error)):
             return False
         raise
     try:
@@ -90,7 +89,7 @@ async def _tell_async(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> 
     try:
         await s3.put_object(**marker)
     except ClientError as error:
-        if _is_there(error):
+        if is_present_object(*code_and_message(error)):
             return False
         raise
     try:
@@ -112,10 +111,6 @@ def _marker(notifier: Notifier, notice: Notice) -> dict[str, Any]:
         "ContentType": "application/json",
         "IfNoneMatch": "*",
     }
-
-
-def _is_there(error: ClientError) -> bool:
-    return code_and_message(error)[0] in _IS_THERE
 
 
 def _warn(notifier: Notifier, notice: Notice, error: Exception) -> bool:

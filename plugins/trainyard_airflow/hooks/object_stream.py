@@ -65,7 +65,12 @@ class _Stream(io.RawIOBase):
 
     def _ask_for_rest(self, error: Exception) -> None:
         uri = f"s3://{self._bucket}/{self._key}"
-        log.warning("%s broke off at byte %d (%s): asking on", uri, self._position, error)
+        log.warning(
+            "The response with %s ended at byte %d (%s): requesting the rest",
+            uri,
+            self._position,
+            error,
+        )
         self._body.close()
         with refusals_typed(uri):
             answer = self._client.get_object(

@@ -11,6 +11,7 @@ from trainyard_airflow.hooks.object_stream import whole_object
 from trainyard_airflow.hooks.refusals import (
     answer_or_none,
     is_absent_object,
+    is_present_object,
     refusals_typed,
 )
 
@@ -49,6 +50,16 @@ class S3Address:
         return cls(bucket=bucket, key=key)
 
 
+def keys_below(client: Any, at: S3Address) -> list[str]:
+    """Return the keys that begin with the key of `at`, in order.
+
+    Raises:
+        ClientError: S3 rejected the listing.
+    """
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
+    return [each["Key"] for page in pages for each in page.get("Contents", ())]
+
+
 def newest_object_at(client: Any, uri: str) -> float | None:
     """Return when the newest object below the prefix `uri` was written, epoch seconds; None if there is none.
 
@@ -67,7 +78,10 @@ def newest_object_at(client: Any, uri: str) -> float | None:
 
 
 class S3Objects:
-    """Reads and writes whole objects."""
+    """Reads and writes whole objects.
+
+    Each method raises a SpecError if the text is not an S3 address, or a TrainingRunError if S3 rejects a call.
+    """
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -83,6 +97,16 @@ class S3Objects:
         with self.stream(uri) as stream:
             return stream.read()
 
+    def read_or_none(self, uri: str) -> bytes | None:
+        """Return the object's bytes, or None if `exists` is False: there is no such object or bucket."""
+        at = S3Address.parse(uri)
+        call = partial(self._client.get_object, Bucket=at.bucket, Key=at.key)
+        answer = answer_or_none(call, where=uri, is_absent=_is_absent)
+        if answer is None:
+            return None
+        with whole_object(self._client, answer, bucket=at.bucket, key=at.key) as stream:
+            return stream.read()
+
     def write(self, uri: str, content: bytes, *, content_type: str) -> None:
         """Store the bytes at this address."""
         at = S3Address.parse(uri)
@@ -90,6 +114,25 @@ class S3Objects:
             self._client.put_object(
                 Bucket=at.bucket, Key=at.key, Body=content, ContentType=content_type
             )
+
+    def create(self, uri: str, content: bytes, *, content_type: str) -> bool:
+        """Store the bytes at this address unless there is an object; return whether they were stored."""
+        at = S3Address.parse(uri)
+        call = partial(
+            self._client.put_object,
+            Bucket=at.bucket,
+            Key=at.key,
+            Body=content,
+            ContentType=content_type,
+            IfNoneMatch="*",
+        )
+        return answer_or_none(call, where=uri, is_absent=is_present_object) is not None
+
+    def delete(self, uri: str) -> None:
+        """Delete the object at this address, if there is one."""
+        at = S3Address.parse(uri)
+        with refusals_typed(uri):
+            self._client.delete_object(Bucket=at.bucket, Key=at.key)
 
     def blocks(self, uri: str) -> Iterator[bytes]:
         """Yield the object's bytes in blocks of at most 1 MiB."""
@@ -116,3 +159,8 @@ class S3Objects:
                 if each["Key"].rpartition("/")[2] == name
             ]
         return f"s3://{at.bucket}/{max(found)[1]}" if found else None
+
+
+def _is_absent(code: str, message: str) -> bool:
+    """Return whether S3 rejected a read because the object, or its bucket, does not exist."""
+    return code == "NoSuchBucket" or is_absent_object(code, message)

@@ -80,6 +80,11 @@ def answer_or_none(
         raise ours from error
 
 
+def is_present_object(code: str, message: str) -> bool:  # noqa: ARG001  # as `is_absent_object`
+    """Return whether S3 rejected a conditional put because the object exists, or is written at the same time."""
+    return code in {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
+
+
 def is_absent_object(code: str, message: str) -> bool:  # noqa: ARG001  # one of the two is enough
     """Return whether S3 rejected a call because the object does not exist."""
     return code in {"404", "NoSuchKey", "NotFound"}

@@ -15,16 +15,17 @@ from trainyard.cost.team_budget import (
     unnamed_team,
     unreadable,
 )
-from trainyard.errors import ContractError, Finding, SpecError
+from trainyard.errors import ContractError, SpecError
 from trainyard.sagemaker_api.names import run_slug
-from trainyard_airflow.hooks.objects import S3Address, S3Objects
+from trainyard_airflow.hooks.objects import S3Address, S3Objects, keys_below
 from trainyard_airflow.hooks.refusals import refusals_typed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from airflow.sdk import Context
 
+    from trainyard.errors import Finding
     from trainyard.runs.ledger import Ledger
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
@@ -43,9 +44,9 @@ def team_of(clients: AwsClients) -> str | None:
 def run_spend(
     clients: AwsClients, context: Context, *, state: Mapping[str, Any] | None = None
 ) -> RunSpend | None:
-    """Return a run's team and month, without amounts; None if it has no team.
+    """Return a run's spend without amounts; None if the run has no team.
 
-    Airflow resets the start of a run that is cleared: such a run keeps the month of its document.
+    Airflow resets the start of a cleared run, so the month of such a run is that of its document.
 
     Args:
         clients: of the run's connection.
@@ -74,7 +75,7 @@ def run_spend(
 
 
 class TeamSpend:
-    """Stored costs of the teams of one deployment.
+    """Stored spends of the teams of one deployment.
 
     Each method raises a TrainingRunError if S3 rejects a call, or a SpecError if the connection names no bucket.
     """
@@ -85,10 +86,11 @@ class TeamSpend:
         self._objects = S3Objects(self._client)
 
     def reserve(self, spend: RunSpend | None, *, needed_usd: float | None) -> Iterator[Finding]:
-        """Count a run's amount against its team's budget, or yield why not, and count what counted before.
+        """Reserve a run's amount in its team's budget, or yield a finding if it does not fit.
 
-        The amount is written before the others are read: of two runs that start at the same time not both can take the
-        last money. What the run itself spent before it was cleared counts, too.
+        Without a reservation, the spend that was stored before is restored. The amount is written before the others are
+        read, so that two runs that start at the same time cannot both reserve the rest of the budget. The amount that
+        the run spent before it was cleared counts as well.
 
         Args:
             spend: the run's spend; None, if its connection names no team, yields a finding.
@@ -122,26 +124,26 @@ class TeamSpend:
             yield found
 
     def close(self, spend: RunSpend, ledger: Ledger) -> None:
-        """Count what a run spent by its ledger.
+        """Store the sum of a run's costs by its ledger.
 
-        While a job is not over or a cost is unknown, what is reserved still counts if it is more.
+        While a job is not over or a cost is unknown, the reserved amount still counts if it is larger.
         """
         spent = sum(each.cost_usd or 0.0 for each in ledger.entries)
         is_final = ledger.is_empty and ledger.total_usd is not None
         self.write(self._recorded(spend).closed(spent, is_final=is_final))
 
     def of_month(self, team: str, month: str) -> list[RunSpend]:
-        """Return the money of all runs of a team that first started in a month.
+        """Return the spends of all runs of a team that first started in a month.
 
         Raises:
-            SpecError: documents cannot be read; each is named.
+            SpecError: some documents are invalid; each is named.
         """
+        uris = self._uris(team, month)
         with ThreadPoolExecutor(_READERS) as readers:
-            read = list(readers.map(self._read, self._uris(team, month)))
-        return _readable(read)
+            return _spends(zip(uris, readers.map(self._objects.read, uris), strict=True))
 
     def in_first_month(self, spend: RunSpend) -> RunSpend:
-        """Return the money of a run with the first month that has a document of it; else with its own."""
+        """Return a run's spend with the first month that has a document of the run; unchanged if none has."""
         at = S3Address.parse(f"{self._folder(spend.team)}/")
         pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(f"s3://{at.bucket}/{at.key}"):
@@ -154,40 +156,30 @@ class TeamSpend:
         return next((each for each in dated if self._objects.exists(self._uri_of(each))), spend)
 
     def write(self, spend: RunSpend) -> None:
-        """Store the money of a run."""
+        """Store a run's spend."""
         self._objects.write(
             self._uri_of(spend), spend.to_json().encode(), content_type="application/json"
         )
 
     def _recorded(self, spend: RunSpend) -> RunSpend:
-        """Return the stored money of a run; `spend` if none is stored.
+        """Return the stored spend of a run; `spend` itself if none is stored.
 
         Raises:
-            SpecError: its document cannot be read.
+            SpecError: its document is invalid.
         """
         uri = self._uri_of(spend)
-        return _readable([self._read(uri)])[0] if self._objects.exists(uri) else spend
+        content = self._objects.read_or_none(uri)
+        return spend if content is None else _spends([(uri, content)])[0]
 
     def _others(self, spend: RunSpend) -> list[RunSpend]:
         month = self.of_month(spend.team, spend.month)
         return [each for each in month if not each.is_of_same_run(spend)]
 
-    def _read(self, uri: str) -> RunSpend | Finding:
-        try:
-            return RunSpend.from_json(self._objects.read(uri))
-        except ContractError as error:
-            return unreadable(uri, error)
-
     def _uris(self, team: str, month: str) -> list[str]:
         uri = f"{self._folder(team)}/{month}/"
         at = S3Address.parse(uri)
-        pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(uri):
-            return [
-                f"s3://{at.bucket}/{each['Key']}"
-                for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
-                for each in page.get("Contents", ())
-            ]
+            return [f"s3://{at.bucket}/{key}" for key in keys_below(self._client, at)]
 
     def _uri_of(self, spend: RunSpend) -> str:
         name = f"{spend.dag_id}--{run_slug(spend.run_id)}.json"
@@ -197,13 +189,18 @@ class TeamSpend:
         return f"{self._clients.root}/spend/{run_slug(team)}"
 
 
-def _readable(read: list[RunSpend | Finding]) -> list[RunSpend]:
-    """Return the documents that were read.
+def _spends(documents: Iterable[tuple[str, bytes]]) -> list[RunSpend]:
+    """Return the spends of documents, each given with its address.
 
     Raises:
-        SpecError: some could not be read.
+        SpecError: some documents are invalid; each is named.
     """
-    faults = [each for each in read if isinstance(each, Finding)]
+    read, faults = [], []
+    for uri, content in documents:
+        try:
+            read.append(RunSpend.from_json(content))
+        except ContractError as error:
+            faults.append(unreadable(uri, error))
     if faults:
         raise SpecError(faults, subject="the team's spend")
-    return [each for each in read if isinstance(each, RunSpend)]
+    return read

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainyard_airflow.hooks.encryption import encrypt_writes
-from trainyard_airflow.hooks.objects import S3Address
+from trainyard_airflow.hooks.objects import S3Address, keys_below
 from trainyard_airflow.hooks.refusals import refusals_typed
 
 if TYPE_CHECKING:
@@ -84,14 +84,12 @@ def staged(client: Any, path: Path, *, place: str, name: str, extra_args: Mappin
         content = each.read_bytes()
         digest.update(f"{key}\0{len(content)}\0".encode() + content)
     uri = f"{place}/{digest.hexdigest()}/{name}"
-    at = S3Address.parse(uri)
+    at = S3Address.parse(f"{uri}/")
     with refusals_typed(uri):
-        there = set(_keys(client, at))
+        there = set(keys_below(client, at))
         for key, each in files.items():
-            if f"{at.key}/{key}" not in there:
-                client.upload_file(
-                    str(each), at.bucket, f"{at.key}/{key}", ExtraArgs={**extra_args}
-                )
+            if f"{at.key}{key}" not in there:
+                client.upload_file(str(each), at.bucket, f"{at.key}{key}", ExtraArgs={**extra_args})
     return uri if path.is_dir() else f"{uri}/{path.name}"
 
 
@@ -102,11 +100,6 @@ def _files(path: Path) -> Iterable[tuple[str, Path]]:
     for each in path.rglob("*"):
         if each.is_file() and "__pycache__" not in each.parts:
             yield each.relative_to(path).as_posix(), each
-
-
-def _keys(client: Any, at: S3Address) -> Iterable[str]:
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=f"{at.key}/")
-    return (each["Key"] for page in pages for each in page.get("Contents", ()))
 
 
 def _configuration(role: str) -> dict[str, Any]:

@@ -26,10 +26,9 @@ from trainyard.errors import (
 from trainyard.sagemaker_api.failures import failure_error, telling_lines
 from trainyard.units import format_duration
 from trainyard_airflow.hooks.redaction import redacted
-from trainyard_airflow.jobs.attempts import NextAction, find_standing
+from trainyard_airflow.jobs.attempts import NextAction, check_own_job, find_standing
 from trainyard_airflow.jobs.end_policy import EndPolicy
 from trainyard_airflow.jobs.job_code import UploadedCode
-from trainyard_airflow.jobs.ownership import check_own_job
 from trainyard_airflow.jobs.quota_wait import QuotaWait
 from trainyard_airflow.jobs.steps import Again, AwaitQuota, AwaitStop, Done, Follow
 from trainyard_airflow.triggers.pace import backoff_s, jittered

@@ -55,6 +55,10 @@ class JobType(ABC):
         Args:
             name: the job's name.
             place: the result of `place` for it.
+
+        Raises:
+            SpecError: the spec is invalid, violates the connection's limits or the service's model, or lacks its code.
+            TrainingRunError: S3 rejected the upload of the code.
         """
 
     def uploaded_code(self, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import Finding, SpecError
 from trainyard.rules.conf_facts import decoded
 from trainyard.rules.rule_retry import ASK, RetryRemedy, skipped_steps, steps_text
-from trainyard.sagemaker_api.request_parts import STATISTICS_VARIABLE, folder_uri, place_variables
+from trainyard.sagemaker_api.request_parts import (
+    STATISTICS_VARIABLE,
+    checkpoints_of,
+    folder_uri,
+    hyperparameters_of,
+    place_variables,
+    puts_statistics,
+    set_checkpoints,
+    set_hyperparameter,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,16 +78,14 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
     Raises:
         SpecError: the request has no learning rate to lower.
     """
-    sent = request.get("HyperParameters", {}).get("learning_rate")
+    sent = hyperparameters_of(request).get("learning_rate")
     try:
-        return float(json.loads(sent))
+        return float(json.loads(sent or ""))
     except (TypeError, ValueError):
         fault = Finding(
             where="hyperparameters.learning_rate",
-            what="is not a number, so on_rule_stop cannot lower it"
-            if sent
-            else "is missing, so on_rule_stop cannot lower it",
-            got="none" if sent is None else sent,
+            what=f"{'is not a number' if sent else 'is missing'}, so on_rule_stop cannot lower it",
+            got=sent or "none",
             allowed="a number, or an empty on_rule_stop",
         )
         raise SpecError([fault], subject="on_rule_stop") from None
@@ -86,13 +93,13 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
 
 def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
     """Return the complete checkpoints of the script below a prefix, folders by step."""
-    from trainyard_airflow.hooks.objects import S3Address
+    from trainyard_airflow.hooks.objects import S3Address, keys_below
     from trainyard_airflow.hooks.refusals import refusals_typed
 
     at = S3Address.parse(folder_uri(uri))
     found = {}
     with refusals_typed(uri):
-        for key in _keys(s3, at):
+        for key in keys_below(s3, at):
             step = STEP_FOLDER.search(key)
             if step and key.endswith(WHOLE):
                 found[int(step[1])] = f"s3://{at.bucket}/{key.rpartition('/')[0]}"
@@ -116,43 +123,34 @@ def change_request(
     last, taken = stops[-1], remedies(retry, stops)
     number = sum(each is not RetryRemedy.CONTINUE for each in taken)
     facts: dict[str, Any] = {"rule_retries": number}
-    hyperparameters = request["HyperParameters"]
     if retry.lowers:
         rate = learning_rate_of(request) * retry.factor ** taken.count(RetryRemedy.LOWER)
-        hyperparameters["learning_rate"] = json.dumps(rate)
+        set_hyperparameter(request, "learning_rate", rate)
         facts["learning_rate"] = rate
     pairs = list(zip(stops, taken, strict=True))
     spans = [skipped_steps(s.step, s.onset) for s, r in pairs if r is RetryRemedy.SKIP and s.step]
     if spans:
-        facts["skip_steps"] = steps_text(_skipped_already(hyperparameters), spans)
-        hyperparameters["skip_steps"] = json.dumps(facts["skip_steps"])
-    config = request.get("CheckpointConfig")
-    if config and (taken[-1] is RetryRemedy.CONTINUE or not last.step):
-        _set_checkpoints(request, last.checkpoints)
-    elif config and last.step:
-        target = folder_uri(f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}")
+        facts["skip_steps"] = steps_text(_skipped_already(request), spans)
+        set_hyperparameter(request, "skip_steps", facts["skip_steps"])
+    checkpoints = checkpoints_of(request)
+    if checkpoints and (taken[-1] is RetryRemedy.CONTINUE or not last.step):
+        set_checkpoints(request, last.checkpoints)
+    elif checkpoints and last.step:
+        target = folder_uri(f"{checkpoints.rstrip('/')}-rule-retry-{number}")
         bad = (
             skipped_steps(last.step, last.onset)[0] if taken[-1] is RetryRemedy.SKIP else last.step
         )
         before = bad - retry.rollback_steps
         facts["resumes_at"] = _roll_back(s3, last.checkpoints, target, before=before)
-        if STATISTICS_VARIABLE in (request.get("Environment") or {}):
+        if puts_statistics(request):
             _bring_statistics(s3, last.checkpoints, target)
-        _set_checkpoints(request, target)
-    log.info("A rule ended the training before: %s", facts)
+        set_checkpoints(request, target)
+    log.info("A rule ended an earlier job of this task: %s", facts)
     return facts
 
 
-def _set_checkpoints(request: dict[str, Any], uri: str) -> None:
-    request["CheckpointConfig"] = {**request["CheckpointConfig"], "S3Uri": uri}
-    variables, places = request.get("Environment") or {}, place_variables(uri)
-    told = {name: places[name] for name in places.keys() & variables.keys()}
-    if told:
-        request["Environment"] = {**variables, **told}
-
-
-def _skipped_already(hyperparameters: Mapping[str, str]) -> str | None:
-    given = decoded(hyperparameters).get("skip_steps")
+def _skipped_already(request: Mapping[str, Any]) -> str | None:
+    given = decoded(hyperparameters_of(request)).get("skip_steps")
     return str(given) if given else None
 
 
@@ -161,7 +159,7 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
 
     Objects that an earlier try has copied are kept.
     """
-    from trainyard_airflow.hooks.objects import S3Address
+    from trainyard_airflow.hooks.objects import S3Address, keys_below
     from trainyard_airflow.hooks.refusals import refusals_typed
 
     there = checkpoints_in(s3, target)
@@ -175,7 +173,7 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
     folder = old[step].rpartition("/")[2]
     with refusals_typed(target):
         # The file that marks the checkpoint as complete is copied last.
-        for key in sorted(_keys(s3, at), key=lambda each: each.endswith(WHOLE)):
+        for key in sorted(keys_below(s3, at), key=lambda each: each.endswith(WHOLE)):
             name = f"{to.key}{folder}/{key.removeprefix(at.key)}"
             s3.copy({"Bucket": at.bucket, "Key": key}, to.bucket, name)
     return step
@@ -189,14 +187,14 @@ def _bring_statistics(s3: Any, source: str, target: str) -> None:
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trainyard_airflow.hooks.objects import S3Address
+    from trainyard_airflow.hooks.objects import S3Address, keys_below
 
     at, to = (
         S3Address.parse(place_variables(uri)[STATISTICS_VARIABLE]) for uri in (source, target)
     )
     try:
-        there = {key.removeprefix(to.key) for key in _keys(s3, to)}
-        names = [key.removeprefix(at.key) for key in _keys(s3, at)]
+        there = {key.removeprefix(to.key) for key in keys_below(s3, to)}
+        names = [key.removeprefix(at.key) for key in keys_below(s3, at)]
         new = [name for name in names if name not in there and STREAM.match(name)]
         _copy(s3, new, at, to)
     except (BotoCoreError, ClientError) as error:
@@ -206,10 +204,10 @@ def _bring_statistics(s3: Any, source: str, target: str) -> None:
 
 
 def _copy(s3: Any, names: Sequence[str], at: S3Address, to: S3Address) -> None:
-    """Copy objects, several at once; the first failure ends it.
+    """Copy objects concurrently; the first failure cancels the rest.
 
     Raises:
-        ClientError: S3 refused.
+        ClientError: S3 rejected a copy.
         BotoCoreError: S3 did not answer.
     """
 
@@ -223,8 +221,3 @@ def _copy(s3: Any, names: Sequence[str], at: S3Address, to: S3Address) -> None:
             each.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _keys(s3: Any, at: S3Address) -> list[str]:
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
-    return [each["Key"] for page in pages for each in page.get("Contents", ())]

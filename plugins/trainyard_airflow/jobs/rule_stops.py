@@ -62,10 +62,11 @@ class RuleStops:
 
     def evidence(self, snapshot: JobSnapshot) -> str:
         """Return the evidence that the watcher wrote when it stopped the job; empty if it cannot be read."""
-        objects, uri = S3Objects(self.jobs.clients.client("s3")), document_uri(snapshot)
-        if not objects.exists(uri):
+        objects = S3Objects(self.jobs.clients.client("s3"))
+        content = objects.read_or_none(document_uri(snapshot))
+        if content is None:
             return ""
-        document: Mapping[str, Any] = json.loads(objects.read(uri))
+        document: Mapping[str, Any] = json.loads(content)
         return str((document.get("stopped_by") or {}).get("evidence", ""))
 
     def verdict(self, snapshot: JobSnapshot, stop: RuleStop, evidence: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from trainyard.runs.run_tags import Owner
-from trainyard.sagemaker_api.names import job_name, run_slug
+from trainyard.sagemaker_api.names import job_name, run_uri
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobApi, JobKind
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TaskJobs:
     @property
     def run_uri(self) -> str:
         """The S3 prefix of the task's run."""
-        return f"{self.clients.root}/runs/{self.task.dag_id}/{run_slug(self.task.run_id)}"
+        return run_uri(self.clients.root, dag_id=self.task.dag_id, run_id=self.task.run_id)
 
     @property
     def checkpoints_uri(self) -> str:

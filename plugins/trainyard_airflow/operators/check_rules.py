@@ -121,7 +121,8 @@ class CheckRulesOperator(ConnectedOperator):
                 error = error_from_dict(event["error"])
                 raise error
             watched = self._later(context, event.get("watched"), watched)
-            if self._is_all(context, event, watched) and self._left(context, watched) is None:
+            is_all = self._is_all(context, event, watched)
+            if is_all and self._left(context, self._attempts(context), watched) is None:
                 return self._told(watched)
             before_s = 0.0 if "watched" in event else event["absent_s"]
             event = self._watch(context, before_s=before_s, watched=watched)
@@ -131,7 +132,7 @@ class CheckRulesOperator(ConnectedOperator):
 
         It does not if the job is the last one of a watched task that has ended, or if nothing can be remembered.
         """
-        attempts = self._attempts(context) if self.watched_task_id else []
+        attempts = self._attempts(context)
         names = [each.name for each in attempts if each.is_terminal]
         name = event.get("job_name")
         is_last = bool(attempts) and name == attempts[-1].name
@@ -191,7 +192,7 @@ class CheckRulesOperator(ConnectedOperator):
         try:
             snapshot = self.jobs.describe(str(self.job_name))
         except TrainingRunError as error:
-            self.log.warning("It is not known whether job %s goes on: %s", self.job_name, error)
+            self.log.warning("It is unknown whether job %s still runs: %s", self.job_name, error)
             return False
         return snapshot is None or snapshot.is_terminal
 
@@ -302,17 +303,17 @@ class CheckRulesOperator(ConnectedOperator):
             return self.job_name
         attempts = self._attempts(context)
         running = [each for each in attempts if not each.is_terminal]
-        job = running[-1] if running else self._left(context, watched)
+        job = running[-1] if running else self._left(context, attempts, watched)
         if job is None and attempts and self._has_ended(context, 1):
             # The last job of a task that has ended is watched again: this task returns what it finds.
             job = attempts[-1]
         return job.name if job else self._name_of(context, len(attempts) + 1)
 
-    def _left(self, context: Context, watched: dict[str, Any] | None) -> JobSnapshot | None:
-        """Return the watched task's first ended job that was neither watched to its end nor given up."""
-        if not self.watched_task_id:
-            return None
-        ended = [each for each in self._attempts(context) if each.is_terminal]
+    def _left(
+        self, context: Context, attempts: Sequence[JobSnapshot], watched: dict[str, Any] | None
+    ) -> JobSnapshot | None:
+        """Return the first ended attempt that was neither watched to its end nor given up, or None."""
+        ended = [each for each in attempts if each.is_terminal]
         done = task_memory(context, self.clients).given_up_jobs if ended else frozenset()
         done |= {watched["watched_job"]} if watched else frozenset()
         return next(
@@ -320,8 +321,10 @@ class CheckRulesOperator(ConnectedOperator):
         )
 
     def _attempts(self, context: Context) -> list[JobSnapshot]:
-        """Return the watched task's jobs, oldest first."""
+        """Return the watched task's jobs, oldest first; none without a watched task."""
         found: list[JobSnapshot] = []
+        if not self.watched_task_id:
+            return found
         while snapshot := self.jobs.describe(self._name_of(context, len(found) + 1)):
             found.append(snapshot)
         return found
@@ -386,7 +389,7 @@ class CheckRulesOperator(ConnectedOperator):
             )
         stop = result["stopped_by"]
         self.log.info(
-            "Job %s %s, %d records judged, %d issues%s",
+            "Job %s %s, %d records evaluated, %d issues%s",
             result["watched_job"],
             result["job_status"],
             result["num_records"],

@@ -44,7 +44,7 @@ def ask_human(
         TaskAwaitingInput: always on Airflow 3.3 and later; see `ask_person` for Airflow 3.2.
     """
     asked = Question(
-        subject=f"Rule {verdict['rule']} stopped the training at step {verdict['step']}: how does it go on?",
+        subject=f"Rule {verdict['rule']} stopped the training at step {verdict['step']}: how shall it continue?",
         body=question(verdict, retry),
         options=[OPTIONS[each] for each in remedies_of(verdict)],
         default=OPTIONS[default_of(retry, verdict)],
@@ -75,7 +75,7 @@ def question(verdict: Mapping[str, Any], retry: RuleRetry) -> str:
         RetryRemedy.CONTINUE: "nothing is changed.",
         RetryRemedy.LOWER: f"{lower}.",
         RetryRemedy.SKIP: "from before the bad steps, without their batches.",
-        RetryRemedy.END: "the verdict is the result, and what follows is skipped.",
+        RetryRemedy.END: "the verdict is the result, and downstream tasks are skipped.",
     }
     choices = "\n".join(f"- *{OPTIONS[each]}*: {meanings[each]}" for each in remedies_of(verdict))
     return f"""**{verdict["evidence"] or "No evidence was kept"}** (rule {verdict["rule"]}, step {verdict["step"]})
@@ -83,7 +83,7 @@ def question(verdict: Mapping[str, Any], retry: RuleRetry) -> str:
 - Last checkpoint: {verdict["last_checkpoint"] or "none"}
 - All verdicts: {verdict["rules_uri"]}
 
-What may follow:
+Choices:
 
 {choices}
 

@@ -205,7 +205,7 @@ class SageMakerJobOperator(BaseOperator):
                 task_memory(context, self.clients).count_trigger_failure(time.time())
             )
             self.log.warning(
-                "The trigger failed (%s): looking at the job again in %s",
+                "The trigger failed (%s): checking the job again in %s",
                 error,
                 format_duration(delay_s),
             )
@@ -509,7 +509,7 @@ class _AirflowTask:
                 run_ids=[ti.run_id],
                 map_index=self._jobs.task.map_index,
             )
-        except Exception as error:  # noqa: BLE001  # whatever ails Airflow, the caller goes on without its answer
+        except Exception as error:  # noqa: BLE001  # after any error, the caller continues without an answer
             self._operator.log.warning("Airflow does not report the task's state (%s)", error)
             return None
         return frozenset(states.get(ti.run_id, {}).values())

@@ -44,12 +44,12 @@ class StateObject:
     @classmethod
     def of(cls, context: Context, clients: AwsClients) -> StateObject:
         """Return the state of a running task."""
-        from trainyard.sagemaker_api.names import run_slug
+        from trainyard.sagemaker_api.names import run_uri
         from trainyard_airflow.hooks.objects import S3Objects
 
         ti = context["ti"]
         name = ti.task_id if ti.map_index in (None, -1) else f"{ti.task_id}-{ti.map_index}"
-        run = f"{clients.root}/runs/{ti.dag_id}/{run_slug(ti.run_id)}"
+        run = run_uri(clients.root, dag_id=ti.dag_id, run_id=ti.run_id)
         return cls(S3Objects(clients.client("s3")), f"{run}/task-state/{name}.json")
 
     def get(self, key: str) -> Any:
@@ -70,6 +70,5 @@ class StateObject:
         self._objects.write(self._uri, content, content_type="application/json")
 
     def _all(self) -> dict[str, Any]:
-        if not self._objects.exists(self._uri):
-            return {}
-        return dict(json.loads(self._objects.read(self._uri)))
+        content = self._objects.read_or_none(self._uri)
+        return {} if content is None else dict(json.loads(content))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trainyard.errors import DeviceMemoryError, ScriptError, TimeLimitError
 from trainyard.planning.pool_slots import PoolDemand
 from trainyard_airflow.hooks.job_kinds import JobKind
-from trainyard_airflow.jobs.trial_policy import FAULTS_OF_VALUES, TrialPolicy
+from trainyard_airflow.jobs.end_policy import EndPolicy
+from trainyard_airflow.jobs.steps import Done
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
 from trainyard_airflow.operators.training_job import training_job_type
 
@@ -15,10 +18,17 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from trainyard_airflow.jobs.steps import Done
+    from trainyard.errors import TrainingRunError
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.jobs.steps import Step
     from trainyard_airflow.jobs.task_jobs import TaskJobs
     from trainyard_airflow.jobs.task_memory import TaskMemory
     from trainyard_airflow.jobs.training import TrainingJobType
+
+log = logging.getLogger(__name__)
+
+FAULTS_OF_VALUES = (ScriptError, DeviceMemoryError, TimeLimitError)
+"""Errors that a trial's hyperparameters alone can cause."""
 
 
 class TrialJobOperator(SageMakerJobOperator):
@@ -77,10 +87,41 @@ class TrialJobOperator(SageMakerJobOperator):
 
     def _failed_trial(self, context: Context, error: Exception) -> dict[str, Any]:
         """Return the result of a failed trial that the policy did not handle: its time was over, or it fell silent."""
-        self.log.warning("Trial %s failed, the search goes on: %s", self.trial["number"], error)
+        self.log.warning("Trial %s failed, the search continues: %s", self.trial["number"], error)
         jobs = self.task_jobs(context)
         name = getattr(error, "job_name", None) or jobs.name_of(1)
         snapshot = jobs.service.describe(name)
         told = snapshot.to_dict() if snapshot else {"name": name, "status": "Failed"}
         what = str(getattr(error, "what", error))
         return {**told, "job_name": name, "trial": dict(self.trial), "failure": what}
+
+
+class TrialPolicy(EndPolicy):
+    """Policy that returns a failed trial as the task's result, also after a restart of the task, without a new attempt.
+
+    Args:
+        memory: state of the task that survives its starts.
+        number: number of the trial.
+    """
+
+    def __init__(self, memory: TaskMemory, *, number: int) -> None:
+        self._memory = memory
+        self._number = number
+
+    def failed(
+        self,
+        snapshot: JobSnapshot,  # noqa: ARG002
+        result: Mapping[str, Any],
+        error: TrainingRunError,
+    ) -> Step:
+        """Return the job with `failure` if its hyperparameters can be the cause.
+
+        Raises:
+            TrainingRunError: the given error, if they cannot.
+        """
+        if not isinstance(error, FAULTS_OF_VALUES):
+            raise error
+        # Not reported: a later start of the task returns this trial again in place of another attempt.
+        self._memory.note_reported(int(result["attempt"]) - 1)
+        log.warning("Trial %s failed, the search continues: %s", self._number, error)
+        return Done(result={**result, "failure": error.what})

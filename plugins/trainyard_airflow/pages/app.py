@@ -112,7 +112,7 @@ def report_file(run: RunDep, name: str) -> Response:
         raise HTTPException(404, f"run {run.run_id} has no {name}")
     try:
         objects = S3Objects(_feeds.clients.of(run, TaskId.TRAIN).client("s3"))
-        content = objects.read(address) if objects.exists(address) else None
+        content = objects.read_or_none(address)
     except FAULTS as error:
         raise HTTPException(502, f"{address} cannot be read: {error}") from error
     if content is None:

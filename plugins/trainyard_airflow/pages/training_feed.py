@@ -288,8 +288,9 @@ class TrainingFeed:
                 continue
             for name in (DOCUMENT_NAME, LIVE_NAME):
                 address = document_below(str(job["output_path"]), job["name"], name=name)
-                if objects.exists(address):
-                    self._rules[job["name"]] = json.loads(objects.read(address))
+                content = objects.read_or_none(address)
+                if content is not None:
+                    self._rules[job["name"]] = json.loads(content)
                     if name == DOCUMENT_NAME and job["is_terminal"]:
                         self._final_rules.add(job["name"])
                     break

@@ -62,7 +62,8 @@ async def kill_job(
     is_deferred = task is not None and await task.is_deferred(STATE_LIMIT_S)
     if is_deferred and not await _is_followed_by_a_later_try(followed, follower):
         log.info(
-            "Job %s goes on: its task is deferred, another triggerer follows it", followed.job_name
+            "Job %s is not stopped: its task is deferred, and another triggerer follows it",
+            followed.job_name,
         )
         return
     failures = 0
@@ -115,7 +116,7 @@ async def stop_job(
             return
         arn = answer[f"{api.noun}Arn"]
         if await _is_taken_over(client, arn, follower):
-            log.info("Another triggerer follows job %s now: it goes on", followed.job_name)
+            log.info("Job %s is not stopped: another triggerer follows it now", followed.job_name)
             return
         try:
             await client.add_tags(ResourceArn=arn, Tags=[dict(tag)])

@@ -82,7 +82,7 @@ class ObservedTask:
             # Airflow 3.2 ends the triggerer if the response to a query is not read.
             answer: Any = await asyncio.wait_for(uncancelled(asking), limit_s)
             return dict(answer.task_states)
-        except Exception as error:  # noqa: BLE001  # whatever ails Airflow, the caller goes on without its answer
+        except Exception as error:  # noqa: BLE001  # after any error, the caller continues without an answer
             log.warning("Airflow does not report the state of task %s (%r)", self.task_id, error)
             return None
 

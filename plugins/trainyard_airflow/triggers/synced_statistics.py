@@ -43,7 +43,7 @@ class SyncedStatistics:
     place: str | None
     streams: str | None = None
     is_behind: bool = False
-    """Whether the last poll left objects for the next one."""
+    """True if the last poll left objects for the next one."""
     _bundled: BundledFiles = field(default_factory=BundledFiles)
     _seen: dict[str, str] = field(default_factory=dict)
     _finished: set[str] = field(default_factory=set)

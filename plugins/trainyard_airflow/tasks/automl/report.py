@@ -106,7 +106,7 @@ class AutoMLReportOperator(ClosingReportOperator):
         try:
             document: dict[str, Any] = json.loads(self.objects.read(uri))
         except (TrainingRunError, ValueError) as error:
-            self.log.warning("The report does without %s: %s", uri, error)
+            self.log.warning("The report has no data of %s: %s", uri, error)
             return None
         return document
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainyard.installation import SHIPPED
+from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.automl_conf import OWN, AutoMLConf
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from trainyard.task_ids import TaskId
-from trainyard_airflow.operators.register_model import ModelVersion
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 from trainyard_airflow.tasks.shared.run_state import result_of
 

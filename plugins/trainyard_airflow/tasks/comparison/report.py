@@ -107,7 +107,7 @@ class ComparisonReportOperator(ClosingReportOperator):
             with self.objects.stream(uri) as stream:
                 files = texts_in_archive(stream, endings=(".jsonl", ".json"))
         except (TrainingRunError, tarfile.TarError, OSError) as error:
-            self.log.warning("The comparison does without %s: %s", uri, error)
+            self.log.warning("The comparison has no data of %s: %s", uri, error)
             return Measures()
         is_text = asked.get("model") == "gpt"
         return measures_in(files, units_per_sample=asked["sequence_length"] if is_text else 1)

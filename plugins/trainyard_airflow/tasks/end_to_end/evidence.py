@@ -122,7 +122,8 @@ def _watched(
 
 
 def _document(objects: S3Objects, address: str) -> dict[str, Any] | None:
-    return dict(json.loads(objects.read(address))) if objects.exists(address) else None
+    content = objects.read_or_none(address)
+    return None if content is None else dict(json.loads(content))
 
 
 def _both(told: Mapping[str, Any], by_log: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def _judged(
     try:
         found = judge_log(rows, conf, continuity=continuity.to_dict(), failures=failures)
     except SpecError as error:
-        log.warning("The rules cannot be evaluated, the report goes without them: %s", error)
+        log.warning("The report has no verdicts of rules, as they cannot be evaluated: %s", error)
         return None
     return {**found, "judged": "log"}
 
@@ -153,7 +154,7 @@ def _copy_log(logs: Any, jobs: Sequence[JobRecord], file: Path) -> str | None:
     try:
         write_log(file, _lines(logs, jobs))
     except (ClientError, BotoCoreError) as error:
-        log.warning("The training log cannot be read, the report goes without it: %s", error)
+        log.warning("The report has no training log, as it cannot be read: %s", error)
         write_log(file, ())
         return f"the training log could not be read: {error}"
     return None

@@ -84,11 +84,11 @@ class SetUpMonitoringOperator(_MonitoringOperator):
                 lambda: monitor.put_alarms(
                     actions=[topic.topic_arn] if topic else [], tags=owner.tags()
                 ),
-                what="The training goes on without its alarms",
+                what="The training runs without alarms",
             )
         if wanted.dashboard is not Dashboard.NONE:
             dashboard = self._bearing(
-                monitor.put_dashboard, what="The training goes on without its dashboard"
+                monitor.put_dashboard, what="The training runs without a dashboard"
             )
         self.log.info("Alarms: %s; dashboard: %s", ", ".join(alarms or ()) or "none", dashboard)
         return {"alarms": alarms or [], "dashboard": dashboard}

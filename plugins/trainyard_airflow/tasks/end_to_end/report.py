@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import TrainingRunError
+from trainyard.errors import SpecError, TrainingRunError
 from trainyard.runs.builder import build_run_record
 from trainyard.runs.evaluation_metrics import metrics_of
+from trainyard.runs.notifier import failure_notice
 from trainyard.runs.run_note import run_figures, run_image, run_note
+from trainyard.specs.monitoring import Notifications
+from trainyard.specs.reading import read_spec
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
 from trainyard_airflow.tasks.end_to_end.search_account import (
@@ -23,7 +27,7 @@ from trainyard_airflow.tasks.shared.leftover_jobs import stop_leftover_jobs
 from trainyard_airflow.tasks.shared.output_archive import lines_in_archive
 from trainyard_airflow.tasks.shared.run_facts import TaskFacts, first_failure, gather, gather_failed
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
-from trainyard_airflow.tasks.shared.run_state import RunState
+from trainyard_airflow.tasks.shared.run_state import RunState, notifier_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +36,10 @@ if TYPE_CHECKING:
 
     from trainyard.runs.ledger import Ledger
     from trainyard.runs.record import JobRecord, RunRecord
+    from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.tasks.end_to_end.evidence import Proof
+
+log = logging.getLogger(__name__)
 
 _TASKS = (
     TaskId.PREFLIGHT,
@@ -247,8 +254,6 @@ class ReportOperator(ClosingReportOperator):
         report: str,
     ) -> None:
         """Notify the conf's topic of a run that failed."""
-        from trainyard_airflow.tasks.end_to_end.failure_message import tell_failure
-
         state = facts[TaskId.PREFLIGHT].result or {}
         task = facts.get(str((record.failure or {}).get("task_id")))
         tell_failure(
@@ -300,17 +305,50 @@ class ReportOperator(ClosingReportOperator):
         return self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
 
     def _json(self, uri: str) -> dict[str, Any] | None:
-        if not self.objects.exists(uri):
-            self.log.warning("There is no %s: the report goes without it", uri)
+        content = self.objects.read_or_none(uri)
+        if content is None:
+            self.log.warning("There is no %s, so the report has no such data", uri)
             return None
-        content: dict[str, Any] = json.loads(self.objects.read(uri))
-        return content
+        document: dict[str, Any] = json.loads(content)
+        return document
 
     def _sha256(self, uri: str) -> str:
         digest = hashlib.sha256()
         for block in self.objects.blocks(uri):
             digest.update(block)
         return digest.hexdigest()
+
+
+def tell_failure(
+    clients: AwsClients,
+    failure: Mapping[str, Any] | None,
+    *,
+    notifications: Mapping[str, Any] | None,
+    paths: RunPaths,
+    try_number: int,
+    report: str,
+) -> bool:
+    """Notify the conf's topic of a failure; return whether a message was sent. Never raises.
+
+    Args:
+        clients: clients of the connection.
+        failure: `task_id` and the error as `TrainingRunError.to_dict()`; None if the run did not fail.
+        notifications: the conf's field, also if preflight rejected the conf.
+        paths: S3 prefixes of the run.
+        try_number: try of the failed task.
+        report: the report's address.
+    """
+    from trainyard_airflow.hooks.notifications import notify
+
+    if failure is None or not notifications:
+        return False
+    try:
+        notifier = notifier_of(read_spec(Notifications, notifications), paths)
+    except SpecError as error:  # that may be why the run failed
+        log.warning("No message is sent about the run's failure: %s", error)
+        return False
+    notice = failure_notice(failure, try_number=try_number, report=report)
+    return notify(clients, notifier, notice)
 
 
 def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool:

@@ -72,7 +72,9 @@ def write_search_account(
     try:
         return _account(clients, objects, conf=read, paths=paths, facts=facts)
     except (TrainingRunError, BotoCoreError) as error:
-        log.warning("The search cannot be told of, the report goes without it: %s", error)
+        log.warning(
+            "The report has no section on the search, as its data cannot be read: %s", error
+        )
         return SearchAccount()
 
 

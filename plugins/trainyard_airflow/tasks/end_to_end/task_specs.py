@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from trainyard.cost.cost_cap import CostCap
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.watch_plan import WatchPlan
+from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.run_conf_tuning import with_values
 from trainyard.task_ids import TaskId
 from trainyard.tuning.provenance import provenance
 from trainyard.tuning.result import TuningResult
 from trainyard_airflow.jobs.sharding import ShardingSpec
 from trainyard_airflow.jobs.sharding_job import ShardingJob
-from trainyard_airflow.operators.register_model import ModelVersion
 from trainyard_airflow.tasks.end_to_end.jobs import (
     EVALUATION_FILE,
     evaluation_spec,

@@ -135,7 +135,11 @@ def _copied_traces(client: Any, found: Sequence[_Found], to: str) -> Iterator[Tr
             continue
         address = each.uri
         if each.num_bytes > min(MOST_TRACE_BYTES, left):
-            log.warning("%s stays there: %s", address, format_bytes(each.num_bytes))
+            log.warning(
+                "Trace %s is too large to copy beside the report: %s",
+                address,
+                format_bytes(each.num_bytes),
+            )
             stays = trace_of(address, num_bytes=each.num_bytes)
             yield stays or trace
             continue

@@ -223,10 +223,8 @@ class Rounds:
         return rows
 
     def _read(self, name: str) -> list[dict[str, Any]] | None:
-        uri = f"{self._uri}/{name}"
-        if not self._objects.exists(uri):
-            return None
-        found: list[dict[str, Any]] = json.loads(self._objects.read(uri))
+        content = self._objects.read_or_none(f"{self._uri}/{name}")
+        found: list[dict[str, Any]] | None = None if content is None else json.loads(content)
         return found
 
     def _write(self, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, chain
 
+from trainyard.errors import Finding, SpecError
+from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.check_rules import CheckRulesOperator
+from trainyard_airflow.operators.processing_job import ProcessingJobOperator
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
+from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
 from trainyard_airflow.tasks.end_to_end.monitoring import (
     SetUpMonitoringOperator,
     TearDownMonitoringOperator,
 )
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
 from trainyard_airflow.tasks.own_script import task_specs
-from trainyard_airflow.tasks.own_script.evaluation_job import ScriptEvaluationOperator
 from trainyard_airflow.tasks.own_script.params import script_params
 from trainyard_airflow.tasks.own_script.preflight import ScriptPreflightOperator
 from trainyard_airflow.tasks.own_script.register import RegisterIfGoodOperator
@@ -28,7 +32,9 @@ from trainyard_airflow.tasks.shared.form_schema import give_params, params_with
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow.sdk import BaseOperator, Param
+    from airflow.sdk import BaseOperator, Context, Param
+
+    from trainyard_airflow.jobs.steps import Done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,3 +150,40 @@ def _evaluation() -> BaseOperator:
         ledger_uri=_LEDGER_URI,
         retries=JOB_RETRIES,
     )
+
+
+class ScriptEvaluationOperator(ProcessingJobOperator):
+    """Runs the evaluation script; returns the job's snapshot with the `metrics` of its evaluation.json."""
+
+    def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002
+        """Return the job's result with its metrics.
+
+        Raises:
+            SpecError: the script wrote no evaluation.json, or one without a number.
+        """
+        from trainyard_airflow.hooks.objects import S3Objects
+
+        uri = f"{self.spec.outputs[0].destination}/{EVALUATION_FILE}"
+        content = S3Objects(self.clients.client("s3")).read_or_none(uri)
+        metrics = None if content is None else _metrics_in(content)
+        if not metrics:
+            missing = EVALUATION_FILE if metrics is None else "numeric metric"
+            wrong = Finding(
+                where=self.spec.entry_point,
+                what=f"wrote no {missing}",
+                got=uri,
+                allowed='such as {"metrics": {"accuracy": 0.93}}',
+                next_step=f"write it to {self.spec.outputs[0].source}/{EVALUATION_FILE}",
+            )
+            raise SpecError([wrong], subject="evaluation")
+        self.log.info("Measured: %s", ", ".join(f"{n} {v:g}" for n, v in metrics.items()))
+        return {**done.result, "metrics": metrics}
+
+
+def _metrics_in(content: bytes) -> dict[str, float]:
+    """Return the metrics in the content of evaluation.json; empty if it is not a JSON object."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return {}
+    return metrics_of(document) if isinstance(document, dict) else {}

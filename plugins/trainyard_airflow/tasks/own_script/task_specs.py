@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.watch_plan import WatchPlan
+from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.fine_tune_conf import ENTRY_POINT, SOURCE_DIR
 from trainyard.task_ids import TaskId
-from trainyard_airflow.operators.register_model import ModelVersion
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, with_judge
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
 from trainyard_airflow.tasks.own_script.register import evaluation_result

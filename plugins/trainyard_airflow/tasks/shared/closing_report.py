@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
 from trainyard_airflow.links import ReportLink
 from trainyard_airflow.operators.connected import ConnectedOperator
-from trainyard_airflow.tasks.shared.closing_ledger import closed_ledger
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from airflow.sdk import Context
 
     from trainyard.runs.ledger import Ledger
+    from trainyard_airflow.hooks.ledger import RunLedger
+
+log = logging.getLogger(__name__)
+
+# A stopped job may take the service's 120 s between SIGTERM and SIGKILL, and an upload.
+CLOSING_LIMIT_S = 180.0
+_POLL_S = 2.0
 
 
 class ClosingReportOperator(ConnectedOperator):
@@ -76,11 +84,11 @@ class ClosingReportOperator(ConnectedOperator):
     ) -> Ledger | None:
         """Return the ledger once everything in it has ended; None if it cannot be read.
 
-        What the run spent counts against its team's budget from then on.
+        From then on, the run's cost by its ledger counts against its team's budget.
 
         Args:
-            context: the task's.
-            paths: of the run.
+            context: the task's context.
+            paths: addresses of the run.
             state: preflight's result; None if there is none.
         """
         from trainyard_airflow.hooks.ledger import RunLedger
@@ -102,7 +110,7 @@ class ClosingReportOperator(ConnectedOperator):
             if spend is not None:
                 TeamSpend(self.clients).close(spend, ledger)
         except (TrainingRunError, BotoCoreError) as error:
-            self.log.warning("What this run spent is not counted for its team: %s", error)
+            self.log.warning("The cost of this run is not counted for its team: %s", error)
 
     def _write(self, page: str, data: str, *, html_uri: str, json_uri: str) -> None:
         """Write the report as a page and as data.
@@ -118,6 +126,35 @@ class ClosingReportOperator(ConnectedOperator):
         """
         self.objects.write(json_uri, data.encode(), content_type="application/json")
         self.objects.write(html_uri, page.encode(), content_type="text/html; charset=utf-8")
+
+
+def closed_ledger(
+    ledger: RunLedger,
+    *,
+    limit_s: float = CLOSING_LIMIT_S,
+    pause: Callable[[float], None] = time.sleep,
+) -> Ledger | None:
+    """Return the ledger once all its entries are settled, or after `limit_s`; None if it cannot be read.
+
+    Args:
+        ledger: the run's ledger.
+        limit_s: maximum wait, seconds.
+        pause: sleeps for some seconds between two reads.
+    """
+    from botocore.exceptions import BotoCoreError
+
+    deadline = time.monotonic() + limit_s
+    try:
+        while not (now := ledger.reconciled()).is_empty and time.monotonic() < deadline:
+            names = ", ".join(each.name for each in now.unsettled)
+            log.info("Waiting for the end of %s", names)
+            pause(_POLL_S)
+    except (TrainingRunError, BotoCoreError) as error:
+        log.warning("The run's ledger %s cannot be read: %s", ledger.uri, error)
+        return None
+    for each in now.unsettled:
+        log.error("The %s %s still costs money, or may: stop it by hand", each.kind, each.name)
+    return now
 
 
 def unsettled_names(ledger: Ledger | None) -> list[str] | None:

@@ -8,9 +8,9 @@ _TASKS = """
 |---|---|---|
 | `preflight` | checks conf, code, bucket, role and data; reports everything that is wrong at once; nothing is paid before | the run's state: conf, addresses, plan, cost ceiling |
 | `shard` | cuts the data into shards and an index in S3, in the worker, or by a processing job over `shard_instance_count` instances that read an `s3://` source; the same data and settings upload nothing again | address and fingerprint of the data set |
-| `tune` | with `tune`: a search by a SageMaker tuning job over short trainings; else skipped | the winner, its hyperparameters, all trials, the cost |
-| `train` | one SageMaker training job over all instances, with the winner's hyperparameters where there was a search, followed while deferred | the job's snapshot: metrics, times, artifact |
-| `watch_rules` | beside `train`: judges by the conf's `rules` what its ranks tell while it runs, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and what follows is skipped | what was found, what stopped the training |
+| `tune` | with `tune`: a search by a SageMaker tuning job over short trainings; else skipped | the best trial, its hyperparameters, all trials, the cost |
+| `train` | one SageMaker training job over all instances, with the best trial's hyperparameters if there was a search, followed while deferred | the job's snapshot: metrics, times, artifact |
+| `watch_rules` | parallel to `train`: evaluates the conf's `rules` on the statistics of its ranks, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and downstream tasks are skipped | what was found, what stopped the training |
 | `evaluate` | a processing job that measures the model on the test split, or the result of the training's last step | the job's snapshot, or `measured_by` |
 | `register` | a model package with metrics and lineage | its ARN |
 | `set_up_monitoring`, `tear_down_monitoring` | with `monitoring`: alarms and a dashboard in CloudWatch around the training; else skipped | what was put, what was removed |
@@ -18,17 +18,17 @@ _TASKS = """
 """
 
 _REPEATING = """
-**Trying again.** A retry, a cleared task or a restarted worker looks at SageMaker first: a running
-job is re-attached, a completed one is the result, a failed or stopped one is followed by the next
-attempt on the same checkpoints. Clearing a deferred task, or marking it, stops its job. To train
-anew, start a new run.
+**Retries.** A retry, a cleared task or a restarted worker first reads the job's state from SageMaker. It
+re-attaches to a running job, returns a completed one, and starts the next attempt on the same checkpoints
+after a failed or stopped one. Clearing or marking a deferred task stops its job. To train again from the
+beginning, start a new run.
 
-**Capacity.** `capacity_ladder` names what to try in turn: where a rung has no instances in the time
-it allows, the next one is tried at once, on the same checkpoints. A full quota is waited for. A
-training that falls silent for `heartbeat_timeout_s` is stopped and resumed.
+**Capacity.** `capacity_ladder` lists capacities in order. If a rung has no instances within its time, the
+next one is tried at once, on the same checkpoints. If a quota is full, the task waits for it. A training
+without a heartbeat for `heartbeat_timeout_s` is stopped and resumed.
 
-**Where.** The connection `aws_default` says where: AWS, or any endpoint that speaks its wire. Its
-extra names the bucket and the execution role: `{"trainyard": {"bucket": "...",
+**Connection.** The connection `aws_default` determines the endpoint: AWS, or another endpoint with its API.
+Its extra has the bucket and the execution role: `{"trainyard": {"bucket": "...",
 "execution_role_arn": "..."}}`.
 """
 
@@ -69,11 +69,11 @@ A base model and JSON lines in S3, to a model that beats it, on SageMaker: SFT o
 | Task | Does | Returns |
 |---|---|---|
 | `preflight` | checks conf, data, bucket, role, quotas and the account's limits; reports everything that is wrong at once; nothing is paid before | the run's state: conf, addresses, plan, cost ceiling |
-| `check_data` | reads the rows: format, order of roles, empty answers, duplicates, lengths; bad rows are refused by their numbers; nothing is paid | figures of each split, estimated tokens, hours and cost |
+| `check_data` | reads the rows: format, order of roles, empty answers, duplicates, lengths; invalid rows are rejected by their numbers; nothing is paid | figures of each split, estimated tokens, hours and cost |
 | `train` | one SageMaker training job of `train_sft.py`, followed while deferred; resumes from its checkpoint after a spot interruption | the job's snapshot: metrics, times, artifact |
 | `watch_rules` | beside `train`: evaluates its metrics at each step | what was found, what stopped the training |
 | `evaluate` | with `validation_data`: a processing job measures base and tuned model; else skipped | the job's snapshot, `metrics`: `gain` and others |
-| `register` | a model package, if the model meets `register_when`, and with `approval` a person says so | its ARN |
+| `register` | a model package, if the model meets `register_when`, and with `approval` if a person approves it | its ARN |
 | `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |
 
 **Start** it with the form, or by REST: `POST /api/v2/dags/fine_tune/dagRuns` with
@@ -88,17 +88,17 @@ The same pipeline as `train_end_to_end`, every Monday at 03:00 UTC and on each e
 `x-trainyard://dataset`.
 
 Announce new data with `POST /api/v2/assets/events` and
-`{{"asset_id": ..., "extra": {{"source": "s3://bucket/prefix"}}}}`: what the extra names among the
-params holds for that run. {_TASKS}{_REPEATING}
+`{{"asset_id": ..., "extra": {{"source": "s3://bucket/prefix"}}}}`. Params in the extra apply to that
+run. {_TASKS}{_REPEATING}
 """
 
 TUNE_MAPPED = """
 ## Tune in rounds, then train
 
 As `train_end_to_end` with `tune`, but the trials are training jobs that Airflow maps. Each of up to six rounds asks Optuna for
-trials, `tuning_max_parallel_jobs` at a time, and tells it what they came to. A trial is trained short (`tuning_max_steps`) first; the best
-third of them is trained three times as long, the rest is pruned. What was asked and told lies in S3: a retry or a clear gives the same
-trials and finds their jobs. `tuning_strategy` is Bayesian or Random. `train` takes the winner's hyperparameters.
+trials, `tuning_max_parallel_jobs` at a time, and returns their results to it. Each trial is first trained for `tuning_max_steps`; the best
+third is trained three times as long, and the rest is pruned. Trials and results are stored in S3, so that a retry or a clear gets the same
+trials and finds their jobs. `tuning_strategy` is Bayesian or Random. `train` uses the best trial's hyperparameters.
 """
 
 JANITOR = """
@@ -107,17 +107,17 @@ JANITOR = """
 Every 15 minutes: finds the training, processing, tuning and AutoML jobs, the endpoints and the warm pools that cost money now, and
 stops those that this Airflow created for a DAG run that is no longer queued or running (it ended, or was deleted).
 
-What it may stop is decided by tags: the thing's `trainyard:deployment` must equal the connection's extra
-`trainyard.deployment`, which no other Airflow in the account may use. Tag a thing `trainyard:keep` to keep it. `dry_run` only
-tells. The log of `stop_orphans` holds one line for each thing, its XCom the same as data.
+It stops only resources whose tag `trainyard:deployment` equals the connection's extra `trainyard.deployment`, which no other
+Airflow in the account may use. Tag a resource `trainyard:keep` to keep it. `dry_run` only reports. The log of `stop_orphans` has
+one line per resource, and its XCom has the same as data.
 """
 
 PLAN = """
 ## Plan training
 
 Ranks ways to train a model, without training: instances, mesh (replicas, shards, tensor and pipeline parallel), micro batch, recomputation, with bytes
-of each accelerator by part, step time, MFU, communication, hours and money, and why each won or is out. The log of `plan` holds the table,
-its XCom the same as data. The figures are modelled: formulas, sources and what they were held against are in `docs/distribution.md`.
+of each accelerator by part, step time, MFU, communication, hours and money, and the reason for each rank or rejection. The log of `plan` has the table,
+and its XCom the same as data. The figures are modelled: formulas, sources and their validation are in `docs/distribution.md`.
 `make plan CONF=file.json` prints the same.
 """
 
@@ -125,15 +125,38 @@ COMPARE = """
 ## Compare strategies
 
 The same model under several strategies and numbers of ranks, each a training job, then a table and plots: samples/s, scaling efficiency, peak memory of a
-rank, communication, loss agreement with the single process, cost of an epoch, and where adding more stops paying.
+rank, communication, loss agreement with the single process, cost of an epoch, and the number of ranks beyond which more do not pay.
 
 | Task | Does | Returns |
 |---|---|---|
 | `preflight` | checks conf, every cell, linter, code, account and data at once; prints what all of it can cost; nothing is paid before | the run's state; the cells |
 | `shard` | cuts the data into shards that every number of ranks can share | the data set |
 | `cells` | mapped: one training job for each strategy and number of ranks, `cells_at_once` at a time | the job's snapshot |
-| `report` | `comparison.html`, `.json` and `.parquet`; a cell that failed stands there with its reason | their addresses |
+| `report` | `comparison.html`, `.json` and `.parquet`; a failed cell has its reason | their addresses |
 
-The run succeeds where at least one cell was trained. The defaults take minutes on a laptop: 40 steps of a small decoder, one thread for each rank.
+The run succeeds if at least one cell was trained. The defaults take minutes on a laptop: 40 steps of a small decoder, one thread for each rank.
 `POST /api/v2/dags/compare_strategies/dagRuns` with `{"logical_date": null, "conf": {"ranks": [1, 2, 4]}}` starts it, or `make compare`. See `docs/comparison.md`.
+"""
+
+AUTOPILOT = """
+## Autopilot for a table
+
+From a table to a registered model with a report, by one AutoML job (SageMaker Autopilot).
+
+| Task | Does | Returns |
+|---|---|---|
+| `prepare` | a processing job that splits the table into training, test and maybe validation rows | the job's snapshot |
+| `search` | one AutoML job over the training rows, followed while deferred: candidates, explanation, leaderboard | the best candidate, its metrics and artifact |
+| `evaluate` | a processing job that measures the best candidate on the test rows, beside a baseline | the job's snapshot |
+| `register` | a model package with metrics and lineage | its ARN |
+| `report` | `report.html` and `report.json`: leaderboard, test metrics, feature importance; also when a task failed | their addresses |
+
+**Start** it with the form, or by REST: `POST /api/v2/dags/autopilot_tabular/dagRuns` with `{"logical_date": null, "conf": {"dataset":
+"wine", "max_candidates": 6}}`. An own table: `{"dataset": "own", "source": "s3://bucket/prefix", "target_column": "price"}`.
+
+**Cost.** `budget_usd` becomes the time limit of the search, so that the service itself ends it; the result is then the best candidate so
+far. `max_candidates` and `max_time_s` are further limits.
+
+**Retries.** A retry, a cleared task or a restarted worker first reads the job's state from SageMaker. It re-attaches to a running job,
+and returns a completed one. A search that was stopped fails its task.
 """

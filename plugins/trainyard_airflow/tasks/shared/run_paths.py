@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainyard.sagemaker_api.names import deployment_prefix, run_slug
+from trainyard.sagemaker_api.names import deployment_prefix, run_uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class RunPaths:
     @property
     def run(self) -> str:
         """Prefix of the objects that belong to this run alone."""
-        return f"{self.root}/runs/{self.dag_id}/{run_slug(self.run_id)}"
+        return run_uri(self.root, dag_id=self.dag_id, run_id=self.run_id)
 
     @property
     def ledger(self) -> str:

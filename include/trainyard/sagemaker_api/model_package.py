@@ -1,0 +1,98 @@
+"""Version of a model in the model registry, and its CreateModelPackage request."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainyard.sagemaker_api.request_check import validate_request
+from trainyard.sagemaker_api.serving import INSTANCE_TYPE_LISTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LONGEST_VALUE = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelVersion:
+    """Model version to register.
+
+    Attributes:
+        group: the model package group; created if it does not exist.
+        model_artifact: S3 address of model.tar.gz.
+        image_uri: the image that serves the model; None registers the model without an InferenceSpecification. In that
+            case its address is in the metadata and in the package's SourceUri.
+        image_digest: digest of that image; None = the service looks it up.
+        environment: variables of that image's container.
+        instance_types: types that can serve the model, for endpoints and batch transform; empty = not stated.
+        source: identity of the version, by which a second registration finds it: the training job's name.
+        metrics_s3_uri: S3 address of the evaluation's JSON, or None.
+        lineage: values stored with the version by name, such as the data's fingerprint and the code's SHA-256.
+    """
+
+    group: str
+    model_artifact: str
+    source: str
+    image_uri: str | None = None
+    image_digest: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    instance_types: tuple[str, ...] = ()
+    approval_status: str = "PendingManualApproval"
+    metrics_s3_uri: str | None = None
+    lineage: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The version's metadata: lineage and address of the model, as texts of at most 256 characters."""
+        values = {**self.lineage, "model_artifact": self.model_artifact}
+        return {
+            key: str(value)[:_LONGEST_VALUE]
+            for key, value in values.items()
+            if value not in (None, "")
+        }
+
+
+def render_model_package(version: ModelVersion) -> dict[str, Any]:
+    """Return the CreateModelPackage request, checked against the service's model.
+
+    Raises:
+        SpecError: the request violates the service's model; reports all faults at once.
+    """
+    request: dict[str, Any] = {
+        "ModelPackageGroupName": version.group,
+        "ModelPackageDescription": f"training job {version.source}",
+        "ModelApprovalStatus": version.approval_status,
+        **_model(version),
+        "CustomerMetadataProperties": version.metadata,
+        "ClientToken": hashlib.sha256(f"{version.group}/{version.source}".encode()).hexdigest()[
+            :36
+        ],
+    }
+    if version.metrics_s3_uri:
+        statistics = {"ContentType": "application/json", "S3Uri": version.metrics_s3_uri}
+        request["ModelMetrics"] = {"ModelQuality": {"Statistics": statistics}}
+    validate_request("CreateModelPackage", request)
+    return request
+
+
+def _model(version: ModelVersion) -> dict[str, Any]:
+    """Return the request's members for serving the model; empty without an image."""
+    if version.image_uri is None:
+        return {}
+    container: dict[str, Any] = {
+        "Image": version.image_uri,
+        "ModelDataUrl": version.model_artifact,
+        **({"ImageDigest": version.image_digest} if version.image_digest else {}),
+        **({"Environment": dict(version.environment)} if version.environment else {}),
+    }
+    types = list(version.instance_types)
+    return {
+        "InferenceSpecification": {
+            "Containers": [container],
+            **(dict.fromkeys(INSTANCE_TYPE_LISTS, types) if types else {}),
+            "SupportedContentTypes": ["application/json"],
+            "SupportedResponseMIMETypes": ["application/json"],
+        }
+    }
