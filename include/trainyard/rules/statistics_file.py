@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
+from functools import cache
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
@@ -65,7 +66,7 @@ from trainyard.rules.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 FORMAT, VERSION = "trainyard-statistics", 1
 _NEEDED = ("rank", "world_size", "attempt", "resumed_at", "time", "tensors")
@@ -199,7 +200,7 @@ class StatisticsReader:
 
     def _collection(self, name: str, columns: Mapping[str, list[Any]]) -> Tensors:
         tensors = self._tensors[name]
-        _check_keys(columns, [each.name for each in fields(TensorStatistics)])
+        _check_keys(columns, _field_names(TensorStatistics))
         for column, values in columns.items():
             if len(values) != len(tensors):
                 raise _WrongLineError(
@@ -273,12 +274,12 @@ def _object(line: str) -> dict[str, Any]:
 
 def _made(cls: type[Kind], data: Mapping[str, Any], *, rank: int) -> Kind:
     given = {key: value for key, value in data.items() if value is not None}
-    _check_keys(given, [each.name for each in fields(cls) if each.name != "rank"])
+    _check_keys(given, _field_names(cls) - {"rank"})
     return cls(rank=rank, **{key: _value(key, value) for key, value in given.items()})
 
 
 def _gpu(data: Mapping[str, Any]) -> GpuSample:
-    _check_keys(data, [each.name for each in fields(GpuSample)])
+    _check_keys(data, _field_names(GpuSample))
     return GpuSample(**{key: _value(key, value) for key, value in data.items()})
 
 
@@ -304,10 +305,15 @@ def _value(key: str, value: Any) -> Any:
     return value
 
 
-def _check_keys(data: Mapping[str, Any], known: Iterable[str]) -> None:
-    allowed = sorted(known)
+@cache
+def _field_names(cls: type[Record | GpuSample | TensorStatistics]) -> frozenset[str]:
+    return frozenset(each.name for each in fields(cls))
+
+
+def _check_keys(data: Mapping[str, Any], known: Collection[str]) -> None:
     for key in data:
-        if key not in allowed:
+        if key not in known:
+            allowed = sorted(known)
             near = near_matches(key, allowed)
             said = " or ".join(near) if near else ", ".join(allowed) or "none"
             raise _WrongLineError(f"has the unknown key {key}", got=key, allowed=said)
