@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.base_run_conf import BaseRunConf
@@ -13,7 +14,7 @@ from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
 from trainyard.specs.channel import read_channel
 from trainyard.specs.distribution import read_distribution
 from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # as above
-from trainyard.specs.register_condition import RegisterCondition
+from trainyard.specs.strategies.torch_distributed import TORCHRUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,8 @@ CHOICES = {
 }
 _INPUT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TORCHRUN_FRAMEWORKS = ("pytorch", "huggingface")
-TORCHRUN: Mapping[str, Any] = {"torch_distributed": {"enabled": True}}
+_COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+_FORM = re.compile(r"\s*(\S+)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,55 @@ class ScriptConf(BaseRunConf):
         if self.register_when is None:
             return None
         return RegisterCondition.read(self.register_when, where="register_when")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterCondition:
+    """Condition on a metric for a model's registration: its name, a comparison (`>=`, `<=`, `>`, `<`) and a number."""
+
+    metric: str
+    comparison: str
+    threshold: float
+
+    @classmethod
+    def read(cls, text: str, *, where: str) -> Self:
+        """Return the condition that a text spells.
+
+        Raises:
+            SpecError: the text is not a condition.
+        """
+        found = _FORM.fullmatch(text)
+        if found is None:
+            wrong = Finding(
+                where=where,
+                what="is not a condition",
+                got=repr(text),
+                allowed="a metric, >=, <=, > or <, and a number, such as accuracy >= 0.9",
+            )
+            raise SpecError([wrong], subject=where)
+        metric, comparison, threshold = found.groups()
+        return cls(metric=metric, comparison=comparison, threshold=float(threshold))
+
+    def holds(self, metrics: Mapping[str, float]) -> bool:
+        """Return whether the metrics meet the condition; NaN never does.
+
+        Raises:
+            SpecError: the metric is not among them.
+        """
+        value = metrics.get(self.metric)
+        if value is None:
+            absent = Finding(
+                where="register_when",
+                what=f"has the metric {self.metric}, which was not measured",
+                got=f"metrics {', '.join(sorted(metrics)) or 'none'}",
+                next_step=f"measure {self.metric}, or use one of these metrics",
+            )
+            raise SpecError([absent], subject="register_when")
+        return bool(_COMPARISONS[self.comparison](value, self.threshold))
+
+    def __str__(self) -> str:
+        """Return the condition as it is written."""
+        return f"{self.metric} {self.comparison} {self.threshold:g}"
 
 
 def _unset(conf: ScriptConf) -> Iterator[Finding]:
