@@ -175,7 +175,7 @@ def test_what_has_no_place_says_what_to_do(name: str) -> None:
         ({"torch_distribted": {}}, "did you mean 'torch_distributed'?"),
         (
             {"smdistributed": {"modelparallel": {**ON, "parameters": "/opt/config.json"}}},
-            "where it is a file, its content",
+            "the content of the file, not its name",
         ),
         (
             {"smdistributed": {"modelparallel": ON}},

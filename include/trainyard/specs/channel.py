@@ -39,7 +39,7 @@ class TrainingInput:
     hub_access_config: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Check what the channel alone can know.
+        """Check the channel without other objects.
 
         Raises:
             SpecError: the address is not an S3 address, or fields contradict each other.

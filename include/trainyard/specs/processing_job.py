@@ -112,6 +112,7 @@ class ProcessingJobSpec:
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
         """Return the spec read from plain data.
 
-        A SpecError names every unknown key (with the nearest known one) and wrong type at once.
+        Raises:
+            SpecError: unknown keys (reported with the nearest known one) or wrong types; reports all of them at once.
         """
         return read_spec(cls, mapping, where=where)

@@ -38,20 +38,20 @@ class ScriptConf(BaseRunConf):
         source_dir: the folder of the script: relative to the folder that holds Airflow's `dags`, absolute below one of
             the connection's `source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://...@<commit>`. Its
             requirements.txt is installed first.
-        framework, framework_version, py_version: choose AWS's image if image_uri names none; None = the newest that
-            Trainyard knows.
-        distribution: the SDK estimator's; None = torchrun for PyTorch, one plain process on each instance else; empty =
-            one plain process on each instance.
-        environment: variables of the container.
+        framework, framework_version, py_version: choice of AWS's image if image_uri is not set; None = the newest in
+            the catalogue.
+        distribution: the SDK estimator's `distribution`. None = torchrun for PyTorch, otherwise one plain process on
+            each instance; empty = one plain process on each instance.
+        environment: environment variables of the container.
         inputs: channel to `s3://...`, or to the fields of a channel (`trainyard.specs.channel`): S3, FSx, EFS.
-        input_mode: of the channels that name none: `File`, `FastFile` or `Pipe`.
-        subnets, security_group_ids: of the training; empty = the connection's.
-        metric_definitions: what the service reads from the log: names, and regular expressions with one group.
-        evaluation_entry_point: the script of the processing job that measures the model; None = nothing measures it.
-        evaluation_inputs: further inputs of that job: name to `s3://...`, found at /opt/ml/processing/input/<name>.
-        register_when: what the model must reach to be registered, such as `accuracy >= 0.9`: a metric of the
-            evaluation, or without one of the training. None = it is registered.
-        approval: a person is asked before the model is registered; without an answer it is not.
+        input_mode: input mode of channels without their own: `File`, `FastFile` or `Pipe`.
+        subnets, security_group_ids: network of the training; empty = the connection's.
+        metric_definitions: metrics that the service reads from the log: names, and regular expressions with one group.
+        evaluation_entry_point: script of the processing job that evaluates the model; None = no evaluation.
+        evaluation_inputs: further inputs of that job: name to `s3://...`, mounted at /opt/ml/processing/input/<name>.
+        register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation, or of
+            the training if there is no evaluation. None = no condition.
+        approval: whether a person approves the registration; without an answer the model is not registered.
     """
 
     entry_point: str
@@ -95,7 +95,7 @@ class ScriptConf(BaseRunConf):
 
     @property
     def condition(self) -> RegisterCondition | None:
-        """The figure that the model must reach to be registered; None if it need not."""
+        """Condition for the registration; None without one. Raises SpecError if `register_when` is not a condition."""
         if self.register_when is None:
             return None
         return RegisterCondition.read(self.register_when, where="register_when")
@@ -161,7 +161,7 @@ def _unset(conf: ScriptConf) -> Iterator[Finding]:
 
 
 def _unreadable(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield what is wrong with the channels, the distribution and the condition."""
+    """Yield the faults of the channels, the distribution and the condition."""
     readers: list[Callable[[], object]] = [
         *(
             lambda name=name, value=value: read_channel(value, where=f"inputs.{name}")
@@ -226,7 +226,7 @@ def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
 
 
 def unmeasured_findings(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield that `register_when` names a metric which nothing measures; not for DAGs that measure by another task."""
+    """Yield an error if no job measures the metric of `register_when`. Not for DAGs that evaluate in another task."""
     names = {each.name for each in conf.metric_definitions}
     condition = conf.condition
     if condition and conf.evaluation_entry_point is None and condition.metric not in names:

@@ -41,7 +41,7 @@ EPOCH_KEYS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
 _NOT_IN_A_TRIAL: Mapping[str, str] = {
     "container_entry_point": "a trial runs the image's own",
     "container_arguments": "a trial runs the image's own",
-    "forward_sigterm": "it needs an entrypoint of its own: a stopped trial's ranks hear no SIGTERM",
+    "forward_sigterm": "it needs an entrypoint of its own: a stopped trial's ranks receive no SIGTERM",
     "training_image_config": "",
     "serverless_job_config": "",
     "enable_sagemaker_metrics": "",

@@ -37,7 +37,7 @@ _TYPES = {
     "enabled": "true or false",
     "processes_per_host": "a whole number of at least 1",
     "custom_mpi_options": "text",
-    "parameters": "a mapping; where it is a file, its content",
+    "parameters": "a mapping: the content of the file, not its name",
 }
 
 _TORCHRUN = '{"torch_distributed": {"enabled": true}}'
