@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evalua
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import Finding, SpecError, not_an_s3_uri
 from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
 from trainyard.specs.channel import read_channel
@@ -205,12 +205,7 @@ def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
                 )
     for name, uri in conf.evaluation_inputs.items():
         if not str(uri).startswith("s3://"):
-            yield Finding(
-                where=f"evaluation_inputs.{name}",
-                what="is not an S3 URI",
-                got=repr(uri),
-                allowed="s3://bucket/prefix",
-            )
+            yield not_an_s3_uri(f"evaluation_inputs.{name}", uri)
         if not _INPUT_NAME.fullmatch(name):
             yield Finding(
                 where=f"evaluation_inputs.{name}",

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from trainyard.catalog.instances import volume_findings
-from trainyard.errors import Finding
+from trainyard.errors import Finding, not_an_s3_uri
 from trainyard.specs.built_in_rules import built_in_findings
 from trainyard.specs.channel import Channel, FileSystemInput, TrainingInput
 from trainyard.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
@@ -344,9 +344,7 @@ def _places(spec: TrainingJobSpec) -> Iterator[Finding]:
     }
     for where, uri in uris.items():
         if uri is not None and not uri.startswith("s3://"):
-            yield Finding(
-                where=where, what="is not an S3 URI", got=repr(uri), allowed="s3://bucket/prefix"
-            )
+            yield not_an_s3_uri(where, uri)
     if spec.checkpoint_local_path and not spec.checkpoint_s3_uri:
         yield Finding(
             where="checkpoint_local_path",
