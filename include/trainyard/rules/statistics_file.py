@@ -41,7 +41,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from functools import cache
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
@@ -74,6 +73,15 @@ _HEADER = {"format", "version", "host", "max_steps", "global_batch_size", "part"
 _KINDS = ("step", "validation", "mark", "host", "predictions", "inputs", "checksums", "trees")
 _TEXTS = frozenset({"kind", "host", "group", "checksum", "values"})
 _NOT_FINITE = frozenset({"nan", "inf", "-inf"})
+
+_OBSERVED: tuple[type[Record | GpuSample | TensorStatistics], ...] = (
+    *(StepRecord, Validation, MarkRecord, HostSample, Predictions, Inputs, Checksums, Trees),
+    *(GpuSample, TensorStatistics),
+)
+_FIELDS: Mapping[type, frozenset[str]] = {
+    cls: frozenset(each.name for each in fields(cls)) - {"rank"} for cls in _OBSERVED
+}
+"""Keys of the records in a line; the rank is the file's."""
 
 Kind = TypeVar("Kind", bound=Record)
 
@@ -200,7 +208,7 @@ class StatisticsReader:
 
     def _collection(self, name: str, columns: Mapping[str, list[Any]]) -> Tensors:
         tensors = self._tensors[name]
-        _check_keys(columns, _field_names(TensorStatistics))
+        _check_keys(columns, _FIELDS[TensorStatistics])
         for column, values in columns.items():
             if len(values) != len(tensors):
                 raise _WrongLineError(
@@ -274,12 +282,12 @@ def _object(line: str) -> dict[str, Any]:
 
 def _made(cls: type[Kind], data: Mapping[str, Any], *, rank: int) -> Kind:
     given = {key: value for key, value in data.items() if value is not None}
-    _check_keys(given, _field_names(cls) - {"rank"})
+    _check_keys(given, _FIELDS[cls])
     return cls(rank=rank, **{key: _value(key, value) for key, value in given.items()})
 
 
 def _gpu(data: Mapping[str, Any]) -> GpuSample:
-    _check_keys(data, _field_names(GpuSample))
+    _check_keys(data, _FIELDS[GpuSample])
     return GpuSample(**{key: _value(key, value) for key, value in data.items()})
 
 
@@ -303,11 +311,6 @@ def _value(key: str, value: Any) -> Any:
         allowed = "a number, or one of " + ", ".join(sorted(_NOT_FINITE))
         raise _WrongLineError(f"has no number in {key}", got=value, allowed=allowed)
     return value
-
-
-@cache
-def _field_names(cls: type[Record | GpuSample | TensorStatistics]) -> frozenset[str]:
-    return frozenset(each.name for each in fields(cls))
 
 
 def _check_keys(data: Mapping[str, Any], known: Collection[str]) -> None:
