@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from trainyard.catalog.instances import ranks_on
 from trainyard.cost.job_cost import CostEstimate, cost_ceiling
 from trainyard.errors import BudgetExceededError, Finding, Severity, SpecError
+from trainyard.planning.evaluation_plan import processing_run_s
 from trainyard.planning.run_cost import rung_estimate, total_cost
 from trainyard.planning.run_plan import plan_run, price_warnings
 from trainyard.specs.comparison_conf import ComparisonConf
@@ -219,7 +220,7 @@ def _of_sharding(run: RunConf) -> dict[str, CostEstimate]:
         TaskId.SHARD: cost_ceiling(
             instance_type=run.shard_instance_type,
             instance_count=run.shard_instance_count,
-            max_run_s=run.max_run_s,
+            max_run_s=processing_run_s(run),
         )
     }
 
