@@ -45,7 +45,7 @@ from training_jobs import BUCKET, ENDED, IMAGE, PREFIX, ROLE, Engine
 
 from chaos.training_log import read_marks
 from trainyard.errors import RejectedRequestError
-from trainyard.sagemaker_api.entrypoint import forwarding_entrypoint
+from trainyard.sagemaker_api.script_mode import forwarding_entrypoint
 from trainyard.stack import process_finder, processes, reaper
 from trainyard.stack.airflow_api import AirflowApi
 from trainyard.stack.home import Home

@@ -308,6 +308,13 @@ def unknown_key(where: str, key: str, known: Sequence[str]) -> Finding:
     )
 
 
+def not_an_s3_uri(where: str, got: object) -> Finding:
+    """Return the finding for a value that is not an S3 URI."""
+    return Finding(
+        where=where, what="is not an S3 URI", got=repr(got), allowed="s3://bucket/prefix"
+    )
+
+
 def shortened(text: str, *, limit: int = 200) -> str:
     """Return the text cut to `limit` characters, the cut marked with an ellipsis."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

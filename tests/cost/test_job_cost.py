@@ -67,7 +67,7 @@ def test_a_job_costs_its_billable_seconds_on_every_instance() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"billable_seconds": None}, "has not said how many seconds"),
+        ({"billable_seconds": None}, "has not reported the billable seconds"),
         ({"instance_type": "ml.p2.xlarge"}, "price of ml.p2.xlarge is not"),
         ({"instance_type": "ml.m5.large, ml.g5.xlarge"}, "is not in the catalogue"),
         ({"instance_type": None}, "price of the instances is not"),

@@ -69,6 +69,20 @@ def test_ceiling_is_every_cell_for_its_longest_time_as_often_as_it_may_start() -
     assert plan.once_usd == pytest.approx(0.0575)
 
 
+def test_sharding_job_is_priced_for_no_longer_than_the_service_lets_it_run() -> None:
+    plan = plan_comparison(
+        {
+            **DDP,
+            "ranks": [1],
+            "shard_instance_count": 1,
+            "source": "s3://b/data",
+            "max_run_s": 10**6,
+        }
+    )
+
+    assert "shard 1 x ml.m5.xlarge at 0.23 USD/h for at most 9 d" in plan.cost_note
+
+
 def test_budget_holds_for_all_cells_together() -> None:
     conf = {**DDP, "ranks": [1, 2], "max_run_s": 600}
 

@@ -10,8 +10,8 @@ import pytest
 from trainyard.errors import Severity, SpecError
 from trainyard.rules.catalogue import FAMILIES, RULES
 from trainyard.rules.configuration import configured_rules, default_rules, make_rule
+from trainyard.rules.document import judge_log
 from trainyard.rules.evaluation import Issue
-from trainyard.rules.judging import judge_log
 from trainyard.rules.learning import LossNotDecreasing
 from trainyard.rules.loss import LossSpike
 from trainyard.rules.reactions import Reactions

@@ -10,7 +10,7 @@ import pytest
 from tests.runs.interrupted_run import Break, InterruptedRun
 from trainer.hyperparameters import Hyperparameters
 from trainyard.rules.conf_facts import facts_of
-from trainyard.rules.judging import judge_log
+from trainyard.rules.document import judge_log
 from trainyard.rules.records import Facts, MarkRecord, Start, StepRecord, Validation
 from trainyard.rules.training_log import TrainingLogReader, ends_of, read_rows
 from trainyard.runs.continuity import measure_continuity

@@ -6,7 +6,7 @@ import re
 
 from tests.runs.sample_run import sample_record
 from tests.runs.test_report import Page
-from trainyard.rules.judging import judge_log
+from trainyard.rules.document import judge_log
 from trainyard.runs.record import RunRecord
 from trainyard.runs.report.page import render_report_html
 

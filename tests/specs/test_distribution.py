@@ -10,13 +10,13 @@ import pytest
 from trainyard.errors import SpecError
 from trainyard.specs.distribution import STRATEGIES, Distribution, read_distribution
 from trainyard.specs.strategies.mpi import Mpi
+from trainyard.specs.strategies.sections import NO_SECTIONS, WRONG_NAMES
 from trainyard.specs.strategies.smddp import PytorchDdp, SmDataParallel, SmDataParallelUnderTorchrun
 from trainyard.specs.strategies.smp_v1 import SmModelParallelV1
 from trainyard.specs.strategies.smp_v2 import OF_VERSION_1, SmModelParallelV2
 from trainyard.specs.strategies.strategy import Launcher, Target
 from trainyard.specs.strategies.tensorflow import MultiWorkerMirrored, ParameterServer
 from trainyard.specs.strategies.torch_distributed import TorchDistributed
-from trainyard.specs.strategies.wrong_names import NO_SECTIONS, WRONG_NAMES
 
 ON = {"enabled": True}
 
@@ -175,7 +175,7 @@ def test_what_has_no_place_says_what_to_do(name: str) -> None:
         ({"torch_distribted": {}}, "did you mean 'torch_distributed'?"),
         (
             {"smdistributed": {"modelparallel": {**ON, "parameters": "/opt/config.json"}}},
-            "where it is a file, its content",
+            "the content of the file, not its name",
         ),
         (
             {"smdistributed": {"modelparallel": ON}},

@@ -18,6 +18,8 @@ class CostEstimate:
 
     Attributes:
         ceiling_usd: cost; None if the price of the type is unknown.
+        price_usd_per_hour: on-demand price of one instance; None if unknown.
+        max_run_s: longest run of the job.
         note: calculation in one sentence, with the date of the price.
     """
 
@@ -168,7 +170,7 @@ def _amount(
 
 def _note(name: str | None, billable: int | None, price: float | None, table: Catalogue) -> str:
     if billable is None:
-        return "the service has not said how many seconds it bills"
+        return "the service has not reported the billable seconds"
     if price is None:
         return f"the price of {name or 'the instances'} is not in the catalogue of {table.date}"
     return f"at {format_usd(price)} an hour and instance (on demand, {table.region}, {table.date})"

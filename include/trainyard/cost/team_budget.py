@@ -56,7 +56,7 @@ class RunSpend:
         return (self.dag_id, self.run_id) == (other.dag_id, other.run_id)
 
     def reserving(self, needed_usd: float) -> Self:
-        """Return the money with this amount reserved, or with what is reserved already if that is more."""
+        """Return the money with this amount reserved, or with the already reserved amount if that is larger."""
         return replace(self, reserved_usd=max(self.reserved_usd, needed_usd))
 
     def closed(self, spent_usd: float, *, is_final: bool) -> Self:
@@ -64,7 +64,7 @@ class RunSpend:
 
         Args:
             spent_usd: sum of the known costs of its ledger.
-            is_final: whether the ledger has every cost; else at least what counted so far still counts.
+            is_final: whether the ledger has every cost; if not, the counted amount does not decrease.
         """
         open_usd = 0.0 if is_final else max(0.0, self.counted_usd - spent_usd)
         return replace(self, spent_usd=spent_usd, reserved_usd=open_usd)
@@ -77,10 +77,10 @@ class RunSpend:
     def from_json(cls, text: str | bytes) -> Self:
         """Return the money of a document; unknown keys are ignored.
 
-        A document of an earlier release has no version, and no `spent_usd` until its run is over.
+        A document of an earlier release has no version, and no `spent_usd` until its run has ended.
 
         Raises:
-            ContractError: the document is none of a run's money, or of a later version.
+            ContractError: the text is not the spend document of a run, or has a later version.
         """
         try:
             data = _members(text)
@@ -98,7 +98,7 @@ def _members(text: str | bytes) -> dict[str, Any]:
     """Return the members of a document.
 
     Raises:
-        ValueError: it is not valid JSON, or of a later version.
+        ValueError: it is not valid JSON, or has a later version.
     """
     data: dict[str, Any] = json.loads(text)
     if data.get("version", VERSION) > VERSION:
@@ -111,7 +111,7 @@ def _amount(value: Any) -> float:
 
     Raises:
         ValueError: it is negative or not finite.
-        TypeError: it is no number.
+        TypeError: it is not a number.
     """
     amount = float(value or 0.0)
     if not math.isfinite(amount) or amount < 0:
@@ -171,10 +171,10 @@ def over_budget(
     """Return the error that a run does not fit into the rest of its team's monthly budget; None if it fits.
 
     Args:
-        counted: the team's other runs of the month, and what the run itself has spent before.
-        team: of the run.
-        month: of the run.
-        budget_usd: of the team and the month.
+        counted: money of the team's other runs of the month, and earlier money of the run itself.
+        team: team of the run.
+        month: month of the run.
+        budget_usd: the team's budget of the month.
         needed_usd: the most that the run is estimated to cost; None if its price is not known.
     """
     runs = [each for each in counted if each.counted_usd]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, PlanError, SpecError
 from trainyard.planning.activations import Recompute
+from trainyard.planning.evaluation_plan import BYTE_VOCABULARY
 from trainyard.planning.plan_request import PlanRequest
 from trainyard.planning.plans import make_plans
 from trainyard.planning.shapes import TRAINYARD
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from trainyard.planning.plans import Plan, Plans
 
 REPLICAS, SHARDS = "ddp", "fsdp"
-_BYTE_VOCABULARY, _ASSUMED_VOCABULARY = 257, 50_304
+_ASSUMED_VOCABULARY = 50_304
 _STAND_INS: dict[str, Any] = {
     "instance_type": "ml.m5.large",
     "instance_count": 1,
@@ -188,7 +189,7 @@ def _request(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...
 
 
 def _vocabulary(conf: RunConf) -> int:
-    usual = _BYTE_VOCABULARY if conf.tokenizer == "bytes" else _ASSUMED_VOCABULARY
+    usual = BYTE_VOCABULARY if conf.tokenizer == "bytes" else _ASSUMED_VOCABULARY
     return conf.vocab_size or usual
 
 
@@ -257,5 +258,5 @@ def _reasons(best: Plan, conf: RunConf, left_open: tuple[str, ...]) -> Iterator[
         yield f"the vocabulary is taken to be {_ASSUMED_VOCABULARY:,}: the tokenizer was not read"
     if 3600 * each.hours > conf.max_run_s:
         yield (
-            f"max_run_s {conf.max_run_s} is shorter: the training would be stopped, and go on by another attempt"
+            f"max_run_s {conf.max_run_s} is shorter: the training would be stopped, and resume with another attempt"
         )

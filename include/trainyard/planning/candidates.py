@@ -10,6 +10,7 @@ from trainyard.planning.compute import Cluster, PlannedStepTime, step_time
 from trainyard.planning.memory import MemoryUse, memory_use
 from trainyard.planning.mesh import Mesh
 from trainyard.planning.phases import Peak, phase_peaks
+from trainyard.specs.strategies.torch_distributed import TORCHRUN
 from trainyard.units import BYTES_PER_GIB
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ class PlanCandidate:
             "instance_type": self.cluster.hardware.instance.name,
             "instance_count": self.cluster.instance_count,
             "strategy": self.mesh.strategy,
-            "distribution": {"torch_distributed": {"enabled": True}}
-            if self.mesh.num_ranks > 1
-            else {},
+            "distribution": dict(TORCHRUN) if self.mesh.num_ranks > 1 else {},
             "mesh": {
                 "dp_replicate": self.mesh.dp_replicate,
                 "dp_shard": self.mesh.dp_shard,

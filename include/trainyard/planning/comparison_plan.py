@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 from trainyard.catalog.instances import ranks_on
 from trainyard.cost.job_cost import CostEstimate, cost_ceiling
 from trainyard.errors import BudgetExceededError, Finding, Severity, SpecError
-from trainyard.planning.run_cost import rung_estimate
-from trainyard.planning.run_plan import plan_run
+from trainyard.planning.evaluation_plan import processing_run_s
+from trainyard.planning.run_cost import rung_estimate, total_cost
+from trainyard.planning.run_plan import plan_run, price_warnings
 from trainyard.specs.comparison_conf import ComparisonConf
+from trainyard.specs.strategies.torch_distributed import TORCHRUN
+from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from trainyard.specs.comparison_conf import ComparedStrategy
     from trainyard.specs.run_conf import RunConf
 
-TORCHRUN: Mapping[str, Any] = {"torch_distributed": {"enabled": True}}
 _WITH_PROCESSES = ("torch_distributed", "mpi")
 """Sections of a distribution that have `processes_per_host`."""
 
@@ -110,6 +112,8 @@ class ComparisonPlan:
 def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> ComparisonPlan:
     """Return the plan of a comparison. Each job may be started `job_attempts` times.
 
+    Worked: cells of 1, 2, 1 and 2 ml.m5.large at 0.115 USD/h for 600 s each cost at most 0.115 USD.
+
     Raises:
         SpecError: with all errors of the conf and of its cells.
         BudgetExceededError: the conf is valid, but the comparison could cost more than its budget_usd.
@@ -121,7 +125,7 @@ def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> Comp
     if any(each.severity is Severity.ERROR for each in findings):
         raise SpecError(findings, subject="comparison conf")
     estimates = {each.name: _estimate(each, conf.run) for each in cells} | _of_sharding(conf.run)
-    cost = _cost(estimates, job_attempts=job_attempts)
+    cost = total_cost(estimates, job_attempts=job_attempts)
     plan = ComparisonPlan(
         conf=conf,
         cells=tuple(cells),
@@ -129,8 +133,10 @@ def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> Comp
             conf.run,
             instance_count=math.lcm(*(each.ranks for each in cells)),
         ),
-        **cost,
-        warnings=(*findings, *_unpriced(conf.run.budget_usd, cost)),
+        ceiling_usd=cost.ceiling_usd,
+        once_usd=cost.once_usd,
+        cost_note=cost.note,
+        warnings=(*findings, *price_warnings(conf.run, cost)),
     )
     _keep_budget(conf.run.budget_usd, plan)
     return plan
@@ -211,35 +217,12 @@ def _of_sharding(run: RunConf) -> dict[str, CostEstimate]:
     if not run.shard_instance_count:
         return {}
     return {
-        "shard": cost_ceiling(
+        TaskId.SHARD: cost_ceiling(
             instance_type=run.shard_instance_type,
             instance_count=run.shard_instance_count,
-            max_run_s=run.max_run_s,
+            max_run_s=processing_run_s(run),
         )
     }
-
-
-def _cost(estimates: Mapping[str, CostEstimate], *, job_attempts: int) -> dict[str, Any]:
-    """Return the cost fields of the plan. Worked: 1 + 2 + 1 + 2 ml.m5.large at 0.115 USD/h for 600 s: 0.115 USD."""
-    amounts = [each.ceiling_usd for each in estimates.values()]
-    known = sum(each for each in amounts if each is not None)
-    once = None if None in amounts else known
-    times = f"each job at most {job_attempts} times: " if job_attempts > 1 else ""
-    return {
-        "once_usd": once,
-        "ceiling_usd": None if once is None else once * job_attempts,
-        "cost_note": times + "; ".join(f"{name} {each.note}" for name, each in estimates.items()),
-    }
-
-
-def _unpriced(budget: float | None, cost: Mapping[str, Any]) -> Iterator[Finding]:
-    if budget is not None and cost["ceiling_usd"] is None:
-        yield Finding(
-            where="budget_usd",
-            what=f"cannot be checked: {cost['cost_note']}",
-            got=format_usd(budget),
-            severity=Severity.WARNING,
-        )
 
 
 def _keep_budget(budget: float | None, plan: ComparisonPlan) -> None:

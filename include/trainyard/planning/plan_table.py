@@ -103,7 +103,7 @@ def _sources() -> str:
     prices = catalogue()
     return (
         f"Modelled, not measured. Speeds of {speeds_date()}, prices of {prices.date} in {prices.region}, on demand; "
-        "formulas and what they were held against: docs/distribution.md."
+        "formulas and their comparison with published figures: docs/distribution.md."
     )
 
 

@@ -93,10 +93,7 @@ def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
         most: the slots of the pool.
     """
     own = _count(conf.get("instance_count"), absent=RunConf().instance_count)
-    ladder = conf.get("capacity_ladder")
-    rungs = (
-        [each for each in ladder if isinstance(each, Mapping)] if isinstance(ladder, list) else []
-    )
+    rungs = [each for each in _list(conf.get("capacity_ladder")) if isinstance(each, Mapping)]
     counts = [_count(each.get("instance_count"), absent=own) for each in rungs] or [own]
     return max(1, min(most, max(counts)))
 
@@ -131,9 +128,8 @@ def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
         conf: a comparison's conf as its author wrote it.
         most: the slots of the pool.
     """
-    strategies = conf.get("strategies")
-    listed = strategies if isinstance(strategies, list) else []
-    of_each = [each.get("ranks") for each in listed if isinstance(each, Mapping)]
+    strategies = _list(conf.get("strategies"))
+    of_each = [each.get("ranks") for each in strategies if isinstance(each, Mapping)]
     counts = [count for ranks in (conf.get("ranks"), *of_each) for count in _list(ranks)]
     ranks = max((_count(each, absent=1) for each in counts), default=max(Comparison().ranks))
     instance_type = str(conf.get("instance_type", RunConf().instance_type))

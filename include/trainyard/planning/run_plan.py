@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.hardware import hardware, has_bf16
 from trainyard.catalog.instances import InstanceType, catalogue, volume_findings
 from trainyard.errors import BudgetExceededError, Finding, Severity, SpecError
+from trainyard.planning.activations import BYTES_FP32
 from trainyard.planning.cap_plan import keep_cap, within_cap
 from trainyard.planning.evaluation_plan import (
+    BYTE_VOCABULARY,
     EvaluationPlan,
     evaluation_findings,
     plan_evaluation,
@@ -31,11 +33,11 @@ if TYPE_CHECKING:
 
     from trainyard.specs.base_run_conf import BaseRunConf
 
-_BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and two AdamW moments
+_BYTES_PER_PARAMETER = BYTES_STATE + BYTES_FP32
+"""A parameter in memory: its weight and two moments, and its gradient."""
 _KEPT_CHECKPOINTS = 2
-_UNDERWAY_CHECKPOINTS = (
-    4  # the most that may wait for their upload; then the trainer writes no more
-)
+_UNDERWAY_CHECKPOINTS = 4
+"""Most checkpoints that wait for their upload; with more, the trainer pauses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +140,7 @@ def _plan(
     )
 
 
-def num_parameters(conf: RunConf, *, vocab_size: int = 257) -> int | None:
+def num_parameters(conf: RunConf, *, vocab_size: int = BYTE_VOCABULARY) -> int | None:
     """Return the approximate number of parameters of the decoder; None for an MLP.
 
     A Llama-style layer has 4 h^2 parameters for attention and 3 x (8/3 h) x h = 8 h^2 for SwiGLU, so 12 h^2. The

@@ -27,13 +27,14 @@ OK, ISSUES, NOTHING_TO_JUDGE = 0, 1, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per rule, write rules.json beside the log, and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="trainyard rules", description="Judge a finished run by its training log."
+        prog="trainyard rules",
+        description="Evaluate the rules of a finished run from its training log.",
     )
     parser.add_argument("folder", type=Path, help="the run's folder, such as runs/manual__...")
     parser.add_argument(
         "--rules",
         type=Path,
-        help="a JSON list of rules; without it those of the run's conf, or all",
+        help="a JSON list of rules; default: the rules of the run's conf, else all",
     )
     arguments = parser.parse_args(argv)
     try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT = "default"
-"""Stands for the rules of the catalogue that a list does not name."""
+"""Placeholder for the rules of the catalogue that a list does not name."""
 # Parameters of the service around a rule, not of the rule; they change nothing here.
 _OF_THE_SERVICE = frozenset({"rule_to_invoke", "base_trial", "action_json", "scan_interval_us"})
 _AWS_KEYS = frozenset(
@@ -138,7 +138,7 @@ def default_rules(profile: RuleProfile = RuleProfile.ROBUST) -> tuple[Configured
             name=each.name,
             rule=each,
             severity=each.SEVERITY,
-            left_out=each.ON_REQUEST and f"only where it is asked for: {each.ON_REQUEST}",
+            left_out=each.ON_REQUEST and f"evaluated on request only: {each.ON_REQUEST}",
         )
         for each in rules
     )
@@ -150,7 +150,7 @@ def make_rule(
     """Return a rule of the catalogue with these parameters over the profile's.
 
     Raises:
-        SpecError: there is no such rule or parameter, or a value is wrong.
+        SpecError: there is no such rule or parameter, or a value is invalid.
     """
     cls = RULES.get(name)
     if cls is None:
@@ -212,7 +212,7 @@ def _spec(value: object, *, where: str) -> RuleSpec:
         return RuleSpec(rule=value)
     if isinstance(value, Mapping) and set(value) & _AWS_KEYS:
         return _aws_spec(value, where=where)
-    return read_spec(RuleSpec, value, where=where)  # type: ignore[arg-type]  # it says what is not a mapping
+    return read_spec(RuleSpec, value, where=where)  # type: ignore[arg-type]  # read_spec reports any other type
 
 
 def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:

@@ -55,7 +55,11 @@ def service_rules(wanted: Sequence[object]) -> ServiceRules:
 
 
 def service_findings(debugger: str, wanted: Sequence[object]) -> Iterator[Finding]:
-    """Yield the faults of these rules for an evaluation by the service; none if the service does not evaluate them."""
+    """Yield the faults of these rules for an evaluation by the service; none if the evaluator is Trainyard's.
+
+    Raises:
+        SpecError: a rule is not valid.
+    """
     if debugger != Debugger.SERVICE:
         return
     rules = service_rules(wanted)
@@ -84,8 +88,8 @@ def unwatched_findings(debugger: str, *, is_watched: bool) -> Iterator[Finding]:
     if debugger == Debugger.SERVICE and not is_watched:
         yield Finding(
             where="watch_rules",
-            what="is off, and debugger is the service: what its rules find has no action of ours, and where it cannot "
-            "judge only the report does",
+            what="is off, but debugger is service: issues that SageMaker finds start no action, and rules that it does "
+            "not evaluate are evaluated only for the report",
             got="false",
             allowed="true",
             next_step='set watch_rules to true, or debugger to "own"',
@@ -125,12 +129,12 @@ def known_status(status: str) -> RuleStatus | None:
 def with_service(
     verdicts: Sequence[Verdict], evaluations: Sequence[Mapping[str, Any]]
 ) -> list[Verdict]:
-    """Return our verdicts with those of the service for the rules that it evaluates.
+    """Return Trainyard's verdicts with those of the service for the rules that it evaluates.
 
-    If the service's evaluator failed, our verdict is kept. An unknown status counts as in progress.
+    If the service's evaluator failed, Trainyard's verdict is kept. An unknown status counts as in progress.
 
     Args:
-        verdicts: of our evaluator, including rules that it left to the service.
+        verdicts: verdicts of Trainyard's evaluator, including rules that it left to the service.
         evaluations: the job's `JobSnapshot.rule_evaluations`.
     """
     by_name = {each["name"]: each for each in evaluations}

@@ -65,7 +65,7 @@ from trainyard.rules.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 FORMAT, VERSION = "trainyard-statistics", 1
 _NEEDED = ("rank", "world_size", "attempt", "resumed_at", "time", "tensors")
@@ -73,6 +73,15 @@ _HEADER = {"format", "version", "host", "max_steps", "global_batch_size", "part"
 _KINDS = ("step", "validation", "mark", "host", "predictions", "inputs", "checksums", "trees")
 _TEXTS = frozenset({"kind", "host", "group", "checksum", "values"})
 _NOT_FINITE = frozenset({"nan", "inf", "-inf"})
+
+_OBSERVED: tuple[type[Record | GpuSample | TensorStatistics], ...] = (
+    *(StepRecord, Validation, MarkRecord, HostSample, Predictions, Inputs, Checksums, Trees),
+    *(GpuSample, TensorStatistics),
+)
+_FIELDS: Mapping[type, frozenset[str]] = {
+    cls: frozenset(each.name for each in fields(cls)) - {"rank"} for cls in _OBSERVED
+}
+"""Keys of the records in a line; the rank is the file's."""
 
 Kind = TypeVar("Kind", bound=Record)
 
@@ -199,7 +208,7 @@ class StatisticsReader:
 
     def _collection(self, name: str, columns: Mapping[str, list[Any]]) -> Tensors:
         tensors = self._tensors[name]
-        _check_keys(columns, [each.name for each in fields(TensorStatistics)])
+        _check_keys(columns, _FIELDS[TensorStatistics])
         for column, values in columns.items():
             if len(values) != len(tensors):
                 raise _WrongLineError(
@@ -273,12 +282,12 @@ def _object(line: str) -> dict[str, Any]:
 
 def _made(cls: type[Kind], data: Mapping[str, Any], *, rank: int) -> Kind:
     given = {key: value for key, value in data.items() if value is not None}
-    _check_keys(given, [each.name for each in fields(cls) if each.name != "rank"])
+    _check_keys(given, _FIELDS[cls])
     return cls(rank=rank, **{key: _value(key, value) for key, value in given.items()})
 
 
 def _gpu(data: Mapping[str, Any]) -> GpuSample:
-    _check_keys(data, [each.name for each in fields(GpuSample)])
+    _check_keys(data, _FIELDS[GpuSample])
     return GpuSample(**{key: _value(key, value) for key, value in data.items()})
 
 
@@ -304,10 +313,10 @@ def _value(key: str, value: Any) -> Any:
     return value
 
 
-def _check_keys(data: Mapping[str, Any], known: Iterable[str]) -> None:
-    allowed = sorted(known)
+def _check_keys(data: Mapping[str, Any], known: Collection[str]) -> None:
     for key in data:
-        if key not in allowed:
+        if key not in known:
+            allowed = sorted(known)
             near = near_matches(key, allowed)
             said = " or ".join(near) if near else ", ".join(allowed) or "none"
             raise _WrongLineError(f"has the unknown key {key}", got=key, allowed=said)

@@ -43,7 +43,7 @@ def summary_sentence(verdicts: Iterable[Mapping[str, Any]]) -> str:
     """Return a sentence with the numbers of rules with issues, without, not evaluated and failed."""
     rows = verdict_rows(verdicts)
     if not any(row.tone for row in rows):
-        return f"nothing to evaluate: {len(rows)} rules, none of which had what it needs"
+        return f"nothing to evaluate: {len(rows)} rules, none of which had its input"
     found = sum(row.verdict == "IssuesFound" for row in rows)
     broken = sum(row.verdict == "Error" for row in rows)
     skipped = sum(not row.tone for row in rows)

@@ -58,7 +58,7 @@ class RunningWatch:
         self._out = out
         self._poll_s = float(spec.get("poll_s", POLL_S))
         self._folders = [Path(each) for each in spec["folders"]]
-        self._told: dict[str, tuple[str, int]] = {}
+        self._reported: dict[str, tuple[str, int]] = {}
         self._failed: str | None = None
         self._trains_since: float | None = None
         rules, self._faults = _read_rules(spec["rules"])
@@ -67,14 +67,14 @@ class RunningWatch:
 
     def run(self, orders: IO[str]) -> None:
         """Poll the files until `orders` ends, then evaluate once more."""
-        self._tell()
-        while not self._hear(orders):
-            self._look(is_final=False)
-            self._tell()
-        self._look(is_final=True)
-        self._tell(is_final=True)
+        self._report()
+        while not self._receive(orders):
+            self._poll(is_final=False)
+            self._report()
+        self._poll(is_final=True)
+        self._report(is_final=True)
 
-    def _hear(self, orders: IO[str]) -> bool:
+    def _receive(self, orders: IO[str]) -> bool:
         """Wait up to one poll interval for an order; return True at the end of the orders."""
         ready, _, _ = select.select([orders], [], [], self._poll_s)
         if not ready:
@@ -84,7 +84,7 @@ class RunningWatch:
             self._trains_since = json.loads(line)["trains_since"]
         return not line
 
-    def _look(self, *, is_final: bool) -> None:
+    def _poll(self, *, is_final: bool) -> None:
         if self._failed is not None:
             return
         try:
@@ -104,20 +104,20 @@ class RunningWatch:
             for path in sorted(folder.glob("rank-*.jsonl"))
         }
 
-    def _tell(self, *, is_final: bool = False) -> None:
+    def _report(self, *, is_final: bool = False) -> None:
         verdicts = self._live.verdicts(is_final=is_final)
-        told = [*map(self._as_told, verdicts), *self._faults]
-        news = [each for each in told if self._told.get(each["name"]) != _mark(each)]
+        reported = [*map(self._as_reported, verdicts), *self._faults]
+        news = [each for each in reported if self._reported.get(each["name"]) != _mark(each)]
         if not news and not is_final:
             return
-        self._told |= {each["name"]: _mark(each) for each in news}
-        message: dict[str, Any] = {"verdicts": told if is_final else news}
+        self._reported |= {each["name"]: _mark(each) for each in news}
+        message: dict[str, Any] = {"verdicts": reported if is_final else news}
         if is_final:
             message |= {"is_final": True, "document": rules_document(verdicts)}
         self._out.write(json.dumps(message) + "\n")
         self._out.flush()
 
-    def _as_told(self, verdict: Verdict) -> dict[str, Any]:
+    def _as_reported(self, verdict: Verdict) -> dict[str, Any]:
         status, details = verdict.status, verdict.status_details
         if self._failed is not None and not verdict.issues:
             status, details = RuleStatus.ERROR, shortened(self._failed, limit=MOST_DETAILS)
@@ -138,8 +138,8 @@ class RunningWatch:
         }
 
 
-def _mark(told: Mapping[str, Any]) -> tuple[str, int]:
-    return told["status"], told["num_issues"]
+def _mark(reported: Mapping[str, Any]) -> tuple[str, int]:
+    return reported["status"], reported["num_issues"]
 
 
 def _read_rules(
@@ -149,17 +149,26 @@ def _read_rules(
     rules: list[ConfiguredRule] = []
     others: list[dict[str, Any]] = []
     for each in wanted:
-        told = {"name": each["RuleConfigurationName"], "num_issues": 0, "step": None, "worst": None}
+        reported = {
+            "name": each["RuleConfigurationName"],
+            "num_issues": 0,
+            "step": None,
+            "worst": None,
+        }
         invoked = str((each.get("RuleParameters") or {}).get("rule_to_invoke") or "")
         if invoked in REPORTS_ONLY:
             said = f"NotEvaluated: {invoked} writes a report; only AWS's evaluator supports it"
-            others.append({**told, "rule": invoked, "status": RuleStatus.ERROR, "details": said})
+            others.append(
+                {**reported, "rule": invoked, "status": RuleStatus.ERROR, "details": said}
+            )
             continue
         try:
             rules += configured_rules([each])
         except SpecError as error:
             said = shortened(f"ClientError: {error}", limit=MOST_DETAILS)
-            others.append({**told, "rule": invoked, "status": RuleStatus.ERROR, "details": said})
+            others.append(
+                {**reported, "rule": invoked, "status": RuleStatus.ERROR, "details": said}
+            )
     return rules, others
 
 

@@ -79,7 +79,7 @@ def failure_error(
     if raised is None and row is not None and row is not _match(reason):
         raised = next((each for each in reversed(lines) if row.pattern.search(each)), None)
     if row is None:
-        says, kind = "the job failed for a reason nobody here knows", JobFailedError
+        says, kind = "the job failed for an unknown reason", JobFailedError
         return _failed(snapshot, kind, says, log_hint or "read the job's log", raised=raised)
     hint = f"{row.next_step}; log: {log_hint}" if log_hint else row.next_step
     return _failed(snapshot, row.error, row.says, hint, raised=raised)
@@ -257,7 +257,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
             step = "raise max_wait, take another instance type, or switch spot off"
         case _ if stopped_for is StopCause.HUNG:
             says, kind = "its training fell silent and was stopped", HungJobError
-            step = "a new attempt resumes from the last checkpoint; if it repeats, look where the ranks wait"
+            step = "a new attempt resumes from the last checkpoint; if it hangs again, find the call that blocks"
         case _ if stopped_for is StopCause.NO_CAPACITY:
             says, kind, step = (
                 "it got no instances in the time its rung allows",
@@ -269,10 +269,10 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
             step = "raise max_runtime_s, or let a trial take less"
         case _ if snapshot.kind in {"tuning", "automl"}:
             says, kind = "the search was stopped", JobStoppedError
-            step = "if nobody meant it, clear the task: a new search begins"
+            step = "if the stop was not intended, clear the task: a new search begins"
         case _:
             says, kind = "the job was stopped", JobStoppedError
-            step = "if nobody meant it, clear the task: training resumes from the last checkpoint"
+            step = "if the stop was not intended, clear the task: training resumes from the last checkpoint"
     return _failed(snapshot, kind, says, step)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from trainyard.catalog.aws_images import aws_images
 from trainyard.catalog.instances import catalogue
 from trainyard.catalog.training_images import training_images
 from trainyard.errors import Finding, SpecError
+from trainyard.sagemaker_api.request_parts import partition_of
 
 _MODEL_PARALLEL = "pytorch-smp"
 
@@ -97,21 +100,21 @@ def _is_trainium(instance_type: str) -> bool:
     return instance_type.startswith("ml.trn")
 
 
+@cache
 def _dns_suffix(region: str) -> str:
-    """Return the domain of a region's partition, `amazonaws.com.cn` in China.
+    """Return the domain of a region's partition, `amazonaws.com.cn` in China (read once per region).
 
     Raises:
         LookupError: no partition has such a region.
     """
     from botocore.exceptions import UnknownRegionError  # noqa: PLC0415  # DAG files import this module
-    from botocore.session import get_session  # noqa: PLC0415  # likewise
+    from botocore.loaders import Loader  # noqa: PLC0415  # likewise
 
-    session = get_session()
     try:
-        name = session.get_partition_for_region(region)
+        name = partition_of(region)
     except UnknownRegionError as error:
         raise LookupError(f"no such region: {region}") from error
-    partitions = session.get_data("partitions")["partitions"]
+    partitions = Loader().load_data("partitions")["partitions"]
     return next(str(each["outputs"]["dnsSuffix"]) for each in partitions if each["id"] == name)
 
 

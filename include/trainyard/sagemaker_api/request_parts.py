@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from trainyard.errors import Finding, SpecError
@@ -49,8 +50,13 @@ def role_arn(role: str, account: str | None, *, region: str) -> str:
     )
 
 
+@cache
 def partition_of(region: str) -> str:
-    """Return the partition of a region: `aws`, `aws-cn`, `aws-us-gov`, ..."""
+    """Return the partition of a region: `aws`, `aws-cn`, `aws-us-gov`, ... (read once per region).
+
+    Raises:
+        botocore.exceptions.UnknownRegionError: no partition has such a region.
+    """
     from botocore.session import get_session  # noqa: PLC0415  # DAG files import this module
 
     return str(get_session().get_partition_for_region(region))

@@ -1,4 +1,4 @@
-"""Hyperparameters of script mode: the program and its launcher, for AWS's framework toolkits.
+"""Script mode of AWS's framework toolkits: hyperparameters of program and launcher, and the forwarding of SIGTERM.
 
 Values are JSON-encoded, as by the SDK's estimator (v2.257.7); the toolkit decodes each with `json.loads`. The
 hyperparameters of a strategy are in its own module in `include/trainyard/specs/strategies`.
@@ -6,7 +6,10 @@ hyperparameters of a strategy are in its own module in `include/trainyard/specs/
 
 from __future__ import annotations
 
+import ast
 import json
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
 
 CODE_FOLDER = f"/opt/ml/input/data/{CODE_CHANNEL}"
 """Folder of the code in a container without access to S3 (SDK v2, `CONTAINER_CODE_CHANNEL_SOURCEDIR_PATH`)."""
+RELAY = Path(__file__).with_name("sigterm_relay.py")
+RUN_ARGUMENTS = "import sys; exec('\\n'.join(sys.argv[2:]))"
+LONGEST_ARGUMENT = 256
+"""Longest argument in characters (CreateTrainingJob's model; at most 100 arguments)."""
 
 
 def script_mode_hyperparameters(
@@ -88,3 +95,24 @@ def _model_folder(spec: TrainingJobSpec, *, name: str) -> dict[str, object]:
     is_mpi = spec.launch is not None and spec.launch.strategy.launcher is Launcher.MPIRUN
     place = "/opt/ml/model" if is_mpi else f"{spec.output_path.rstrip('/')}/{name}/model"
     return {"model_dir": place}
+
+
+def forwarding_entrypoint(program: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the ContainerEntrypoint and ContainerArguments that forward SIGTERM to the ranks of `program`.
+
+    The image needs `python3` and the toolkit's `train`, as AWS's framework images have them.
+
+    Args:
+        program: path of the script, the hyperparameter `sagemaker_program`.
+    """
+    return ("python3", "-c", RUN_ARGUMENTS), (program, *_relay_lines())
+
+
+@cache
+def _relay_lines() -> tuple[str, ...]:
+    """Return the lines of the relay's code without docstrings and comments, one line per argument."""
+    tree = ast.parse(RELAY.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node):
+            del node.body[0]
+    return tuple(line for line in ast.unparse(tree).splitlines() if line)

@@ -43,7 +43,7 @@ class Serving:
 
     Attributes:
         instance_types: types whose memory is at least that of the training's type, and which the service's model has;
-            empty if none is known to do.
+            empty if no such type is known.
         environment: variables of the container.
     """
 
@@ -60,12 +60,12 @@ def serving_of(
     is_whole: bool = True,
     model: ServiceModel | None = None,
 ) -> Serving | None:
-    """Return what serves a model that carries `code/inference.py`; None, with a warning, if AWS has no image for it.
+    """Return image and types that serve a model with `code/inference.py`; None, with a warning, without an AWS image.
 
     Args:
         framework: `pytorch-inference` or `huggingface-inference`.
         region: of the registry.
-        trained_on: instance type of the training; one with GPUs asks for an image with CUDA.
+        trained_on: instance type of the training; a type with GPUs gets an image with CUDA.
         is_whole: whether one accelerator held the whole model.
         model: the service's model, which limits the instance types; by default the installed botocore's.
     """

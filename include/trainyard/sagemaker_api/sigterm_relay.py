@@ -1,12 +1,13 @@
-"""Process 1 of a training container: starts AWS's toolkit and hands a SIGTERM on to the ranks.
+"""Process 1 of a training container, which starts AWS's toolkit and forwards SIGTERM to the ranks.
 
-    python3 -c CODE PROGRAM        (`entrypoint.forwarding_entrypoint` makes this command)
+    python3 -c CODE PROGRAM        (the command of `script_mode.forwarding_entrypoint`)
 
-SageMaker sends SIGTERM to process 1, 120 s before a stop and, with luck, before a spot interruption. The toolkit's own
-process 1 has no handler, so that its script never hears of it (sagemaker-training 5.1.4, torchrun of torch 2.13); and
-torchrun, asked itself, kills its ranks after 30 s. This one tells the ranks alone: they finish their step, save and
-exit. Then it ends the toolkit if torchrun would start them again (`PET_MAX_RESTARTS`). Standard library only, and whole
-in itself: its text is the command.
+SageMaker sends SIGTERM to process 1, 120 s before a stop and, usually, before a spot interruption. The toolkit's own
+process 1 has no handler, so its script receives no signal (sagemaker-training 5.1.4, torchrun of torch 2.13). torchrun
+kills its ranks 30 s after a SIGTERM. This program signals the ranks only: they finish their step, save and exit. Then
+it ends the toolkit if torchrun would start them again (`PET_MAX_RESTARTS`).
+
+It imports the standard library only, because its text is the command.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RESTARTS, POLL_S, OWN_END_S = "PET_MAX_RESTARTS", 0.02, 2.0
 
 
 def main(program: str) -> int:
-    """Run the toolkit to its end and return its exit status, 128 + n where signal n ended it."""
+    """Run the toolkit to its end and return its exit status, 128 + n if signal n ended it."""
     start = shutil.which("start_with_right_hostname.sh")  # what AWS's images begin with
     command = ["bash", "-m", start, "train"] if start else ["train"]
     child = subprocess.Popen(command)  # noqa: S603  # the image's own program
@@ -56,7 +57,7 @@ def end_after_ranks(child: subprocess.Popen[bytes], program: str, told: set[int]
 
 
 def tell_ranks(program: str) -> list[int]:
-    """Send SIGTERM to each process of this container that runs the program, not to what it forked itself."""
+    """Send SIGTERM to the processes of this container that run the program, without those that they forked."""
     parents = dict(running(program))
     ranks = [pid for pid, parent in parents.items() if parent not in parents]  # no data loader
     for pid in ranks:
@@ -78,7 +79,11 @@ def running(program: str) -> Iterator[tuple[int, int]]:
 
 
 def command_line(folder: Path) -> list[str]:
-    """Return the arguments of a process; an OSError where it has ended."""
+    """Return the arguments of a process.
+
+    Raises:
+        OSError: the process has ended.
+    """
     return (folder / "cmdline").read_text("utf-8", "replace").split("\0")
 
 

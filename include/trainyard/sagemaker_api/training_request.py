@@ -1,11 +1,10 @@
-"""Renders a TrainingJobSpec as a CreateTrainingJob request."""
+"""CreateTrainingJob request of a TrainingJobSpec."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError
-from trainyard.sagemaker_api.entrypoint import forwarding_entrypoint
 from trainyard.sagemaker_api.request_check import validate_request
 from trainyard.sagemaker_api.request_parts import (
     KMS_KEY_VARIABLE,
@@ -18,7 +17,11 @@ from trainyard.sagemaker_api.request_parts import (
     with_checkpoint_folder,
     with_overrides,
 )
-from trainyard.sagemaker_api.script_mode import code_uri, script_mode_hyperparameters
+from trainyard.sagemaker_api.script_mode import (
+    code_uri,
+    forwarding_entrypoint,
+    script_mode_hyperparameters,
+)
 from trainyard.specs.built_in_rules import missing_hyperparameters
 from trainyard.specs.channel import Channel, DatasetInput, FileSystemInput, TrainingInput
 from trainyard.specs.training_job_rules import CODE_CHANNEL

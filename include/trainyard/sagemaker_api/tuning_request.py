@@ -1,8 +1,8 @@
-"""Renders a TuningJobSpec as a CreateHyperParameterTuningJob request.
+"""CreateHyperParameterTuningJob request of a TuningJobSpec.
 
 A trial's definition is derived from its CreateTrainingJob request, so a launcher's flags become static
 hyperparameters. A definition lacks some members, above all the container's entry point. Trials run the image's entry
-point, which does not forward SIGTERM to the ranks (see `entrypoint`).
+point, which does not forward SIGTERM to the ranks (see `sigterm_relay`).
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ def render_tuning_job(
 ) -> dict[str, Any]:
     """Return the CreateHyperParameterTuningJob request, already checked against the service's model.
 
-    A SpecError has all violations of the service's model at once.
-
     Args:
         spec: the job.
         name: the tuning job's name, at most 32 characters; trials are named `<name>-<number>-<8 hex digits>`.
@@ -57,6 +55,10 @@ def render_tuning_job(
         image_uri: likewise.
         tags: tags in addition to the training's; the service also adds them to the trials.
         account: account id that completes a bare role name to an ARN.
+
+    Raises:
+        SpecError: the request violates the service's model, or a definition lacks a member that an override sets;
+            reports all faults at once.
     """
     trial = render_training_job(
         spec.training,

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.cost.job_cost import job_cost
 from trainyard.errors import ContractError
+from trainyard.specs.training_job_rules import RESERVED_HYPERPARAMETERS
+from trainyard.specs.tuning_job_rules import OBJECTIVE_KEY
 from trainyard.tuning.trials import TERMINAL_STATUSES, Trial, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
-
-OBJECTIVE_KEY = "_tuning_objective_metric"
-_TOOLKIT = "sagemaker_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +74,7 @@ class SearchFacts:
             static={
                 name: value
                 for name, value in definition.get("StaticHyperParameters", {}).items()
-                if name != OBJECTIVE_KEY and not name.startswith(_TOOLKIT)
+                if name != OBJECTIVE_KEY and not name.startswith(RESERVED_HYPERPARAMETERS)
             },
             counters={
                 **description.get("TrainingJobStatusCounters", {}),

@@ -60,10 +60,10 @@ class AccountLimits:
     team_tag: str = "team"
 
     def __post_init__(self) -> None:
-        """Refuse budgets that are no amounts.
+        """Check that budgets are amounts.
 
         Raises:
-            SpecError: of each budget that is not a number above 0.
+            SpecError: a budget is not above 0; reports all of them at once.
         """
         wrong = [
             Finding(
@@ -80,7 +80,11 @@ class AccountLimits:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Return the limits read from plain data; a SpecError names every unknown key and wrong type at once."""
+        """Return the limits read from plain data.
+
+        Raises:
+            SpecError: unknown keys or wrong types; reports all of them at once.
+        """
         return read_spec(cls, mapping, where=where)
 
     def check(self, spec: Spec, *, image_uri: str | None = None, reads: Sequence[str] = ()) -> None:

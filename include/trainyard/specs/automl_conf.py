@@ -6,7 +6,7 @@ from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the an
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import Finding, SpecError, not_an_s3_uri
 from trainyard.specs.automl_job import AutoMLMode, ProblemType
 from trainyard.specs.reading import read_spec
 
@@ -95,9 +95,7 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
             next_step=f"set dataset to {OWN}",
         )
     if conf.source and not conf.source.startswith("s3://"):
-        yield Finding(
-            where="source", what="is not an S3 URI", got=conf.source, allowed="s3://bucket/prefix"
-        )
+        yield not_an_s3_uri("source", conf.source)
     if not 0 < conf.test_fraction < 1:
         yield Finding(
             where="test_fraction",

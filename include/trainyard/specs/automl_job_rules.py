@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainyard.errors import Finding
+from trainyard.errors import Finding, not_an_s3_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,9 +59,7 @@ def _addresses(spec: AutoMLJobSpec) -> Iterator[Finding]:
     for name in ("train", "validation", "output_path", "feature_specification"):
         uri = getattr(spec, name)
         if uri is not None and not uri.startswith("s3://"):
-            yield Finding(
-                where=name, what="is not an S3 URI", got=uri, allowed="s3://bucket/prefix"
-            )
+            yield not_an_s3_uri(name, uri)
 
 
 def _bounds(spec: AutoMLJobSpec) -> Iterator[Finding]:

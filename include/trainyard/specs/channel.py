@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import Finding, SpecError, not_an_s3_uri
 from trainyard.specs.reading import read_spec
 
 
@@ -39,21 +39,14 @@ class TrainingInput:
     hub_access_config: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Check what the channel alone can know.
+        """Check the channel without other objects.
 
         Raises:
             SpecError: the address is not an S3 address, or fields contradict each other.
         """
         findings = []
         if not self.s3_data.startswith("s3://"):
-            findings.append(
-                Finding(
-                    where="s3_data",
-                    what="is not an S3 URI",
-                    got=self.s3_data,
-                    allowed="s3://bucket/prefix",
-                )
-            )
+            findings.append(not_an_s3_uri("s3_data", self.s3_data))
         if self.attribute_names and self.s3_data_type != "AugmentedManifestFile":
             findings.append(
                 Finding(

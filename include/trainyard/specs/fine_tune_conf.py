@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evalua
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from trainyard.errors import Finding, unknown_key
+from trainyard.errors import Finding, not_an_s3_uri, unknown_key
 from trainyard.installation import SHIPPED
 from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
@@ -131,9 +131,7 @@ def _addresses(conf: FineTuneConf) -> Iterator[Finding]:
     for name in ("train_data", "validation_data", "init_from"):
         value = getattr(conf, name)
         if value is not None and not value.startswith("s3://"):
-            yield Finding(
-                where=name, what="is not an S3 URI", got=repr(value), allowed="s3://bucket/prefix"
-            )
+            yield not_an_s3_uri(name, value)
     if conf.is_from_hub and not HUB_MODEL.fullmatch(conf.base_model):
         yield Finding(
             where="base_model",

@@ -58,7 +58,7 @@ AT_LEAST_ONE = (
 )
 AT_LEAST_ZERO = (
     *("num_shards", "max_source_bytes", "shard_instance_count", "warmup_steps", "seed"),
-    *("eval_interval", "early_stopping_patience", "heartbeat_timeout_s"),
+    *("vocab_size", "eval_interval", "early_stopping_patience", "heartbeat_timeout_s"),
     *("max_quota_wait_s", "max_retry_attempts"),
 )
 ABOVE_ZERO = (

@@ -29,7 +29,7 @@ class MetricDefinition:
         """Return the definition from `{"Name", "Regex"}`, the SDK's spelling, or in lower case.
 
         Raises:
-            SpecError: the value is no such mapping.
+            SpecError: the value is not such a mapping.
         """
         if not isinstance(value, Mapping):
             raise SpecError([Finding(where=where, what="is not a mapping", got=repr(value))])
@@ -37,7 +37,7 @@ class MetricDefinition:
         return read_spec(cls, lowered, where=where)
 
 
-# What training_scripts/ prints; `step` and `eval` lines are told apart by their prefix.
+# Metrics in the output of training_scripts/. Lines of `step` and `eval` differ in their prefix.
 TRAINYARD_METRICS: tuple[MetricDefinition, ...] = (
     MetricDefinition(name="train:loss", regex=f"{_STEP}loss={_NUMBER}"),
     MetricDefinition(name="train:learning_rate", regex=f"{_STEP}learning_rate={_NUMBER}"),

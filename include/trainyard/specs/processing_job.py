@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from trainyard.catalog.instances import catalogue, volume_findings
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import Finding, SpecError, not_an_s3_uri
 from trainyard.specs.limits import CAP_FIELDS, STOP_RESERVE_S, number_findings
 from trainyard.specs.reading import read_spec
 
@@ -85,12 +85,7 @@ class ProcessingJobSpec:
                 which the service rejects; or `code_location` is not an S3 URI; or the cost cap is out of range.
         """
         if self.code_location is not None and not self.code_location.startswith("s3://"):
-            place = Finding(
-                where="code_location",
-                what="is not an S3 URI",
-                got=repr(self.code_location),
-                allowed="s3://bucket/prefix",
-            )
+            place = not_an_s3_uri("code_location", self.code_location)
             raise SpecError([place], subject="processing job")
         if findings := list(number_findings(self, only=CAP_FIELDS)):
             raise SpecError(findings, subject="processing job")
@@ -112,6 +107,7 @@ class ProcessingJobSpec:
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
         """Return the spec read from plain data.
 
-        A SpecError names every unknown key (with the nearest known one) and wrong type at once.
+        Raises:
+            SpecError: unknown keys (reported with the nearest known one) or wrong types; reports all of them at once.
         """
         return read_spec(cls, mapping, where=where)

@@ -104,7 +104,7 @@ def _data(conf: RunConf) -> Iterator[Finding]:
 
 
 def _vocabulary(conf: RunConf) -> Iterator[Finding]:
-    """Yield what is wrong with the vocabulary of a source of token ids."""
+    """Yield the faults of the vocabulary of a source of token ids."""
     if conf.data_format == "tokens" and conf.tokenizer == "bytes" and not conf.vocab_size:
         yield Finding(
             where="vocab_size",
@@ -184,7 +184,7 @@ def _model(conf: RunConf) -> Iterator[Finding]:
 
 def _batches(conf: RunConf) -> Iterator[Finding]:
     if any(not str(conf.hyperparameters.get(name, 1)).isdecimal() for name in SPLITTING_DEGREES):
-        return  # said of the hyperparameters
+        return  # reported for the hyperparameters
     at_once = conf.micro_batch_size * conf.num_readers
     if at_once > 0 and conf.global_batch_size > 0 and conf.global_batch_size % at_once:
         yield Finding(

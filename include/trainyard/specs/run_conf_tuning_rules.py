@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 def tuning_findings(conf: RunConf) -> Iterator[Finding]:
     """Yield every fault of the search that can be found in the conf alone; nothing if the search is off."""
-    if (
-        not conf.tune or conf.learning_rate <= 0
-    ):  # its ranges start from there, and that is said already
-        return
+    if not conf.tune or conf.learning_rate <= 0:
+        return  # the ranges start from the learning rate, whose fault is reported already
     ranges, unreadable = read_ranges(conf)
     findings = [*_words(conf), *_sizes(conf), *unreadable]
     for name, each in ranges.items():
@@ -153,7 +151,7 @@ def _values_that_do_not_fit(
     try:
         trial = with_values(conf, {"max_steps": trial_steps(conf), **searched})
     except SpecError:
-        return  # what is wrong with the conf itself is said already
+        return  # the faults of the conf itself are reported already
     for name, each in ranges.items():
         for value in ends_and_choices(each):
             try:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import Finding, SpecError, not_an_s3_uri
 from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
 from trainyard.specs.channel import read_channel
 from trainyard.specs.distribution import read_distribution
 from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # as above
-from trainyard.specs.register_condition import RegisterCondition
+from trainyard.specs.strategies.torch_distributed import TORCHRUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,8 @@ CHOICES = {
 }
 _INPUT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TORCHRUN_FRAMEWORKS = ("pytorch", "huggingface")
-TORCHRUN: Mapping[str, Any] = {"torch_distributed": {"enabled": True}}
+_COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+_FORM = re.compile(r"\s*(\S+)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +38,20 @@ class ScriptConf(BaseRunConf):
         source_dir: the folder of the script: relative to the folder that holds Airflow's `dags`, absolute below one of
             the connection's `source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://...@<commit>`. Its
             requirements.txt is installed first.
-        framework, framework_version, py_version: choose AWS's image if image_uri names none; None = the newest that
-            Trainyard knows.
-        distribution: the SDK estimator's; None = torchrun for PyTorch, one plain process on each instance else; empty =
-            one plain process on each instance.
-        environment: variables of the container.
+        framework, framework_version, py_version: choice of AWS's image if image_uri is not set; None = the newest in
+            the catalogue.
+        distribution: the SDK estimator's `distribution`. None = torchrun for PyTorch, otherwise one plain process on
+            each instance; empty = one plain process on each instance.
+        environment: environment variables of the container.
         inputs: channel to `s3://...`, or to the fields of a channel (`trainyard.specs.channel`): S3, FSx, EFS.
-        input_mode: of the channels that name none: `File`, `FastFile` or `Pipe`.
-        subnets, security_group_ids: of the training; empty = the connection's.
-        metric_definitions: what the service reads from the log: names, and regular expressions with one group.
-        evaluation_entry_point: the script of the processing job that measures the model; None = nothing measures it.
-        evaluation_inputs: further inputs of that job: name to `s3://...`, found at /opt/ml/processing/input/<name>.
-        register_when: what the model must reach to be registered, such as `accuracy >= 0.9`: a metric of the
-            evaluation, or without one of the training. None = it is registered.
-        approval: a person is asked before the model is registered; without an answer it is not.
+        input_mode: input mode of channels without their own: `File`, `FastFile` or `Pipe`.
+        subnets, security_group_ids: network of the training; empty = the connection's.
+        metric_definitions: metrics that the service reads from the log: names, and regular expressions with one group.
+        evaluation_entry_point: script of the processing job that evaluates the model; None = no evaluation.
+        evaluation_inputs: further inputs of that job: name to `s3://...`, mounted at /opt/ml/processing/input/<name>.
+        register_when: condition for the registration, such as `accuracy >= 0.9`, on a metric of the evaluation, or of
+            the training if there is no evaluation. None = no condition.
+        approval: whether a person approves the registration; without an answer the model is not registered.
     """
 
     entry_point: str
@@ -93,10 +95,59 @@ class ScriptConf(BaseRunConf):
 
     @property
     def condition(self) -> RegisterCondition | None:
-        """The figure that the model must reach to be registered; None if it need not."""
+        """Condition for the registration; None without one. Raises SpecError if `register_when` is not a condition."""
         if self.register_when is None:
             return None
         return RegisterCondition.read(self.register_when, where="register_when")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterCondition:
+    """Condition on a metric for a model's registration: its name, a comparison (`>=`, `<=`, `>`, `<`) and a number."""
+
+    metric: str
+    comparison: str
+    threshold: float
+
+    @classmethod
+    def read(cls, text: str, *, where: str) -> Self:
+        """Return the condition that a text spells.
+
+        Raises:
+            SpecError: the text is not a condition.
+        """
+        found = _FORM.fullmatch(text)
+        if found is None:
+            wrong = Finding(
+                where=where,
+                what="is not a condition",
+                got=repr(text),
+                allowed="a metric, >=, <=, > or <, and a number, such as accuracy >= 0.9",
+            )
+            raise SpecError([wrong], subject=where)
+        metric, comparison, threshold = found.groups()
+        return cls(metric=metric, comparison=comparison, threshold=float(threshold))
+
+    def holds(self, metrics: Mapping[str, float]) -> bool:
+        """Return whether the metrics meet the condition; NaN never does.
+
+        Raises:
+            SpecError: the metric is not among them.
+        """
+        value = metrics.get(self.metric)
+        if value is None:
+            absent = Finding(
+                where="register_when",
+                what=f"has the metric {self.metric}, which was not measured",
+                got=f"metrics {', '.join(sorted(metrics)) or 'none'}",
+                next_step=f"measure {self.metric}, or use one of these metrics",
+            )
+            raise SpecError([absent], subject="register_when")
+        return bool(_COMPARISONS[self.comparison](value, self.threshold))
+
+    def __str__(self) -> str:
+        """Return the condition as it is written."""
+        return f"{self.metric} {self.comparison} {self.threshold:g}"
 
 
 def _unset(conf: ScriptConf) -> Iterator[Finding]:
@@ -110,7 +161,7 @@ def _unset(conf: ScriptConf) -> Iterator[Finding]:
 
 
 def _unreadable(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield what is wrong with the channels, the distribution and the condition."""
+    """Yield the faults of the channels, the distribution and the condition."""
     readers: list[Callable[[], object]] = [
         *(
             lambda name=name, value=value: read_channel(value, where=f"inputs.{name}")
@@ -154,12 +205,7 @@ def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
                 )
     for name, uri in conf.evaluation_inputs.items():
         if not str(uri).startswith("s3://"):
-            yield Finding(
-                where=f"evaluation_inputs.{name}",
-                what="is not an S3 URI",
-                got=repr(uri),
-                allowed="s3://bucket/prefix",
-            )
+            yield not_an_s3_uri(f"evaluation_inputs.{name}", uri)
         if not _INPUT_NAME.fullmatch(name):
             yield Finding(
                 where=f"evaluation_inputs.{name}",
@@ -175,7 +221,7 @@ def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
 
 
 def unmeasured_findings(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield that `register_when` names a metric which nothing measures; not for DAGs that measure by another task."""
+    """Yield an error if no job measures the metric of `register_when`. Not for DAGs that evaluate in another task."""
     names = {each.name for each in conf.metric_definitions}
     condition = conf.condition
     if condition and conf.evaluation_entry_point is None and condition.metric not in names:

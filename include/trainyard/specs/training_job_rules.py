@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from trainyard.catalog.instances import volume_findings
-from trainyard.errors import Finding
+from trainyard.errors import Finding, not_an_s3_uri
 from trainyard.specs.built_in_rules import built_in_findings
 from trainyard.specs.channel import Channel, FileSystemInput, TrainingInput
 from trainyard.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
@@ -17,6 +17,7 @@ from trainyard.specs.limits import CAP_FIELDS, number_findings
 from trainyard.specs.run_conf_ladder import rung_findings
 from trainyard.specs.service_debugger import debugger_findings
 from trainyard.specs.strategies.deepspeed import HYPERPARAMETER as DS_CONFIG, deepspeed_findings
+from trainyard.specs.strategies.parameters import MAX_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 MAX_HYPERPARAMETERS = 100
 MAX_KEY_CHARACTERS = 256
-MAX_VALUE_CHARACTERS = 2500
 MAX_WARM_POOL_S = 21_600
 # AWS bounds the waiting of built-in algorithms that do not checkpoint by an hour ("Managed Spot Training in Amazon
 # SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
@@ -326,12 +326,12 @@ def _hyperparameter_value(where: str, value: object) -> Iterator[Finding]:
     except (TypeError, ValueError) as error:
         yield Finding(where=where, what=f"is not JSON: {error}", got=repr(value)[:80])
         return
-    if size > MAX_VALUE_CHARACTERS:
+    if size > MAX_CHARACTERS:
         yield Finding(
             where=where,
             what="is too long as JSON",
             got=f"{size} characters",
-            allowed=f"at most {MAX_VALUE_CHARACTERS}",
+            allowed=f"at most {MAX_CHARACTERS}",
             next_step="put it into a file in a channel",
         )
 
@@ -344,9 +344,7 @@ def _places(spec: TrainingJobSpec) -> Iterator[Finding]:
     }
     for where, uri in uris.items():
         if uri is not None and not uri.startswith("s3://"):
-            yield Finding(
-                where=where, what="is not an S3 URI", got=repr(uri), allowed="s3://bucket/prefix"
-            )
+            yield not_an_s3_uri(where, uri)
     if spec.checkpoint_local_path and not spec.checkpoint_s3_uri:
         yield Finding(
             where="checkpoint_local_path",

@@ -121,7 +121,7 @@ class TuningJobSpec:
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read the ranges and check what this one spec can know.
+        """Read the ranges and check the spec without other objects.
 
         Raises:
             SpecError: there are faults; reports all of them at once.
@@ -145,12 +145,12 @@ class TuningJobSpec:
 
     @property
     def categorical(self) -> frozenset[str]:
-        """The names of the categorical hyperparameters."""
+        """Names of the categorical hyperparameters."""
         return frozenset(n for n, r in self.ranges.items() if isinstance(r, CategoricalRange))
 
     @property
     def num_trials(self) -> int | None:
-        """The most trials there may be; None if only time or criteria end the search."""
+        """Largest number of trials; None if only time or criteria end the search."""
         if self.max_jobs is None and self.strategy is SearchStrategy.GRID:
             total = 1
             for each in self.ranges.values():
@@ -162,6 +162,8 @@ class TuningJobSpec:
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
         """Return the spec read from plain data.
 
-        A SpecError names every unknown key (with the nearest known one), wrong type and contradiction.
+        Raises:
+            SpecError: unknown keys (reported with the nearest known one), wrong types or contradictions; reports all of
+                them at once.
         """
         return read_spec(cls, mapping, where=where)

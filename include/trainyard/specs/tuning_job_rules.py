@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import Finding
 from trainyard.specs.built_in_rules import is_built_in
 from trainyard.specs.limits import CAP_FIELDS, number_findings
-from trainyard.specs.training_job_rules import MAX_HYPERPARAMETERS, NUM_SCRIPT_MODE_HYPERPARAMETERS
+from trainyard.specs.training_job_rules import (
+    MAX_HYPERPARAMETERS,
+    NUM_SCRIPT_MODE_HYPERPARAMETERS,
+    RESERVED_HYPERPARAMETERS,
+)
 from trainyard.specs.tuning_job_ranges import LONGEST_TEXT, CategoricalRange, ParameterRange
 
 if TYPE_CHECKING:
@@ -32,13 +36,12 @@ MIN_NOT_IMPROVING = 3
 OBJECTIVE_KEY = "_tuning_objective_metric"
 EPOCH_KEYS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
 """Static hyperparameters from which the service infers Hyperband's max_resource, in its documentation's order."""
-_TOOLKIT = "sagemaker_"
 
 # Members of CreateTrainingJob that HyperParameterTrainingJobDefinition lacks (botocore 1.44).
 _NOT_IN_A_TRIAL: Mapping[str, str] = {
     "container_entry_point": "a trial runs the image's own",
     "container_arguments": "a trial runs the image's own",
-    "forward_sigterm": "it needs an entrypoint of its own: a stopped trial's ranks hear no SIGTERM",
+    "forward_sigterm": "it needs an entrypoint of its own: a stopped trial's ranks receive no SIGTERM",
     "training_image_config": "",
     "serverless_job_config": "",
     "enable_sagemaker_metrics": "",
@@ -139,7 +142,7 @@ def _names(spec: TuningJobSpec) -> Iterator[Finding]:
                 got=f"training.hyperparameters.{name} = {static[name]!r}",
                 next_step="remove one of the two",
             )
-        if name.startswith((_TOOLKIT, OBJECTIVE_KEY)):
+        if name.startswith((RESERVED_HYPERPARAMETERS, OBJECTIVE_KEY)):
             yield Finding(
                 where=where, what="is a reserved name of SageMaker", next_step="rename it"
             )

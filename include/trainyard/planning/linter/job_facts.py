@@ -147,14 +147,15 @@ def _flags(spec: TrainingJobSpec) -> dict[str, bool]:
         "long_wait": (spec.max_wait or 0) > BUILT_IN_WAIT_S,
         "network_isolation": spec.enable_network_isolation,
         "traffic_encryption": spec.encrypt_inter_container_traffic,
-        "training_compiler": _is_on(spec.hyperparameters, _COMPILER),
+        "training_compiler": is_on(spec.hyperparameters, _COMPILER),
         "volume_key": bool(spec.volume_kms_key),
         "vpc": bool(spec.subnets),
         "warm_pool": bool(spec.keep_alive_period_in_seconds),
     }
 
 
-def _is_on(hyperparameters: Mapping[str, Any], name: str) -> bool:
+def is_on(hyperparameters: Mapping[str, Any], name: str) -> bool:
+    """Return whether a hyperparameter is set to true."""
     value = hyperparameters.get(name)
     return isinstance(value, (bool, str, int)) and value in _ON
 

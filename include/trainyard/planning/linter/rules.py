@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import Finding, Severity
-from trainyard.planning.linter.job_facts import framework_of_image
+from trainyard.planning.linter.job_facts import framework_of_image, is_on
 from trainyard.planning.phases import WHOLE_MODEL_SCRIPTS, whole_model_peaks
 from trainyard.planning.shapes import TRAINYARD, ModelShape
 from trainyard.specs.channel import TrainingInput
@@ -176,9 +176,9 @@ def _offloading(facts: JobFacts) -> Iterator[Finding]:
         return
     if not facts.strategy.parameters.get("sm_activation_offloading"):
         return
-    said = facts.hyperparameters.get("activation_checkpointing")
-    if said in {True, "1", "true", "True"}:
+    if is_on(facts.hyperparameters, "activation_checkpointing"):
         return
+    said = facts.hyperparameters.get("activation_checkpointing")
     yield Finding(
         where=f"{_DEGREES}.sm_activation_offloading",
         what="needs activation checkpointing, which the script must enable",

@@ -1,4 +1,4 @@
-"""Checks `mp_parameters`, the one hyperparameter in which SMP's settings travel."""
+"""Checks of `mp_parameters`, the hyperparameter with all settings of SMP."""
 
 from __future__ import annotations
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from trainyard.specs.strategies.sections import TORCH_DISTRIBUTED
 from trainyard.specs.strategies.strategy import Launcher
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trainyard.specs.strategies.sections import Sections
     from trainyard.specs.strategies.strategy import Target
 
+TORCHRUN: Mapping[str, Any] = {TORCH_DISTRIBUTED: {"enabled": True}}
+"""The `distribution` of this strategy, with one rank per GPU, or one on CPU."""
 RANK_RESTARTS = {"PET_MAX_RESTARTS": "3"}
 """Environment by which torchrun starts all ranks again on their instances after one of them failed, up to three times.
 

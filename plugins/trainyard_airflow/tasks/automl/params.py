@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from trainyard.specs.automl_conf import DATASETS, AutoMLConf
 from trainyard.specs.automl_job import AutoMLMode, ProblemType
 from trainyard.specs.automl_job_rules import MAX_CANDIDATES, METRICS
-from trainyard.specs.capacity_rung import INSTANCE_TYPE
+from trainyard.specs.base_run_conf_rules import BASE_CHOICES
 from trainyard_airflow.tasks.shared.form_schema import (
     COUNT_OR_NONE,
+    INTEGER,
+    NUMBER_OR_NONE,
     TEXT_OR_NONE,
     Sections,
     conf_defaults,
-    exactly,
     form_params,
     named,
 )
@@ -21,7 +22,6 @@ from trainyard_airflow.tasks.shared.form_schema import (
 if TYPE_CHECKING:
     from airflow.sdk import Param
 
-_INSTANCE = {"type": "string", "pattern": exactly(INSTANCE_TYPE)}
 _METRICS = sorted({name for names in METRICS.values() for name in names})
 _ALGORITHMS = [
     *("catboost", "extra-trees", "fastai", "lightgbm", "linear-learner", "mlp", "nn-torch"),
@@ -52,7 +52,7 @@ _SECTIONS: Sections = {
             "Rows that candidates are judged by; 0 leaves that to the service.",
             {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
         ),
-        "seed": ("Seed", "Of the split.", {"type": "integer", "minimum": 0}),
+        "seed": ("Seed", "Of the split.", INTEGER),
     },
     "Search": {
         "mode": (
@@ -91,10 +91,14 @@ _SECTIONS: Sections = {
         "budget_usd": (
             "Budget",
             "USD; the search ends before it could cost more.",
-            {"type": ["null", "number"], "exclusiveMinimum": 0},
+            NUMBER_OR_NONE,
         ),
-        "instance_type": ("Instance type", "Of the jobs that prepare and evaluate.", _INSTANCE),
-        "max_run_s": ("Time of those jobs", "Seconds each.", {"type": "integer", "minimum": 1}),
+        "instance_type": (
+            "Instance type",
+            "Of the jobs that prepare and evaluate.",
+            named("instance_type"),
+        ),
+        "max_run_s": ("Time of those jobs", "Seconds each.", INTEGER),
         "image_uri": (
             "Image of the preparation",
             "Empty: AWS's scikit-learn image.",
@@ -115,7 +119,7 @@ _SECTIONS: Sections = {
         "approval_status": (
             "Approval",
             "Of the registered model.",
-            {"type": "string", "enum": ["PendingManualApproval", "Approved", "Rejected"]},
+            {"type": "string", "enum": list(BASE_CHOICES["approval_status"])},
         ),
     },
 }

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.errors import SpecError
-from trainyard.rules.document import merged, with_log
-from trainyard.rules.judging import judge_log
+from trainyard.rules.document import judge_log, merged, with_log
 from trainyard.runs.continuity import Continuity, measure_continuity
 from trainyard.runs.continuity.log_file import read_log, write_log
 from trainyard_airflow.hooks.training_log import training_log

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trainyard.specs.arithmetic import AUTO
 from trainyard.specs.capacity_rung import INSTANCE_TYPE
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_rules import CHOICES
 from trainyard.specs.run_conf_tuning import OBJECTIVES
 from trainyard.specs.tuning_job import SearchStrategy
 from trainyard.specs.tuning_job_ranges import Scaling
-from trainyard.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS
+from trainyard.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS, MIN_RUNTIME_S
 from trainyard_airflow.tasks.shared.form_fields import (
     BUDGET,
     CAP,
-    COUNT,
     COUNT_OR_OFF,
     EVALUATION,
     LIMITS,
@@ -30,7 +30,10 @@ from trainyard_airflow.tasks.shared.form_fields import (
     WATCHING,
 )
 from trainyard_airflow.tasks.shared.form_schema import (
-    COUNT_OR_NONE,
+    INTEGER,
+    INTEGER_OR_NONE,
+    NUMBER,
+    NUMBER_OR_NONE,
     TEXT_OR_NONE,
     Sections,
     conf_params,
@@ -76,18 +79,18 @@ SECTIONS: Sections = {
         "model": (
             "Model",
             "`gpt`: a decoder on tokens. `mlp`: a network on a table.",
-            {"type": "string", "enum": ["gpt", "mlp"]},
+            {"type": "string", "enum": list(CHOICES["model"])},
         ),
-        "max_steps": ("Steps", "Optimizer steps.", COUNT),
+        "max_steps": ("Steps", "Optimizer steps.", INTEGER),
         "strategy": (
             "Strategy",
             "ddp: whole copies. fsdp: state and layers spread over ranks. auto: the planner's, with what else is open.",
-            {"type": "string", "enum": ["ddp", "fsdp", "auto"]},
+            {"type": "string", "enum": [*CHOICES["strategy"], AUTO]},
         ),
         "instance_type": (
             "Instance type",
             "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge; or auto: the planner's, of all with GPUs.",
-            {"type": "string", "pattern": exactly(f"{INSTANCE_TYPE}|auto")},
+            {"type": "string", "pattern": exactly(f"{INSTANCE_TYPE}|{AUTO}")},
         ),
         "instance_count": ("Instances", "0: the planner's.", COUNT_OR_OFF),
         **SPOT,
@@ -123,14 +126,14 @@ SECTIONS: Sections = {
         "vocab_size": (
             "Vocabulary",
             "Of a source of token ids without a tokenizer file: how many ids there are. 0: any other source.",
-            COUNT_OR_OFF,
+            INTEGER,
         ),
         "eos_token_id": (
             "End token",
             "The id that ends a document there. Empty: rows are pieces of 4,096 ids.",
-            {**COUNT_OR_NONE, "minimum": 0},
+            {**INTEGER_OR_NONE, "minimum": 0},
         ),
-        "num_shards": ("Shards", "Of the train split; 0 fits them to the ranks.", COUNT_OR_OFF),
+        "num_shards": ("Shards", "Of the train split; 0 fits them to the ranks.", INTEGER),
         "validation_fraction": ("Validation share", "Of the rows, by hash of the row.", _FRACTION),
         "test_fraction": ("Test share", "Of the rows, by hash of the row.", _FRACTION),
         "max_bad_row_fraction": (
@@ -143,11 +146,11 @@ SECTIONS: Sections = {
             "Of sources and shards, which the trainer verifies. Off is faster, and checks sizes alone.",
             {"type": "boolean"},
         ),
-        "max_source_bytes": ("Source bytes", "Read at most so many; 0 reads all.", COUNT_OR_OFF),
+        "max_source_bytes": ("Source bytes", "Read at most so many; 0 reads all.", INTEGER),
         "shard_instance_count": (
             "Sharding instances",
             "0 shards in the Airflow worker; more shard an `s3://` source by a processing job.",
-            COUNT_OR_OFF,
+            INTEGER,
         ),
         "shard_instance_type": (
             "Sharding instance type",
@@ -156,27 +159,27 @@ SECTIONS: Sections = {
         ),
     },
     "Model": {
-        "num_layers": ("Layers", "Transformer blocks, or hidden layers of the mlp.", COUNT),
-        "num_heads": ("Attention heads", "Must divide the hidden size.", COUNT),
-        "hidden_size": ("Hidden size", "A multiple of twice the attention heads.", COUNT),
-        "sequence_length": ("Sequence length", "Tokens of one sample.", COUNT),
+        "num_layers": ("Layers", "Transformer blocks, or hidden layers of the mlp.", INTEGER),
+        "num_heads": ("Attention heads", "Must divide the hidden size.", INTEGER),
+        "hidden_size": ("Hidden size", "A multiple of twice the attention heads.", INTEGER),
+        "sequence_length": ("Sequence length", "Tokens of one sample.", INTEGER),
     },
     "Training": {
         "global_batch_size": (
             "Global batch",
             "Samples of one optimizer step, over all ranks; a multiple of ranks x micro batch.",
-            COUNT,
+            INTEGER,
         ),
-        "micro_batch_size": ("Micro batch", "Samples of one forward pass on one rank.", COUNT),
+        "micro_batch_size": ("Micro batch", "Samples of one forward pass on one rank.", INTEGER),
         "learning_rate": (
             "Learning rate",
             "Of the optimizer, at the end of the warm-up.",
-            {"type": "number", "exclusiveMinimum": 0},
+            NUMBER,
         ),
         "warmup_steps": (
             "Warm-up steps",
             "Empty: a tenth of the steps.",
-            {**COUNT_OR_NONE, "minimum": 0},
+            INTEGER_OR_NONE,
         ),
         "precision": (
             "Precision",
@@ -186,23 +189,23 @@ SECTIONS: Sections = {
         "seed": (
             "Seed",
             "Of weights, sample order and dropout.",
-            {"type": "integer", "minimum": 0},
+            INTEGER,
         ),
-        "eval_interval": ("Evaluate every", "Steps; 0 only at the end.", COUNT_OR_OFF),
+        "eval_interval": ("Evaluate every", "Steps; 0 only at the end.", INTEGER),
         "checkpoint_interval": (
             "Checkpoint every",
             "Steps; 0 chooses by what a checkpoint costs and how often spot is interrupted; -1 only at the end.",
-            {"type": "integer", "minimum": -1},
+            INTEGER,
         ),
         "mean_time_to_interruption_s": (
             "Time between interruptions",
             "Seconds, on average, that spot instances of this type are kept: what the chosen interval goes by.",
-            {"type": "number", "exclusiveMinimum": 0},
+            NUMBER,
         ),
         "early_stopping_patience": (
             "Patience",
             "Evaluations without a better validation loss before training stops; 0 never.",
-            COUNT_OR_OFF,
+            INTEGER,
         ),
         "hyperparameters": (
             "More hyperparameters",
@@ -257,7 +260,7 @@ SECTIONS: Sections = {
         "tuning_max_time_s": (
             "Longest search",
             "Seconds from the first trial to the last, after which the best so far wins; empty: no bound.",
-            {"type": ["null", "integer"], "minimum": 120},
+            {**INTEGER_OR_NONE, "minimum": MIN_RUNTIME_S},
         ),
         "tuning_budget_share": (
             "Share of the budget",
@@ -270,12 +273,12 @@ SECTIONS: Sections = {
         "evaluation_place": (
             "Evaluation by",
             "A processing job, or the training at its end; auto: the job if a type of processing jobs holds the model.",
-            {"type": "string", "enum": ["auto", "processing", "training"]},
+            {"type": "string", "enum": list(CHOICES["evaluation_place"])},
         ),
         "evaluation_max_samples": (
             "Evaluated samples",
             "Of the test split, spread evenly; empty: all, or what half of the longest evaluation is enough for.",
-            {"type": ["null", "integer"], "minimum": 1},
+            INTEGER_OR_NONE,
         ),
         **EVALUATION,
         **LIMITS,
@@ -286,7 +289,7 @@ SECTIONS: Sections = {
         "deadline_h": (
             "Deadline",
             "Hours that the planner lets the training take, where it is asked; empty: the cheapest.",
-            {"type": ["null", "number"], "exclusiveMinimum": 0},
+            NUMBER_OR_NONE,
         ),
     },
     "Watching": {

@@ -11,12 +11,11 @@ from trainyard.planning.plan_table import plan_table
 from trainyard.planning.plans import make_plans
 from trainyard.planning.shapes import EAGER, FLASH, GPT, LLAMA, PUBLISHED, TRAINYARD
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
-from trainyard_airflow.tasks.shared.form_schema import bounded
+from trainyard_airflow.tasks.shared.form_schema import COUNT_OR_NONE, bounded
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_COUNT_OR_NONE: dict[str, Any] = {"type": ["null", "integer"], "minimum": 1}
 _AMOUNT_OR_NONE: dict[str, Any] = {"type": ["null", "number"], "exclusiveMinimum": 0}
 
 
@@ -42,35 +41,35 @@ def plan_params() -> dict[str, Param]:
         ),
         "num_layers": Param(
             None,
-            **_COUNT_OR_NONE,
+            **COUNT_OR_NONE,
             title="Layers",
             description="Of the shape; empty with a published model.",
             **model,
         ),
         "hidden_size": Param(
             None,
-            **_COUNT_OR_NONE,
+            **COUNT_OR_NONE,
             title="Hidden size",
             description="Of the shape; empty with a published model.",
             **model,
         ),
         "num_heads": Param(
             None,
-            **_COUNT_OR_NONE,
+            **COUNT_OR_NONE,
             title="Attention heads",
             description="Of the shape; empty with a published model.",
             **model,
         ),
         "num_kv_heads": Param(
             None,
-            **_COUNT_OR_NONE,
+            **COUNT_OR_NONE,
             title="Key-value heads",
             description="Of grouped attention; empty: as many as attention heads.",
             **model,
         ),
         "feed_forward_size": Param(
             None,
-            **_COUNT_OR_NONE,
+            **COUNT_OR_NONE,
             title="Feed-forward size",
             description="Width of the feed-forward layer; empty: the family's.",
             **model,
@@ -93,14 +92,14 @@ def plan_params() -> dict[str, Param]:
         ),
         "vocab_size": Param(
             None,
-            **_COUNT_OR_NONE,
+            **COUNT_OR_NONE,
             title="Vocabulary",
             description="Tokens; empty: the published model's, else 50,304.",
             **model,
         ),
         "sequence_length": Param(
             None,
-            **_COUNT_OR_NONE,
+            **COUNT_OR_NONE,
             title="Sequence length",
             description="Tokens; empty: the published model's, else 2048.",
             **model,
@@ -152,7 +151,7 @@ def plan_params() -> dict[str, Param]:
             **limits,
         ),
         "instance_count": Param(
-            None, **_COUNT_OR_NONE, title="Instances", description="Empty: any number.", **limits
+            None, **COUNT_OR_NONE, title="Instances", description="Empty: any number.", **limits
         ),
     }
     return bounded(params)

@@ -12,7 +12,6 @@ from trainyard.specs.script_conf import CHOICES, ScriptConf
 from trainyard_airflow.tasks.shared.form_fields import (
     APPROVAL,
     BUDGET,
-    COUNT,
     EVALUATION,
     LAST_SECTIONS,
     LIMITS,
@@ -22,6 +21,7 @@ from trainyard_airflow.tasks.shared.form_fields import (
     TEXTS,
 )
 from trainyard_airflow.tasks.shared.form_schema import (
+    INTEGER,
     TEXT_OR_NONE,
     Sections,
     conf_params,
@@ -72,7 +72,7 @@ SECTIONS: Sections = {
             "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge.",
             named("instance_type"),
         ),
-        "instance_count": ("Instances", "Of the training.", COUNT),
+        "instance_count": ("Instances", "Of the training.", INTEGER),
         **SPOT,
         **BUDGET,
     },

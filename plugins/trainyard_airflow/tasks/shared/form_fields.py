@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from trainyard.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
-from trainyard.specs.limits import (
-    LEAST_RUN_S,
-    LEAST_STOP_RESERVE_S,
-    MAX_PROCESSING_RUN_S,
-    MAX_PROCESSING_VOLUME_GB,
-    MAX_RETRY_ATTEMPTS,
-)
+from trainyard.specs.base_run_conf_rules import BASE_CHOICES
+from trainyard.specs.capacity_rung import MOST_RUNGS
+from trainyard.specs.limits import LEAST_RUN_S
 from trainyard.specs.monitoring import TOPIC_ARN, Dashboard, Occasion
 from trainyard_airflow.tasks.shared.form_schema import (
-    COUNT_OR_NONE,
+    INTEGER,
+    INTEGER_OR_NONE,
+    NUMBER_OR_NONE,
     Fields,
     Sections,
     exactly,
@@ -35,11 +32,11 @@ _LADDER = {
         "type": "object",
         "required": ["instance_type"],
         "properties": {
-            "instance_type": {"type": "string", "pattern": exactly(INSTANCE_TYPE)},
-            "instance_count": {"type": ["null", "integer"], "minimum": 1},
+            "instance_type": named("instance_type"),
+            "instance_count": INTEGER_OR_NONE,
             "use_spot_instances": {"type": "boolean"},
             "max_wait_s": {"type": ["null", "integer"], "minimum": 1},
-            "max_cost_usd": {"type": ["null", "number"], "exclusiveMinimum": 0},
+            "max_cost_usd": NUMBER_OR_NONE,
         },
     },
 }
@@ -90,7 +87,7 @@ RANKS: Fields = {
     "processes_per_instance": (
         "Ranks per instance",
         "Empty: one for each accelerator of the type, one on a CPU type. Fewer leave paid accelerators idle.",
-        COUNT_OR_NONE,
+        INTEGER_OR_NONE,
     ),
 }
 EVALUATION: Fields = {
@@ -102,12 +99,12 @@ EVALUATION: Fields = {
     "evaluation_max_run_s": (
         "Longest evaluation",
         "Seconds; empty: as the training, a day at most.",
-        {"type": ["null", "integer"], "minimum": 60, "maximum": MAX_PROCESSING_RUN_S},
+        {**INTEGER_OR_NONE, "minimum": LEAST_RUN_S},
     ),
     "evaluation_volume_size_gb": (
         "Evaluation volume",
         "GiB; empty: what the model and the test split need.",
-        {"type": ["null", "integer"], "minimum": 1, "maximum": MAX_PROCESSING_VOLUME_GB},
+        INTEGER_OR_NONE,
     ),
 }
 APPROVAL: Fields = {
@@ -118,11 +115,11 @@ APPROVAL: Fields = {
     ),
 }
 LIMITS: Fields = {
-    "volume_size_gb": ("Volume", "GiB for each instance.", COUNT),
+    "volume_size_gb": ("Volume", "GiB for each instance.", INTEGER),
     "max_run_s": (
         "Longest training",
         "Seconds; the job is stopped then.",
-        {"type": "integer", "minimum": LEAST_RUN_S, "maximum": 2419200},
+        {**INTEGER, "minimum": LEAST_RUN_S},
     ),
     "image_uri": (
         "Training image",
@@ -141,7 +138,7 @@ WAITING: Fields = {
     "max_wait_s": (
         "Longest wait with spot",
         "Seconds for waiting and training together; not below the longest training.",
-        {"type": ["null", "integer"], "minimum": 60},
+        {**INTEGER_OR_NONE, "minimum": LEAST_RUN_S},
     ),
     "capacity_ladder": (
         "Capacity ladder",
@@ -151,46 +148,46 @@ WAITING: Fields = {
     "heartbeat_timeout_s": (
         "Silence allowed",
         "Seconds; a training that prints nothing for so long hangs: it is stopped and resumed. 0 never.",
-        COUNT_OR_OFF,
+        INTEGER,
     ),
     "max_quota_wait_s": (
         "Longest wait for quota",
         "Seconds; a training that the account's quota has no room for is asked for again for so long. 0 for ever.",
-        COUNT_OR_OFF,
+        INTEGER,
     ),
     "max_retry_attempts": (
         "Restarts by the service",
         "How often SageMaker starts the training again after an error of its own, on the same instances. 0 never.",
-        {"type": "integer", "minimum": 0, "maximum": MAX_RETRY_ATTEMPTS},
+        INTEGER,
     ),
 }
 BUDGET: Fields = {
     "budget_usd": (
         "Budget",
         "USD; a run whose jobs, with every retry, could cost more does not start.",
-        {"type": ["null", "number"], "exclusiveMinimum": 0},
+        NUMBER_OR_NONE,
     ),
 }
 CAP: Fields = {
     "max_cost_usd": (
         "Cost cap",
         "USD; the training is stopped before the run costs more, and the model so far is measured and registered.",
-        {"type": ["null", "number"], "exclusiveMinimum": 0},
+        NUMBER_OR_NONE,
     ),
     "stop_reserve_s": (
         "Reserve for a stop",
         "Seconds of the instances that the cost cap keeps back: SIGTERM's two minutes, checkpoint, upload.",
-        {"type": "integer", "minimum": LEAST_STOP_RESERVE_S},
+        INTEGER,
     ),
     "approval_above_usd": (
         "Approval above",
         "USD; a run whose expected cost is above it, or unknown, starts only if a person approves it.",
-        {"type": ["null", "number"], "exclusiveMinimum": 0},
+        NUMBER_OR_NONE,
     ),
     "approval_timeout_s": (
         "Longest wait for an approval",
         "Seconds; without an answer the run does not start, or its model is not registered.",
-        {"type": "integer", "minimum": LEAST_RUN_S},
+        INTEGER,
     ),
 }
 RULES: Fields = {
@@ -205,12 +202,12 @@ WATCHING: Fields = {
     "debugger": (
         "Judged by",
         _DEBUGGER_HELP,
-        {"type": "string", "enum": ["own", "service"]},
+        {"type": "string", "enum": list(BASE_CHOICES["debugger"])},
     ),
     "on_rule_error": (
         "On an error",
         _ON_ERROR_HELP,
-        {"type": "string", "enum": ["warn", "stop", "fail"]},
+        {"type": "string", "enum": list(BASE_CHOICES["on_rule_error"])},
     ),
     "rules_poll_interval_s": (
         "Seconds between looks",
@@ -240,7 +237,7 @@ PLACE: Fields = {
     "approval_status": (
         "Approval",
         "Of the registered model.",
-        {"type": "string", "enum": ["PendingManualApproval", "Approved", "Rejected"]},
+        {"type": "string", "enum": list(BASE_CHOICES["approval_status"])},
     ),
 }
 LAST_SECTIONS: Sections = {

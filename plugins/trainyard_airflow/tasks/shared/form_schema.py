@@ -11,7 +11,7 @@ from airflow.sdk import DAG, Param
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.base_run_conf_rules import PATTERNS
-from trainyard.specs.limits import LEAST, MOST, USUAL_MOST
+from trainyard.specs.limits import ABOVE_ZERO, LEAST, MOST, USUAL_MOST
 from trainyard_airflow.tasks.shared.schema_findings import NO_NAN, value_findings
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ _LOWER, _UPPER = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"
 
 TEXT_OR_NONE: dict[str, Any] = {"type": ["null", "string"], "minLength": 1}
 COUNT_OR_NONE: dict[str, Any] = {"type": ["null", "integer"], "minimum": 1}
+INTEGER: dict[str, Any] = {"type": "integer"}
+NUMBER: dict[str, Any] = {"type": "number"}
+INTEGER_OR_NONE: dict[str, Any] = {"type": ["null", "integer"]}
+NUMBER_OR_NONE: dict[str, Any] = {"type": ["null", "number"]}
+"""Schemas of fields whose bounds `trainyard.specs.limits` declares."""
 
 
 def named(name: str, *, or_none: bool = False) -> dict[str, Any]:
@@ -74,11 +79,15 @@ def with_bounds(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     if types & {"integer", "number"}:
         most = MOST.get(name, USUAL_MOST)
         bounded |= {} if _UPPER & set(bounded) else {"maximum": most}
-        bounded |= {} if _LOWER & set(bounded) else {"minimum": LEAST.get(name, -most)}
+        bounded |= {} if _LOWER & set(bounded) else _lower_bound(name, most)
         bounded |= NO_NAN if "number" in types else {}
     if "string" in types and not {"enum", "pattern"} & set(bounded):
         bounded |= {"maxLength": MOST_CHARACTERS, "pattern": _NO_CONTROL_CHARACTERS}
     return bounded
+
+
+def _lower_bound(name: str, most: float) -> dict[str, Any]:
+    return {"exclusiveMinimum": 0} if name in ABOVE_ZERO else {"minimum": LEAST.get(name, -most)}
 
 
 def bounded(params: Mapping[str, Param]) -> dict[str, Param]:
