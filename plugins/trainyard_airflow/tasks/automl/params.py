@@ -10,6 +10,7 @@ from trainyard.specs.automl_job_rules import MAX_CANDIDATES, METRICS
 from trainyard.specs.base_run_conf_rules import BASE_CHOICES
 from trainyard_airflow.tasks.shared.form_schema import (
     COUNT_OR_NONE,
+    FRACTION,
     INTEGER,
     NUMBER_OR_NONE,
     TEXT_OR_NONE,
@@ -42,14 +43,10 @@ _SECTIONS: Sections = {
             TEXT_OR_NONE,
         ),
         "target_column": ("Target column", "Of an own table: what to predict.", TEXT_OR_NONE),
-        "test_fraction": (
-            "Test share",
-            "Rows that the search never sees.",
-            {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-        ),
+        "test_fraction": ("Test share", "Rows that the search never sees.", FRACTION),
         "validation_fraction": (
             "Validation share",
-            "Rows that candidates are judged by; 0 leaves that to the service.",
+            "Rows that rank the candidates; 0 leaves that to the service.",
             {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
         ),
         "seed": ("Seed", "Of the split.", INTEGER),

@@ -30,6 +30,7 @@ from trainyard_airflow.tasks.shared.form_fields import (
     WATCHING,
 )
 from trainyard_airflow.tasks.shared.form_schema import (
+    FRACTION,
     INTEGER,
     INTEGER_OR_NONE,
     NUMBER,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 _TEXT = {"type": "string", "minLength": 1}
 _NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}}
-_FRACTION = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
 _ON_STOP_HELP = (
     'Another training in place of a verdict: {"action": "retry_with_lower_learning_rate", "factor": 0.3, '
     '"rollback_steps": 1, "most": 1}, or {"action": "skip_batches"} without the bad batches, or {"action": "ask", '
@@ -134,8 +134,8 @@ SECTIONS: Sections = {
             {**INTEGER_OR_NONE, "minimum": 0},
         ),
         "num_shards": ("Shards", "Of the train split; 0 fits them to the ranks.", INTEGER),
-        "validation_fraction": ("Validation share", "Of the rows, by hash of the row.", _FRACTION),
-        "test_fraction": ("Test share", "Of the rows, by hash of the row.", _FRACTION),
+        "validation_fraction": ("Validation share", "Of the rows, by hash of the row.", FRACTION),
+        "test_fraction": ("Test share", "Of the rows, by hash of the row.", FRACTION),
         "max_bad_row_fraction": (
             "Bad rows allowed",
             "The share of unreadable rows above which sharding fails.",
@@ -265,7 +265,7 @@ SECTIONS: Sections = {
         "tuning_budget_share": (
             "Share of the budget",
             "The most of the run's budget that the search may take.",
-            {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+            FRACTION,
         ),
     },
     "Instances": {

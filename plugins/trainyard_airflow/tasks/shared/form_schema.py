@@ -32,6 +32,7 @@ _LOWER, _UPPER = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"
 
 TEXT_OR_NONE: dict[str, Any] = {"type": ["null", "string"], "minLength": 1}
 COUNT_OR_NONE: dict[str, Any] = {"type": ["null", "integer"], "minimum": 1}
+FRACTION: dict[str, Any] = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
 INTEGER: dict[str, Any] = {"type": "integer"}
 NUMBER: dict[str, Any] = {"type": "number"}
 INTEGER_OR_NONE: dict[str, Any] = {"type": ["null", "integer"]}
