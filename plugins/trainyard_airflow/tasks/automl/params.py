@@ -34,68 +34,72 @@ _SECTIONS: Sections = {
     "Data": {
         "dataset": (
             "Table",
-            "One that comes with scikit-learn, or `own`: the CSV files of the source.",
+            "A data set of scikit-learn, or `own`: the CSV files of the source.",
             {"type": "string", "enum": list(DATASETS)},
         ),
         "source": (
             "Source",
-            "Of an own table: `s3://bucket/prefix`, CSV with a header.",
+            "For `own`: `s3://bucket/prefix` with CSV files with a header.",
             TEXT_OR_NONE,
         ),
-        "target_column": ("Target column", "Of an own table: what to predict.", TEXT_OR_NONE),
-        "test_fraction": ("Test share", "Rows that the search never sees.", FRACTION),
+        "target_column": ("Target column", "For `own`: the column to predict.", TEXT_OR_NONE),
+        "test_fraction": (
+            "Test share",
+            "Share of the rows that the search does not use.",
+            FRACTION,
+        ),
         "validation_fraction": (
             "Validation share",
-            "Rows that rank the candidates; 0 leaves that to the service.",
+            "Share of the rows that rank the candidates. 0: the service splits.",
             {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
         ),
-        "seed": ("Seed", "Of the split.", INTEGER),
+        "seed": ("Seed", "Seed of the split.", INTEGER),
     },
     "Search": {
         "mode": (
             "Mode",
-            "How candidates come to be.",
+            "ENSEMBLING or HYPERPARAMETER_TUNING of candidates; AUTO: by the size of the data.",
             {"type": "string", "enum": list(AutoMLMode)},
         ),
         "problem_type": (
             "Problem",
-            "Empty: inferred from the target. Goes together with the objective.",
+            "Empty: inferred from the target. Set it together with the objective.",
             {"type": ["null", "string"], "enum": [None, *ProblemType]},
         ),
         "objective": (
             "Objective",
-            "The metric to choose by; empty: F1, Accuracy or MSE.",
+            "Metric that ranks the candidates. Empty: F1, Accuracy or MSE.",
             {"type": ["null", "string"], "enum": [None, *_METRICS]},
         ),
         "algorithms": (
             "Algorithms",
-            "Of the mode's; empty: all of them.",
+            "Algorithms of the mode. Empty: all.",
             {"type": "array", "items": {"type": "string", "enum": _ALGORITHMS}},
         ),
         "max_candidates": (
             "Candidates",
-            "Models that are fitted at most.",
+            "Largest number of candidate models.",
             {"type": "integer", "minimum": 1, "maximum": MAX_CANDIDATES},
         ),
     },
     "Time and money": {
         "max_time_s": (
             "Time of the search",
-            "Seconds; then the best so far is taken.",
+            "Seconds; then the best candidate so far wins.",
             COUNT_OR_NONE,
         ),
         "max_time_per_candidate_s": ("Time of one candidate", "Seconds.", COUNT_OR_NONE),
         "budget_usd": (
             "Budget",
-            "USD; the search ends before it could cost more.",
+            "USD. The search ends before it could cost more.",
             NUMBER_OR_NONE,
         ),
         "instance_type": (
             "Instance type",
-            "Of the jobs that prepare and evaluate.",
+            "Instance type of the jobs that prepare and evaluate.",
             named("instance_type"),
         ),
-        "max_run_s": ("Time of those jobs", "Seconds each.", INTEGER),
+        "max_run_s": ("Time of those jobs", "Seconds per job.", INTEGER),
         "image_uri": (
             "Image of the preparation",
             "Empty: AWS's scikit-learn image.",
@@ -105,17 +109,17 @@ _SECTIONS: Sections = {
     "Place and registry": {
         "role": (
             "Execution role",
-            "ARN or name; empty: the connection's.",
+            "ARN or name. Empty: the connection's.",
             named("role", or_none=True),
         ),
         "model_package_group": (
             "Model package group",
-            "Made when it is not there.",
+            "Created if it does not exist.",
             named("model_package_group"),
         ),
         "approval_status": (
             "Approval",
-            "Of the registered model.",
+            "Approval status of the registered model.",
             {"type": "string", "enum": list(BASE_CHOICES["approval_status"])},
         ),
     },

@@ -44,26 +44,30 @@ _STRATEGIES = {
     },
 }
 _STRATEGIES_HELP = (
-    "Each has a name, and may have distribution (the SDK's; else torchrun), entry_point (else train_ddp.py), "
-    "hyperparameters, ranks of its own and image_uri."
+    "Each has a name, and optionally distribution (as in the SDK; default torchrun), entry_point (default "
+    "train_ddp.py), hyperparameters, its own ranks and image_uri."
 )
 _COMPARED: Sections = {
     "Comparison": {
         "strategies": ("Strategies", _STRATEGIES_HELP, _STRATEGIES),
-        "ranks": ("Ranks", "How many each strategy is tried with.", {**_RANKS, "minItems": 1}),
+        "ranks": (
+            "Ranks",
+            "Numbers of ranks to try each strategy with.",
+            {**_RANKS, "minItems": 1},
+        ),
         "loss_tolerance": (
             "Loss tolerance",
-            "How far a training's loss may be from the single process's at any step, as a part of it.",
+            "Largest relative difference of the loss from the single process's, at any step.",
             _SHARE,
         ),
         "worthwhile_efficiency": (
             "Worthwhile efficiency",
-            "What an added rank must bring, as a part of what one does at the fewest: below it more stops paying.",
+            "Least speed-up of an added rank, relative to one rank of the smallest cluster, at which it pays.",
             _SHARE,
         ),
         "cells_at_once": (
             "Trainings at a time",
-            "1 measures each undisturbed; 0: as many as the pool has instances for.",
+            "1: each is measured alone. 0: as many as the pool has instances for.",
             {"type": "integer", "minimum": 0},
         ),
     }

@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 _TEXT = {"type": "string", "minLength": 1}
 _NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}}
 _ON_STOP_HELP = (
-    'Another training in place of a verdict: {"action": "retry_with_lower_learning_rate", "factor": 0.3, '
-    '"rollback_steps": 1, "most": 1}, or {"action": "skip_batches"} without the bad batches, or {"action": "ask", '
-    '"timeout_s": 86400, "default": "end"} as a human says. Empty: nothing.'
+    'Train again after a rule stopped the training: {"action": "retry_with_lower_learning_rate", "factor": 0.3, '
+    '"rollback_steps": 1, "most": 1}, without the bad batches by {"action": "skip_batches"}, or as a person decides by '
+    '{"action": "ask", "timeout_s": 86400, "default": "end"}. Empty: the run ends.'
 )
 _RANGES_HELP = (
-    "Hyperparameter to min_value, max_value and scaling_type (Auto, Linear, Logarithmic, ReverseLogarithmic), or to "
-    "values. Empty: learning rate, weight decay and warm-up around the settings above, for the mlp dropout."
+    "For each hyperparameter: min_value, max_value and scaling_type (Auto, Linear, Logarithmic, ReverseLogarithmic), "
+    "or values. Empty: learning rate, weight decay and warm-up around the settings above; for the mlp also dropout."
 )
 _RANGES = {
     "type": "object",
@@ -73,107 +73,115 @@ SECTIONS: Sections = {
     "Basics": {
         "source": (
             "Source",
-            "`python-stdlib` (the standard library's source), a path all workers read, or `s3://`.",
+            "`python-stdlib` (the source of Python's standard library), a path that every worker can read, or `s3://...`.",
             _TEXT,
         ),
         "model": (
             "Model",
-            "`gpt`: a decoder on tokens. `mlp`: a network on a table.",
+            "`gpt`: a decoder for text. `mlp`: a network for tables.",
             {"type": "string", "enum": list(CHOICES["model"])},
         ),
-        "max_steps": ("Steps", "Optimizer steps.", INTEGER),
+        "max_steps": ("Steps", "Number of optimizer steps.", INTEGER),
         "strategy": (
             "Strategy",
-            "ddp: whole copies. fsdp: state and layers spread over ranks. auto: the planner's, with what else is open.",
+            "ddp: each rank holds the whole model. fsdp: model and optimizer are sharded. auto: the planner chooses.",
             {"type": "string", "enum": [*CHOICES["strategy"], AUTO]},
         ),
         "instance_type": (
             "Instance type",
-            "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge; or auto: the planner's, of all with GPUs.",
+            "For example ml.m5.large, ml.g5.2xlarge or ml.p4d.24xlarge. auto: the planner chooses a GPU type.",
             {"type": "string", "pattern": exactly(f"{INSTANCE_TYPE}|{AUTO}")},
         ),
-        "instance_count": ("Instances", "0: the planner's.", COUNT_OR_OFF),
+        "instance_count": (
+            "Instances",
+            "Number of instances. 0: the planner chooses.",
+            COUNT_OR_OFF,
+        ),
         **SPOT,
         **BUDGET,
     },
     "Data": {
         "data_format": (
             "Format",
-            "`auto` goes by the files' names.",
+            "`auto`: by the extension of the files.",
             {"type": "string", "enum": list(CHOICES["data_format"])},
         ),
         "text_column": (
             "Text column",
-            "For jsonl, csv, parquet and arrow that hold text to tokenise; lists of token ids in the last two.",
+            "Column with the text to tokenise; in parquet and arrow also a column with lists of token ids.",
             TEXT_OR_NONE,
         ),
         "target_column": (
             "Target column",
-            "For tables: what the mlp learns to predict.",
+            "For tables: the column to predict.",
             TEXT_OR_NONE,
         ),
-        "ignore_columns": ("Columns left out", "Of a table.", _NAMES),
+        "ignore_columns": ("Columns left out", "For tables: columns to ignore.", _NAMES),
         "category_columns": (
             "Category columns",
-            "Of a csv or jsonl table: read as categories though they look like numbers.",
+            "For tables in csv or jsonl: columns of numbers to read as categories.",
             _NAMES,
         ),
         "tokenizer": (
             "Tokenizer",
-            "`bytes`, or a `tokenizers` file: a path or an `s3://` address.",
+            "`bytes`, or a `tokenizers` file: a path or an `s3://` URI.",
             _TEXT,
         ),
         "vocab_size": (
             "Vocabulary",
-            "Of a source of token ids without a tokenizer file: how many ids there are. 0: any other source.",
+            "Number of token ids, for a source of token ids without a tokenizer file. 0: any other source.",
             INTEGER,
         ),
         "eos_token_id": (
             "End token",
-            "The id that ends a document there. Empty: rows are pieces of 4,096 ids.",
+            "For token ids: the id that ends a document. Empty: each row is 4,096 ids.",
             {**INTEGER_OR_NONE, "minimum": 0},
         ),
-        "num_shards": ("Shards", "Of the train split; 0 fits them to the ranks.", INTEGER),
-        "validation_fraction": ("Validation share", "Of the rows, by hash of the row.", FRACTION),
-        "test_fraction": ("Test share", "Of the rows, by hash of the row.", FRACTION),
+        "num_shards": (
+            "Shards",
+            "Shards of the train split. 0: chosen by the number of ranks.",
+            INTEGER,
+        ),
+        "validation_fraction": ("Validation share", "Share of the rows, chosen by hash.", FRACTION),
+        "test_fraction": ("Test share", "Share of the rows, chosen by hash.", FRACTION),
         "max_bad_row_fraction": (
             "Bad rows allowed",
-            "The share of unreadable rows above which sharding fails.",
+            "Sharding fails if a larger share of the rows cannot be read.",
             {"type": "number", "minimum": 0, "maximum": 1},
         ),
         "checksums": (
             "Checksums",
-            "Of sources and shards, which the trainer verifies. Off is faster, and checks sizes alone.",
+            "Of source and shards; the trainer verifies them. Off: faster, only sizes are checked.",
             {"type": "boolean"},
         ),
-        "max_source_bytes": ("Source bytes", "Read at most so many; 0 reads all.", INTEGER),
+        "max_source_bytes": ("Source bytes", "Read at most this many bytes. 0: all.", INTEGER),
         "shard_instance_count": (
             "Sharding instances",
-            "0 shards in the Airflow worker; more shard an `s3://` source by a processing job.",
+            "Instances of a processing job that shards an `s3://` source. 0: the Airflow worker shards.",
             INTEGER,
         ),
         "shard_instance_type": (
             "Sharding instance type",
-            "Of that processing job.",
+            "Instance type of that processing job.",
             named("shard_instance_type"),
         ),
     },
     "Model": {
         "num_layers": ("Layers", "Transformer blocks, or hidden layers of the mlp.", INTEGER),
-        "num_heads": ("Attention heads", "Must divide the hidden size.", INTEGER),
+        "num_heads": ("Attention heads", "A divisor of the hidden size.", INTEGER),
         "hidden_size": ("Hidden size", "A multiple of twice the attention heads.", INTEGER),
-        "sequence_length": ("Sequence length", "Tokens of one sample.", INTEGER),
+        "sequence_length": ("Sequence length", "Tokens in one sample.", INTEGER),
     },
     "Training": {
         "global_batch_size": (
             "Global batch",
-            "Samples of one optimizer step, over all ranks; a multiple of ranks x micro batch.",
+            "Samples per optimizer step over all ranks: a multiple of ranks x micro batch.",
             INTEGER,
         ),
-        "micro_batch_size": ("Micro batch", "Samples of one forward pass on one rank.", INTEGER),
+        "micro_batch_size": ("Micro batch", "Samples per forward pass and rank.", INTEGER),
         "learning_rate": (
             "Learning rate",
-            "Of the optimizer, at the end of the warm-up.",
+            "Peak learning rate, reached after the warm-up.",
             NUMBER,
         ),
         "warmup_steps": (
@@ -183,33 +191,33 @@ SECTIONS: Sections = {
         ),
         "precision": (
             "Precision",
-            "Of the calculations. `auto`: bf16, compiled, on GPUs that have it in hardware; else fp32.",
+            "`auto`: compiled bf16 on GPUs that support it, else fp32.",
             {"type": "string", "enum": list(CHOICES["precision"])},
         ),
         "seed": (
             "Seed",
-            "Of weights, sample order and dropout.",
+            "Seed of initial weights, sample order and dropout.",
             INTEGER,
         ),
-        "eval_interval": ("Evaluate every", "Steps; 0 only at the end.", INTEGER),
+        "eval_interval": ("Evaluate every", "Steps. 0: only at the end.", INTEGER),
         "checkpoint_interval": (
             "Checkpoint every",
-            "Steps; 0 chooses by what a checkpoint costs and how often spot is interrupted; -1 only at the end.",
+            "Steps. 0: chosen by the cost of a checkpoint and the time between interruptions. -1: only at the end.",
             INTEGER,
         ),
         "mean_time_to_interruption_s": (
             "Time between interruptions",
-            "Seconds, on average, that spot instances of this type are kept: what the chosen interval goes by.",
+            "Mean seconds between spot interruptions, for the chosen checkpoint interval.",
             NUMBER,
         ),
         "early_stopping_patience": (
             "Patience",
-            "Evaluations without a better validation loss before training stops; 0 never.",
+            "Stop after this many evaluations without a better validation loss. 0: never.",
             INTEGER,
         ),
         "hyperparameters": (
             "More hyperparameters",
-            "Go to the training script over those the form makes.",
+            "Further hyperparameters of the training script; they override those of this form.",
             {"type": "object"},
         ),
         **RULES,
@@ -217,54 +225,54 @@ SECTIONS: Sections = {
     "Tuning": {
         "tune": (
             "Search hyperparameters",
-            "Before the training, which then takes the winner's.",
+            "Tune before the training, which then uses the best trial's values.",
             {"type": "boolean"},
         ),
         "tuning_strategy": (
             "Search strategy",
-            "Bayesian learns from the trials before; Grid takes values only.",
+            "Bayesian uses earlier trials; Grid needs ranges that are lists of values.",
             {"type": "string", "enum": list(SearchStrategy)},
         ),
         "tuning_max_jobs": (
             "Trials",
-            "Training jobs of the search, at most.",
+            "Largest number of training jobs of the search.",
             {"type": "integer", "minimum": 1, "maximum": MAX_JOBS},
         ),
         "tuning_max_parallel_jobs": (
             "Trials at a time",
-            "Fewer learn more from each other.",
+            "With fewer, each trial learns from more earlier trials.",
             {"type": "integer", "minimum": 1, "maximum": MAX_PARALLEL_JOBS},
         ),
         "tuning_ranges": ("Ranges", _RANGES_HELP, _RANGES),
         "tuning_objective": (
             "Objective",
-            "Losses are made small, speeds large.",
+            "Losses are minimised, throughputs maximised.",
             {"type": "string", "enum": list(OBJECTIVES)},
         ),
         "tuning_early_stopping": (
             "Stop poor trials early",
-            "Those that are worse at an evaluation than trials before them were; they do not tell what mattered.",
+            "Stop trials that are worse than earlier ones at the same evaluation. They do not count for importance.",
             {"type": "boolean"},
         ),
         "tuning_max_steps": (
             "Steps of a trial",
-            "0: a quarter of the training's, but twice the warm-up.",
+            "0: a quarter of the training's, at least twice the warm-up.",
             COUNT_OR_OFF,
         ),
         "tuning_instance_count": (
             "Instances of a trial",
-            "0: as many as the training's; else a divisor of them.",
+            "0: as for the training; else a divisor of that number.",
             COUNT_OR_OFF,
         ),
-        "tuning_max_run_s": ("Longest trial", "Seconds; 0: as the training.", COUNT_OR_OFF),
+        "tuning_max_run_s": ("Longest trial", "Seconds. 0: as for the training.", COUNT_OR_OFF),
         "tuning_max_time_s": (
             "Longest search",
-            "Seconds from the first trial to the last, after which the best so far wins; empty: no bound.",
+            "Seconds; then the search ends and the best trial so far wins. Empty: no limit.",
             {**INTEGER_OR_NONE, "minimum": MIN_RUNTIME_S},
         ),
         "tuning_budget_share": (
             "Share of the budget",
-            "The most of the run's budget that the search may take.",
+            "Largest share of the run's budget for the search.",
             FRACTION,
         ),
     },
@@ -272,12 +280,12 @@ SECTIONS: Sections = {
         **RANKS,
         "evaluation_place": (
             "Evaluation by",
-            "A processing job, or the training at its end; auto: the job if a type of processing jobs holds the model.",
+            "A processing job, or the end of the training job. auto: a processing job if a type has the memory.",
             {"type": "string", "enum": list(CHOICES["evaluation_place"])},
         ),
         "evaluation_max_samples": (
             "Evaluated samples",
-            "Of the test split, spread evenly; empty: all, or what half of the longest evaluation is enough for.",
+            "Samples of the test split, evenly spaced. Empty: as many as fit into half of the longest evaluation.",
             INTEGER_OR_NONE,
         ),
         **EVALUATION,
@@ -288,7 +296,7 @@ SECTIONS: Sections = {
         **CAP,
         "deadline_h": (
             "Deadline",
-            "Hours that the planner lets the training take, where it is asked; empty: the cheapest.",
+            "Hours. If the planner chooses: the cheapest plan within them. Empty: the cheapest plan.",
             NUMBER_OR_NONE,
         ),
     },

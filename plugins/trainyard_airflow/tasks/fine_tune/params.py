@@ -39,8 +39,8 @@ _DATA_HELP = (
     '"rejected"}. docs/fine_tuning.md has each.'
 )
 _GATE_HELP = (
-    "A metric of the evaluation: gain, test_loss, test_perplexity; for DPO gain, reward_accuracy. Empty: always. "
-    "Without validation data nothing is measured, and this is not looked at."
+    "Condition on a metric of the evaluation: gain, test_loss, test_perplexity; for DPO gain, reward_accuracy. Empty: "
+    "always. It has no effect without validation data."
 )
 
 SECTIONS: Sections = {
@@ -49,52 +49,56 @@ SECTIONS: Sections = {
         "train_data": ("Training data", _DATA_HELP, TEXT),
         "validation_data": (
             "Validation data",
-            "Likewise, held out: base and tuned model are measured on it. Empty: nothing measures the model.",
+            "Same format, held out: base and tuned model are evaluated on it. Empty: no evaluation.",
             TEXT_OR_NONE,
         ),
         "method": (
             "Method",
-            "sft learns answers, dpo prefers one answer of two.",
+            "sft: learn the answers. dpo: prefer one of two answers.",
             {"type": "string", "enum": list(CHOICES["method"])},
         ),
         "adapter": (
             "Adapter",
-            "lora trains an adapter, qlora one over a base in 4 bits (bitsandbytes), none every weight.",
+            "lora: train an adapter. qlora: an adapter on a 4-bit base (bitsandbytes). none: train all weights.",
             {"type": "string", "enum": list(CHOICES["adapter"])},
         ),
         "instance_type": (
             "Instance type",
-            "Such as ml.g5.2xlarge, ml.p4d.24xlarge.",
+            "For example ml.g5.2xlarge or ml.p4d.24xlarge.",
             named("instance_type"),
         ),
-        "instance_count": ("Instances", "Of the training.", INTEGER),
+        "instance_count": ("Instances", "Number of instances of the training.", INTEGER),
         **SPOT,
     },
     "Training": {
-        "epochs": ("Epochs", "Passes over the data.", NUMBER),
-        "max_steps": ("Steps", "Empty: by epochs.", INTEGER_OR_NONE),
+        "epochs": ("Epochs", "Number of passes over the data.", NUMBER),
+        "max_steps": ("Steps", "Empty: by the epochs.", INTEGER_OR_NONE),
         "learning_rate": (
             "Learning rate",
-            "The peak. Empty: 2e-4 for SFT with an adapter, 2e-5 without; DPO 1e-5 and 1e-6.",
+            "Peak learning rate. Empty: 2e-4 for SFT with an adapter, 2e-5 without; 1e-5 and 1e-6 for DPO.",
             NUMBER_OR_NONE,
         ),
-        "rank": ("Rank", "Of the adapter.", INTEGER),
-        "batch_size": ("Batch", "Sequences of one rank in one pass.", INTEGER),
-        "max_length": ("Longest sample", "Tokens; what is longer is cut at its end.", INTEGER),
+        "rank": ("Rank", "Rank of the adapter.", INTEGER),
+        "batch_size": ("Batch", "Sequences per forward pass and rank.", INTEGER),
+        "max_length": (
+            "Longest sample",
+            "Tokens; longer samples are truncated at the end.",
+            INTEGER,
+        ),
         "packing": (
             "Packing",
-            "Several samples in one sequence, each with attention to itself only.",
+            "Pack several samples into one sequence, without attention between them.",
             {"type": "boolean"},
         ),
-        "seed": ("Seed", "Of the data's order and the adapter.", INTEGER),
+        "seed": ("Seed", "Seed of the sample order and the adapter.", INTEGER),
         "init_from": (
             "Continue from",
-            "S3 address of an earlier run's model.tar.gz, whole or adapter. Empty: the base model.",
+            "S3 URI of an earlier run's model.tar.gz, merged or adapter. Empty: the base model.",
             TEXT_OR_NONE,
         ),
         "artifact": (
             "Artifact",
-            "merged: a whole model. adapter: the adapter's weights only.",
+            "merged: the whole model. adapter: only the adapter's weights.",
             {"type": "string", "enum": list(CHOICES["artifact"])},
         ),
         "hyperparameters": (
@@ -102,7 +106,7 @@ SECTIONS: Sections = {
             f"{', '.join(FURTHER_HYPERPARAMETERS)}.",
             {"type": "object", "propertyNames": {"enum": list(FURTHER_HYPERPARAMETERS)}},
         ),
-        "environment": ("Environment", "Variables of the container.", TEXTS),
+        "environment": ("Environment", "Environment variables of the container.", TEXTS),
         **RANKS,
         **LIMITS,
         **BUDGET,

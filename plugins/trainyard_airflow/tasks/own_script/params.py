@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 _NAMES = {"type": "array", "items": TEXT}
 _OBJECT = {"type": "object"}
 _SOURCE_HELP = (
-    "Folder with the script: relative to the folder that holds Airflow's `dags`, below one of the connection's "
+    "Folder with the script: relative to the parent of Airflow's `dags` folder, below one of the connection's "
     "`source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://host/repo.git@<commit>#subdirectory=<folder>` below "
     "one of its `source_repositories`. Its requirements.txt is installed first."
 )
 _INPUTS_HELP = (
-    'Channel to its data: {"train": "s3://bucket/prefix/"}; or to the fields of a channel, such as '
+    'Data of each channel: {"train": "s3://bucket/prefix/"}, or the fields of a channel, for example '
     '{"s3_data": ..., "input_mode": "FastFile"}, or file_system_id, file_system_type and directory_path of FSx or EFS.'
 )
 _DISTRIBUTION_HELP = (
@@ -55,24 +55,26 @@ _METRICS = {
         "properties": {"name": TEXT, "regex": TEXT},
     },
 }
-_METRICS_HELP = 'Read from the log by the service: [{"name": "validation:loss", "regex": "val_loss=([0-9.]+)"}].'
+_METRICS_HELP = (
+    'Read from the log by SageMaker: [{"name": "validation:loss", "regex": "val_loss=([0-9.]+)"}].'
+)
 _EVALUATION_HELP = (
-    "Script in the same folder that measures the model: it finds model.tar.gz in /opt/ml/processing/input/model and "
-    "writes /opt/ml/processing/output/evaluation/evaluation.json. Empty: nothing measures it."
+    "Script in the same folder that evaluates the model: it reads /opt/ml/processing/input/model/model.tar.gz and "
+    "writes /opt/ml/processing/output/evaluation/evaluation.json. Empty: no evaluation."
 )
 
 SECTIONS: Sections = {
     "Basics": {
-        "entry_point": ("Training script", "A file in the source folder.", TEXT),
+        "entry_point": ("Training script", "File in the source folder.", TEXT),
         "source_dir": ("Source folder", _SOURCE_HELP, TEXT),
-        "hyperparameters": ("Hyperparameters", "The script's arguments.", _OBJECT),
+        "hyperparameters": ("Hyperparameters", "Arguments of the script.", _OBJECT),
         "inputs": ("Data", _INPUTS_HELP, _OBJECT),
         "instance_type": (
             "Instance type",
-            "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge.",
+            "For example ml.m5.large, ml.g5.2xlarge or ml.p4d.24xlarge.",
             named("instance_type"),
         ),
-        "instance_count": ("Instances", "Of the training.", INTEGER),
+        "instance_count": ("Instances", "Number of instances of the training.", INTEGER),
         **SPOT,
         **BUDGET,
     },
@@ -81,15 +83,15 @@ SECTIONS: Sections = {
         **RANKS,
         "framework": (
             "Framework",
-            "Of AWS's image, if none is named below.",
+            "Framework of AWS's image, if no image is set below.",
             {"type": "string", "enum": list(CHOICES["framework"])},
         ),
-        "framework_version": ("Framework version", "Empty: the newest known.", TEXT_OR_NONE),
-        "py_version": ("Python version", "Such as py312; empty: that of the image.", TEXT_OR_NONE),
-        "environment": ("Environment", "Variables of the container.", TEXTS),
+        "framework_version": ("Framework version", "Empty: the newest version.", TEXT_OR_NONE),
+        "py_version": ("Python version", "For example py312. Empty: the image's.", TEXT_OR_NONE),
+        "environment": ("Environment", "Environment variables of the container.", TEXTS),
         "input_mode": (
             "Input mode",
-            "Of the channels that name none: File copies, FastFile and Pipe stream.",
+            "Default of the channels: File copies, FastFile and Pipe stream.",
             {"type": "string", "enum": list(CHOICES["input_mode"])},
         ),
         "metric_definitions": ("Metrics", _METRICS_HELP, _METRICS),
@@ -101,13 +103,13 @@ SECTIONS: Sections = {
         "evaluation_entry_point": ("Evaluation script", _EVALUATION_HELP, TEXT_OR_NONE),
         "evaluation_inputs": (
             "Evaluation data",
-            'Further inputs of that job: {"test": "s3://bucket/prefix/"} is found in /opt/ml/processing/input/test.',
+            'Inputs of the evaluation: {"test": "s3://bucket/prefix/"} is mounted at /opt/ml/processing/input/test.',
             TEXTS,
         ),
         **EVALUATION,
         "register_when": (
             "Register if",
-            "A metric of the evaluation, or without one of the training, such as accuracy >= 0.9. Empty: always.",
+            "Condition on a metric of the evaluation, or else of the training: accuracy >= 0.9. Empty: always.",
             TEXT_OR_NONE,
         ),
         **APPROVAL,

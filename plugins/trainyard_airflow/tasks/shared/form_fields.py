@@ -21,9 +21,9 @@ TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 COUNT = {"type": "integer", "minimum": 1}
 COUNT_OR_OFF = {"type": "integer", "minimum": 0}
 _LADDER_HELP = (
-    "What to try in turn, such as spot on one type, on another, then on demand; the first rung takes the place of "
-    "type, instances and spot above. Each has instance_type, and may have instance_count, use_spot_instances, "
-    "max_wait_s (waiting for instances in one go) and max_cost_usd."
+    "Capacity tiers in the order to try them, for example spot on one type, spot on another, on demand. The first "
+    "replaces type, instances and spot above. Each has instance_type, and optionally instance_count, "
+    "use_spot_instances, max_wait_s (longest single wait for instances) and max_cost_usd."
 )
 _LADDER = {
     "type": "array",
@@ -41,8 +41,8 @@ _LADDER = {
     },
 }
 _DEBUGGER_HELP = (
-    "own: our evaluator. service: SageMaker's Debugger judges by those of the rules that it has, where it can and the "
-    "account has it; else our evaluator does, and train's log says why."
+    "own: Trainyard evaluates the rules. service: SageMaker's Debugger evaluates those it has, if the account has "
+    "access; else Trainyard does, and the log of `train` has the reason."
 )
 _NOTIFICATIONS_HELP = (
     'The SNS topic for messages about the run: {"topic_arn": "arn:aws:sns:...", "on": ["spot", "rule", "failure", '
@@ -62,8 +62,8 @@ _NOTIFICATIONS = {
     },
 }
 _MONITORING_HELP = (
-    'CloudWatch while it trains: {"alarms": true, "dashboard": "run"}. Alarms on idle processors and GPUs, memory and '
-    "disk; the dashboard goes with the training (run) or stays (keep). Both cost money on AWS."
+    'CloudWatch during the training: {"alarms": true, "dashboard": "run"}. Alarms on idle CPUs and GPUs, memory and '
+    "disk. The dashboard is deleted after the training (run) or stays (keep). Both cost money on AWS."
 )
 _MONITORING = {
     "type": ["null", "object"],
@@ -74,70 +74,69 @@ _MONITORING = {
     },
 }
 _ON_ERROR_HELP = (
-    "What follows an issue of severity error: a warning, a stop with a verdict, or a failure. A rule's own `action` "
-    "goes before it."
+    "Action on an issue of severity error: warn, stop the training with a verdict, or fail the task. A rule's own "
+    "`action` has precedence."
 )
 _RULES_HELP = (
-    "What judges the training, while it runs and for the report: names of rules, SageMaker's rule configurations, or "
-    'own expressions such as {"name": "hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)"}. Empty: '
-    "every rule."
+    "Rules to evaluate, live and for the report: names of rules, SageMaker's rule configurations, or expressions, for "
+    'example {"name": "hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)"}. Empty: all rules.'
 )
 
 RANKS: Fields = {
     "processes_per_instance": (
         "Ranks per instance",
-        "Empty: one for each accelerator of the type, one on a CPU type. Fewer leave paid accelerators idle.",
+        "Empty: one per accelerator, or one on a CPU type. Fewer leave paid accelerators idle.",
         INTEGER_OR_NONE,
     ),
 }
 EVALUATION: Fields = {
     "evaluation_instance_type": (
         "Evaluation instance type",
-        "Empty: that of training if processing jobs may have it and it holds the model, else the cheapest.",
+        "Empty: the training's if processing jobs support it and the model fits, else the cheapest that fits.",
         named("evaluation_instance_type", or_none=True),
     ),
     "evaluation_max_run_s": (
         "Longest evaluation",
-        "Seconds; empty: as the training, a day at most.",
+        "Seconds. Empty: as for the training, at most a day.",
         {**INTEGER_OR_NONE, "minimum": LEAST_RUN_S},
     ),
     "evaluation_volume_size_gb": (
         "Evaluation volume",
-        "GiB; empty: what the model and the test split need.",
+        "GiB. Empty: by the size of model and test split.",
         INTEGER_OR_NONE,
     ),
 }
 APPROVAL: Fields = {
     "approval": (
         "Ask a person",
-        "Before the model is registered: Airflow's Required Actions, or by REST. Nothing is paid meanwhile.",
+        "Approval before the model is registered, in Airflow's Required Actions or by REST. Waiting is free.",
         {"type": "boolean"},
     ),
 }
 LIMITS: Fields = {
-    "volume_size_gb": ("Volume", "GiB for each instance.", INTEGER),
+    "volume_size_gb": ("Volume", "GiB per instance.", INTEGER),
     "max_run_s": (
         "Longest training",
-        "Seconds; the job is stopped then.",
+        "Seconds; the job is stopped afterwards.",
         {**INTEGER, "minimum": LEAST_RUN_S},
     ),
     "image_uri": (
         "Training image",
-        "Empty: AWS's own image for the framework and the region. Else registry/repository:tag.",
+        "registry/repository:tag. Empty: AWS's image for framework and region.",
         named("image_uri", or_none=True),
     ),
 }
 SPOT: Fields = {
     "use_spot_instances": (
         "Spot instances",
-        "Cheaper; may be interrupted, training then resumes from its last checkpoint.",
+        "Cheaper. After an interruption, training resumes from its last checkpoint.",
         {"type": "boolean"},
     ),
 }
 WAITING: Fields = {
     "max_wait_s": (
         "Longest wait with spot",
-        "Seconds for waiting and training together; not below the longest training.",
+        "Seconds for waiting and training together: at least the longest training.",
         {**INTEGER_OR_NONE, "minimum": LEAST_RUN_S},
     ),
     "capacity_ladder": (
@@ -147,46 +146,46 @@ WAITING: Fields = {
     ),
     "heartbeat_timeout_s": (
         "Silence allowed",
-        "Seconds; a training that prints nothing for so long hangs: it is stopped and resumed. 0 never.",
+        "Seconds without output after which a training is stopped and resumed. 0: never.",
         INTEGER,
     ),
     "max_quota_wait_s": (
         "Longest wait for quota",
-        "Seconds; a training that the account's quota has no room for is asked for again for so long. 0 for ever.",
+        "Seconds to wait for room in the account's quota. 0: no limit.",
         INTEGER,
     ),
     "max_retry_attempts": (
         "Restarts by the service",
-        "How often SageMaker starts the training again after an error of its own, on the same instances. 0 never.",
+        "Restarts by SageMaker on the same instances after an internal error. 0: none.",
         INTEGER,
     ),
 }
 BUDGET: Fields = {
     "budget_usd": (
         "Budget",
-        "USD; a run whose jobs, with every retry, could cost more does not start.",
+        "USD. A run does not start if its jobs, with every retry, could cost more.",
         NUMBER_OR_NONE,
     ),
 }
 CAP: Fields = {
     "max_cost_usd": (
         "Cost cap",
-        "USD; the training is stopped before the run costs more, and the model so far is measured and registered.",
+        "USD. Training stops before the run costs more; the model so far is evaluated and registered.",
         NUMBER_OR_NONE,
     ),
     "stop_reserve_s": (
         "Reserve for a stop",
-        "Seconds of the instances that the cost cap keeps back: SIGTERM's two minutes, checkpoint, upload.",
+        "Instance seconds reserved below the cap for SIGTERM's two minutes, checkpoint and upload.",
         INTEGER,
     ),
     "approval_above_usd": (
         "Approval above",
-        "USD; a run whose expected cost is above it, or unknown, starts only if a person approves it.",
+        "USD. A run needs approval if its expected cost is higher or unknown.",
         NUMBER_OR_NONE,
     ),
     "approval_timeout_s": (
         "Longest wait for an approval",
-        "Seconds; without an answer the run does not start, or its model is not registered.",
+        "Seconds. Without an answer the run does not start, or its model is not registered.",
         INTEGER,
     ),
 }
@@ -196,11 +195,11 @@ RULES: Fields = {
 WATCHING: Fields = {
     "watch_rules": (
         "Watch by rules",
-        "Judge the training while it runs by the rules above, and do what follows from an issue.",
+        "Evaluate the rules while the training runs, and act on their issues.",
         {"type": "boolean"},
     ),
     "debugger": (
-        "Judged by",
+        "Evaluated by",
         _DEBUGGER_HELP,
         {"type": "string", "enum": list(BASE_CHOICES["debugger"])},
     ),
@@ -210,8 +209,8 @@ WATCHING: Fields = {
         {"type": "string", "enum": list(BASE_CHOICES["on_rule_error"])},
     ),
     "rules_poll_interval_s": (
-        "Seconds between looks",
-        "Of the rules at the training's statistics. Empty: as the connection says, or 15.",
+        "Seconds between polls",
+        "Interval between two evaluations of the rules. Empty: the connection's, or 15.",
         {"type": ["null", "number"], "minimum": 0.5, "maximum": 600},
     ),
     "notifications": ("Notifications", _NOTIFICATIONS_HELP, _NOTIFICATIONS),
@@ -221,22 +220,22 @@ PLACE: Fields = {
     "bucket": ("Bucket", "Empty: the connection's.", named("bucket", or_none=True)),
     "prefix": (
         "Prefix",
-        "All keys of Trainyard start with it.",
+        "Prefix of all keys in the bucket.",
         named("prefix"),
     ),
     "role": (
         "Execution role",
-        "ARN or name; empty: the connection's.",
+        "ARN or name. Empty: the connection's.",
         named("role", or_none=True),
     ),
     "model_package_group": (
         "Model package group",
-        "Made when it is not there.",
+        "Created if it does not exist.",
         named("model_package_group"),
     ),
     "approval_status": (
         "Approval",
-        "Of the registered model.",
+        "Approval status of the registered model.",
         {"type": "string", "enum": list(BASE_CHOICES["approval_status"])},
     ),
 }
