@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_FILES = 4
 _SAMPLE_ROWS = 20_000
+_LONGEST_CODE = 64
 _DELIMITER_ROWS, _DELIMITER_BYTES = 50, 65_536
 _MISSING = frozenset(MISSING)
 _Rows = list[tuple[int, list[str]]]
@@ -296,19 +296,21 @@ def _texts(
 
 
 def _may_have_codes(data: bytes, delimiter: str) -> bool:
-    """Return whether a field of any column has a whole number with leading zeros.
-
-    Most blocks have no zero before a digit at the start of a field, which is found without a regular expression.
-    """
-    text = b"\n" + data + b"\n"
-    chars = np.frombuffer(text, np.uint8)
-    starts = (chars[:-2] == ord(delimiter)) | (chars[:-2] <= ord('"'))  # line ends, spaces, quotes
-    starts &= (chars[1:-1] == ord("0")) & (chars[2:] - np.uint8(ord("0")) < 10)
-    if not starts.any():
-        return False
-    around = re.escape(delimiter) + '\n"'
-    pattern = rf"[{around}][ \t]*0\d+[ \t]*[\r{around}]"
-    return bool(pc.match_substring_regex(pa.array([text], pa.binary()), pattern)[0].as_py())
+    """Return False if no field of any column is a whole number with leading zeros."""
+    chars = np.frombuffer(b"\n" + data + b"\n", np.uint8)
+    is_digit = chars - np.uint8(ord("0")) < 10
+    is_edge = (chars == ord(delimiter)) | (chars <= ord('"'))  # line ends, spaces, quotes
+    starts = is_edge[:-2] & (chars[1:-1] == ord("0")) & is_digit[2:]
+    at = np.flatnonzero(starts) + 2
+    for _ in range(_LONGEST_CODE):
+        if not len(at):
+            return False
+        at += 1
+        goes_on = is_digit[at]
+        if is_edge[at[~goes_on]].any():
+            return True
+        at = at[goes_on]
+    return True
 
 
 def _read_block(
