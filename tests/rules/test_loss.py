@@ -71,20 +71,20 @@ CASES = [
         name="LossSpike: diverges",
         rule="LossSpike",
         parameters={"patience": 1000},
-        faulty=steps(300, loss=lambda step: 2.0 if step < 80 else 9.0 + step / 20),
-        healthy=steps(300, loss=lambda step: 2.0 if step < 80 else noisy(9.0, 0.1)(step)),
+        faulty=steps(300, loss=lambda step: 2.0 if step < 80 else 9.0 * 2 ** ((step - 80) / 6)),
+        healthy=steps(300, loss=lambda step: 2.0 if step < 80 else 9.0 + step / 20),
         without=steps(7, loss=2.0),
-        fires=180, onset=80, says="2 times the highest before, 2, and growing", needs="7 losses; 8 make a median",
+        fires=180, onset=80, says="2 times the highest before, 2, and not slowing", needs="7 losses; 8 make a median",
         severity="error",
     ),
     Case(
         name="LossSpike: diverges, and a loss that starts at zero",
         rule="LossSpike",
         parameters={"patience": 1000},
-        faulty=steps(300, loss=lambda step: 1e-4 if step < 80 else 0.6 + step / 200),
-        healthy=steps(300, loss=lambda step: 1e-8 + 1e-6 * step**2),
+        faulty=steps(300, loss=lambda step: 1e-4 if step < 80 else 4.0 * 2 ** ((step - 80) / 6)),
+        healthy=steps(300, loss=lambda step: 1e-4 + 8 / (1 + math.exp((120 - step) / 10))),
         without=steps(7, loss=2.0),
-        fires=180, onset=80, says="2 times the highest before, 0.25, and growing", needs="7 losses; 8 make a median",
+        fires=180, onset=80, says="2 times the highest before, 1, and not slowing", needs="7 losses; 8 make a median",
         severity="error",
     ),
     Case(
@@ -167,6 +167,29 @@ def test_one_bad_batch_is_no_spike_and_does_not_shift_the_median() -> None:
         judged("NotLearning", steps(200, loss=lambda s: 1e4 if s == 150 else 2.0 - s / 200)).issues
         == ()
     )
+
+
+@pytest.mark.parametrize("power", [1, 2, 4])
+@pytest.mark.parametrize("every", [1, 10])
+def test_growth_that_slows_down_is_no_divergence(power: int, every: int) -> None:
+    rising = steps(2000 // every, every=every, loss=lambda step: 1e-3 + (step / 20) ** power)
+
+    assert [each for each in judged("LossSpike", rising).issues if each.severity == "error"] == []
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_descent_above_its_stable_rate_diverges(every: int) -> None:
+    curvatures, rate = (0.1, 1.0, 2.0), 1.03
+
+    def loss(step: int) -> float:
+        """The square loss of gradient descent with the rate, 3 % above 2 / the largest curvature."""
+        return sum(
+            c * (1e-3 if c == 2.0 else 1.0) * (1 - rate * c) ** (2 * step) for c in curvatures
+        )
+
+    found = judged("LossSpike", steps(400 // every, every=every, loss=loss)).issues
+
+    assert "error" in [each.severity for each in found]
 
 
 def test_a_spike_that_ends_and_comes_again_is_two_issues() -> None:

@@ -290,9 +290,10 @@ def test_blocks_end_where_a_row_of_csv_ends(tmp_path: Path, text: str, block_byt
 def test_one_stray_quote_costs_no_row_of_a_large_file(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainyard.sharding.line_blocks.MAX_LINE_BYTES", 2_000)
     small = partial(line_blocks, block_bytes=1_000)
+    # First, since it imports the module, which must take the original limit.
     monkeypatch.setattr("trainyard.sharding.csv_rows.line_blocks", small)
+    monkeypatch.setattr("trainyard.sharding.line_blocks.MAX_LINE_BYTES", 2_000)
     (tmp_path / "t.csv").write_text("id,s\n" + STRAY * 40)
     result = store.shard(tmp_path / "t.csv")
     assert result.index.num_rows == 12_000

@@ -230,3 +230,74 @@ def test_times_in_whole_microseconds_are_read_from_nanoseconds(
     times = pa.array(counts, pa.timestamp("ns", tz="UTC"))
     pq.write_table(pa.table({"x": times}), tmp_path / "t.parquet")
     assert len(ids_of(store, store.shard(tmp_path / "t.parquet"))) == 600
+
+
+def test_decimals_of_one_float_have_hashes_of_their_own(tmp_path: Path, store: Store) -> None:
+    step = Decimal(1).scaleb(-18)
+    values = [Decimal(1_234_567) + at * step for at in range(1, 901)]
+    table = pa.table({"x": pa.array([*values, None], pa.decimal128(38, 18))})
+    pq.write_table(table, tmp_path / "t.parquet")
+
+    result = store.shard(tmp_path / "t.parquet", validation_fraction=0.2)
+
+    assert ids_of(store, result) == Counter({1_234_567.0: 900, None: 1})
+    assert result.index.splits["validation"].num_rows == pytest.approx(180, abs=50)
+
+
+def test_decimals_keep_the_split_of_the_same_numbers_in_text(tmp_path: Path, store: Store) -> None:
+    values = [Decimal(at) / 64 + 1_000_000 for at in range(900)]
+    (tmp_path / "t.csv").write_text("x\n" + "".join(f"{value}\n" for value in values))
+    pq.write_table(pa.table({"x": pa.array(values, pa.decimal128(38, 18))}), tmp_path / "t.parquet")
+
+    texts, decimals = store.shard(tmp_path / "t.csv"), store.shard(tmp_path / "t.parquet")
+
+    for split in ("train", "validation", "test"):
+        assert sorted(store.table(texts, split)) == sorted(store.table(decimals, split))
+
+
+CODES = ["02100", "2100", "00000", "0", *(f"{at:05d}" for at in range(1900, 2600))]
+
+
+@pytest.mark.parametrize(
+    "first", [CODES, CODES[::-1], ["7"] * 20_100 + CODES], ids=["first", "mixed", "late"]
+)
+@pytest.mark.parametrize("options", [{}, {"sep": ";"}], ids=["plain", "options"])
+@pytest.mark.parametrize("ragged", ["", "1;2;3\n"], ids=["whole", "ragged"])
+def test_leading_zeros_of_csv_arrive_unchanged(
+    tmp_path: Path,
+    store: Store,
+    caplog: pytest.LogCaptureFixture,
+    first: list[str],
+    options: dict[str, str],
+    ragged: str,
+) -> None:
+    rows = "".join(f"{code};{at}\n" for at, code in enumerate(first))
+    (tmp_path / "t.csv").write_text("zip;k\n" + rows + ragged)
+
+    result = store.shard(tmp_path / "t.csv", csv_options=options, max_bad_row_fraction=0.1)
+
+    assert Counter(store.table(result)) == Counter((code, at) for at, code in enumerate(first))
+    assert (
+        "column 'zip' is read as categories: as numbers its values lose leading zeros"
+        in caplog.text
+    )
+
+
+@pytest.mark.parametrize("value", ["0", "0.5", "-0", "00.5", "1e05", "10", "0x1", "-07"])
+def test_other_zeros_leave_a_column_numeric(tmp_path: Path, store: Store, value: str) -> None:
+    rows = "".join(f"{at / 4},{at}\n" for at in range(900))
+    (tmp_path / "t.csv").write_text(f"x,k\n{rows}{value},0\n")
+
+    result = store.shard(tmp_path / "t.csv", max_bad_row_fraction=0.1)
+
+    assert (result.index.schema or ())[0].dtype == "float64"
+
+
+def test_codes_in_one_part_alone_are_refused(tmp_path: Path, store: Store) -> None:
+    for number in range(4):
+        codes = [f"{at:05d}" if number == 0 else str(at) for at in range(2000, 2300)]
+        (tmp_path / f"{number}.csv").write_text("zip\n" + "\n".join(codes) + "\n")
+    with pytest.raises(DataError, match=r"where: column 'zip'(.|\n)*category_columns"):
+        shard_in_parts(store, tmp_path / "*.csv", num_parts=3)
+    result = shard_in_parts(store, tmp_path / "*.csv", num_parts=3, category_columns=("zip",))
+    assert sum(ids_of(store, result).values()) == 1200

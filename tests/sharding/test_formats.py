@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from trainyard.errors import DataError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -133,6 +135,50 @@ def test_csv_with_pandas_options_reads_foreign_files(tmp_path: Path, store: Stor
     options = {"sep": ";", "decimal": ",", "encoding": "latin-1", "comment": "#"}
     result = store.shard(tmp_path / "odd.csv", csv_options=options)
     assert sorted(store.table(result)) == [(at, at + 0.5, "Zürich") for at in range(300)]
+
+
+def test_marks_of_numbers_change_no_other_column(tmp_path: Path, store: Store) -> None:
+    rows = [
+        (f"{at % 28 + 1:02}.{at % 12 + 1:02}.2024", f"10.0.{at % 7}.{at % 250}", f"v1.{at % 9}")
+        for at in range(300)
+    ]
+    lines = [f"{';'.join(row)};{1 + at % 9}.{at:03},50" for at, row in enumerate(rows)]
+    (tmp_path / "t.csv").write_text("datum;ip;version;betrag\n" + "\n".join(lines) + "\n")
+    options = {"sep": ";", "decimal": ",", "thousands": "."}
+
+    result = store.shard(tmp_path / "t.csv", csv_options=options)
+
+    wanted = [(*row, (1 + at % 9) * 1000 + at + 0.5) for at, row in enumerate(rows)]
+    assert sorted(store.table(result)) == sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "number"),
+    [
+        ("1.234.567,5", {"decimal": ",", "thousands": "."}, 1234567.5),
+        ("-1,234,567.5", {"thousands": ","}, -1234567.5),
+        ("12,34,567.5", {"thousands": ","}, 1234567.5),
+        ("1 234,5", {"decimal": ",", "thousands": " "}, 1234.5),
+        ("1'234.5", {"thousands": "'"}, 1234.5),
+        ("1234,5", {"decimal": ",", "thousands": "."}, 1234.5),
+        ("1,5e3", {"decimal": ","}, 1500.0),
+    ],
+)
+def test_numbers_with_marks_are_read(
+    tmp_path: Path, store: Store, text: str, options: dict[str, str], number: float
+) -> None:
+    (tmp_path / "t.csv").write_text("x;k\n" + "".join(f"{text};{at}\n" for at in range(300)))
+    result = store.shard(tmp_path / "t.csv", csv_options={"sep": ";", **options})
+    assert {row[0] for row in store.table(result)} == {number}
+
+
+@pytest.mark.parametrize("text", ["12.5", "0.123", "1.23,5", "1.2345"])
+def test_numbers_with_other_marks_are_bad_rows(tmp_path: Path, store: Store, text: str) -> None:
+    rows = "".join(f"{at},5;{at}\n" for at in range(300))
+    (tmp_path / "t.csv").write_text(f"x;k\n{rows}{text};300\n")
+    options = {"sep": ";", "decimal": ",", "thousands": "."}
+    with pytest.raises(DataError, match=f"got '{text}'"):
+        store.shard(tmp_path / "t.csv", csv_options=options)
 
 
 def test_empty_fields_and_spellings_of_missing_are_one_missing_value(

@@ -13,6 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from trainyard.sharding import LocalObjects
+from trainyard.sharding.parquet_rows import BATCH_BYTES, ParquetTable
+from trainyard.sharding.quarantine import BadRows
+from trainyard.sharding.source_files import SourceFile
+
 ROWS_A_GROUP = 250_000
 NUM_GROUPS = 12
 NUM_COLUMNS = 16
@@ -37,6 +42,7 @@ print(json.dumps({"rows": result.index.num_rows, "peak": peak}))
 
 NUM_TEXTS, TEXT_BYTES = 300, 300_000
 TEXT_PEAK_LIMIT_BYTES = 450_000_000
+LIST_PEAK_LIMIT_BYTES = 350_000_000
 
 
 @pytest.mark.parametrize(
@@ -66,6 +72,41 @@ def test_large_table_is_sharded_in_little_memory(tmp_path: Path) -> None:
     found = peak_of(tmp_path)
     assert found["rows"] == ROWS_A_GROUP * NUM_GROUPS
     assert found["peak"] < PEAK_LIMIT_BYTES
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int64())], ids=str)
+def test_lists_are_read_in_batches_of_bounded_bytes(tmp_path: Path, kind: pa.DataType) -> None:
+    num_rows, length = 20_000, 200
+    ids = np.random.default_rng(0).integers(0, 500, num_rows * length)
+    values = pa.array(ids).cast(kind.value_type)
+    ends = pa.array(np.arange(0, len(ids) + 1, length))
+    width = "large_list" if pa.types.is_large_list(kind) else "list"
+    lists = {"list": pa.ListArray, "large_list": pa.LargeListArray}[width].from_arrays(
+        ends.cast(pa.int64() if width == "large_list" else pa.int32()), values
+    )
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a.b": range(num_rows), "ids": lists}), path, row_group_size=num_rows)
+    file = SourceFile(name="t.parquet", uri=str(path), size=path.stat().st_size)
+
+    table = ParquetTable([file], LocalObjects(tmp_path), tmp_path, BadRows(0.0), only="ids")
+    batches = [batch.batch for _, batch in table.batches()]
+
+    assert sum(batch.num_rows for batch in batches) == num_rows
+    assert max(batch.nbytes for batch in batches) <= 1.1 * BATCH_BYTES
+
+
+@pytest.mark.slow
+def test_token_lists_are_sharded_in_little_memory(tmp_path: Path) -> None:
+    num_rows, length = 48_000, 1024
+    ids = np.random.default_rng(0).integers(0, 500, num_rows * length).astype(np.int32)
+    ends = pa.array(np.arange(0, len(ids) + 1, length, dtype=np.int32))
+    lists = pa.ListArray.from_arrays(ends, pa.array(ids))
+    pq.write_table(pa.table({"ids": lists}), tmp_path / "t.parquet", row_group_size=num_rows)
+
+    found = peak_of(tmp_path, text_column="ids", vocab_size=512, eos_token_id=511)
+
+    assert found["rows"] == num_rows
+    assert found["peak"] < LIST_PEAK_LIMIT_BYTES
 
 
 def peak_of(folder: Path, **settings: Any) -> dict[str, int]:

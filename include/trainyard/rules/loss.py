@@ -12,11 +12,9 @@ from trainyard.rules.records import Facts, Record, StepRecord
 from trainyard.rules.rule import HEALTHY, Judgement, Rule, RuleState
 from trainyard.rules.series import (
     LEAST_OBSERVATIONS,
-    SIGMA_PER_MEDIAN,
     History,
     SeriesRow,
     median_and_mad,
-    noise_of,
 )
 
 if TYPE_CHECKING:
@@ -96,24 +94,30 @@ class LossSpike(LossRule):
     5 in a row, window 100), with medians in place of means. Remedy: Chowdhery et al. 2022 (PaLM) restart about 100
     steps earlier and skip 200 to 500 batches.
 
-    Divergence: for `stop_steps` steps each loss is above `stop_ratio` times the median and above `stop_ratio` times the
-    run's earlier maximum. The median of the second half of these losses must exceed that of the first half by more than
-    `stop_growth` and by more than four standard errors. Spikes that recover, harder data and a change of domain do not
-    keep growing. Losses of zero and below are not evaluated, as they have no such ratio.
+    Divergence: growth by a factor that does not shrink, far beyond what the run has shown. For `stop_steps` steps each
+    loss is above `stop_growth` times the run's earlier maximum. Of these losses, the median of each third is at least
+    `stop_growth` times that of the third before. The logarithm of the last such factor is at least `stop_acceleration`
+    times that of the first (1 is exponential growth). The last median is above `stop_ratio` times the earlier maximum.
+    An unstable descent and a bootstrapped value that feeds on itself grow so until they overflow. Growth that slows
+    down is only a warning, since healthy losses show it: a generator's against a better discriminator, beta * KL, the
+    value of returns that rise. Losses of zero and below are not evaluated, as they have no such ratio.
 
     A median and a maximum below `stop_floor` count as that. A loss that starts near zero has no scale of its own, and
     its growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its reference.
+    Worked: from 2 on, 9 * 2 ** (n / 6) has medians of 57, 2,900 and 147,000 after 100 steps, which is a divergence;
+    9 + n / 20 never is.
     """
 
     window: int = 100
     num_mads: float = 8.0
     ratio: float = 1.5
     patience: int = 3
-    stop_ratio: float = 2.0
-    stop_floor: float = 0.25
-    stop_patience: int = 5
+    stop_ratio: float = 1e4
+    stop_floor: float = 1.0
+    stop_patience: int = 9
     stop_steps: int = 100
-    stop_growth: float = 0.1
+    stop_growth: float = 2.0
+    stop_acceleration: float = 0.9
     warm_up: int = 50
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
@@ -139,7 +143,7 @@ class _LossSpike(RuleState[StepRecord]):
         peak = max(self._peaks.values[-1], rule.stop_floor)
         is_high = loss > middle + rule.num_mads * mad and loss > rule.ratio * middle
         self._row.add(step, is_met=is_high)
-        limit = rule.stop_ratio * max(middle, peak)
+        limit = rule.stop_growth * max(middle, peak)
         self._diverging.add(step, is_met=is_high and middle > 0 and loss > limit)
         if is_high:
             self._high.add(step, loss)
@@ -154,9 +158,9 @@ class _LossSpike(RuleState[StepRecord]):
         )
         yield Judgement(
             key="stop",
-            is_violated=self._diverges(step),
-            text=f"{said}{self._diverging.length} observations in a row above {rule.stop_ratio:g} times the highest "
-            f"before, {peak:.4g}, and growing",
+            is_violated=loss > rule.stop_ratio * peak and self._diverges(step, peak),
+            text=f"{said}{self._diverging.length} observations in a row above {rule.stop_growth:g} times the highest "
+            f"before, {peak:.4g}, and not slowing down",
             numbers={**numbers, "peak": peak},
             severity=Severity.ERROR,
         )
@@ -166,16 +170,22 @@ class _LossSpike(RuleState[StepRecord]):
         highest = self._peaks.values[-1] if len(self._peaks) else loss
         self._peaks.add(step, max(highest, loss))
 
-    def _diverges(self, step: int) -> bool:
-        """Return whether the current row of losses above the earlier maximum is long enough and grows."""
+    def _diverges(self, step: int, peak: float) -> bool:
+        """Return whether the losses above the earlier maximum are enough, far above it, and grow without slowing."""
         rule, row = self._rule, self._diverging
         if row.length < rule.stop_patience or step - row.onset < rule.stop_steps:
             return False
         losses = self._high.between(row.onset - 1, step)
-        half = len(losses) // 2
-        before, after = median(losses[:half]), median(losses[half:])
-        error = SIGMA_PER_MEDIAN * noise_of(losses) * math.sqrt(1 / half + 1 / (len(losses) - half))
-        return after - before > max(rule.stop_growth * before, 4 * error)
+        third = len(losses) // 3
+        first, second, last = (
+            median(each) for each in (losses[:third], losses[third:-third], losses[-third:])
+        )
+        growth, later_growth = second / first, last / second
+        return (
+            last > rule.stop_ratio * peak
+            and min(growth, later_growth) >= rule.stop_growth
+            and math.log(later_growth) >= rule.stop_acceleration * math.log(growth)
+        )
 
     def roll_back(self, step: int) -> None:
         for each in (self._seen, self._peaks, self._row, self._diverging, self._high):

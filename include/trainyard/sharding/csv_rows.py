@@ -7,6 +7,7 @@ import io
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -16,6 +17,7 @@ from trainyard.sharding.csv_types import (
     FALSE,
     MISSING,
     TRUE,
+    check_codes,
     check_exact,
     column_type,
     parse_column,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_FILES = 4
 _SAMPLE_ROWS = 20_000
+_LONGEST_CODE = 64
 _DELIMITER_ROWS, _DELIMITER_BYTES = 50, 65_536
 _MISSING = frozenset(MISSING)
 _Rows = list[tuple[int, list[str]]]
@@ -100,6 +103,7 @@ class CsvTable(TextSchema):
         try:
             table = _read_block(block.data, header, self.schema, delimiter, skip=skip)
             self._check_large(table, block.data, header, delimiter, skip=skip)
+            self._check_codes(block.data, header, delimiter, skip=skip)
         except pa.ArrowInvalid:
             text = block.data.decode("utf-8-sig", errors="surrogateescape")
             rows = _split_rows(text, delimiter, first_line=block.first_line)[skip:]
@@ -120,12 +124,20 @@ class CsvTable(TextSchema):
             for field in table.schema
             if field.type == pa.float64() and may_be_inexact(table.column(field.name))
         ]
-        if large:
-            kinds = pa.schema([(name, pa.string()) for name in header])
-            strings = _read_block(data, header, kinds, delimiter, skip=skip)
-            for name in large:
-                texts = pc.utf8_trim_whitespace(strings.column(name).combine_chunks())
-                check_exact(texts, name=name, is_fractional=name in self.fractional)
+        for name, texts in _texts(data, header, large, delimiter, skip=skip):
+            check_exact(texts, name=name, is_fractional=name in self.fractional)
+
+    def _check_codes(self, data: bytes, header: list[str], delimiter: str, *, skip: int) -> None:
+        """Check that numeric columns have no whole numbers with leading zeros.
+
+        Raises:
+            ReplanNeededError: see `check_codes`.
+        """
+        others = {pa.string(), pa.bool_(), pa.null()}
+        numeric = [field.name for field in self.schema if field.type not in others]
+        if numeric and _may_have_codes(data, delimiter):
+            for name, texts in _texts(data, header, numeric, delimiter, skip=skip):
+                check_codes(texts, name=name)
 
     def _whole_rows(
         self, file: SourceFile, rows: _Rows, header: list[str], delimiter: str
@@ -272,6 +284,35 @@ def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Rows:
     return rows
 
 
+def _texts(
+    data: bytes, header: list[str], names: list[str], delimiter: str, *, skip: int
+) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the names of columns, and their strings without spaces around them."""
+    if names:
+        kinds = pa.schema([(name, pa.string()) for name in names])
+        strings = _read_block(data, header, kinds, delimiter, skip=skip)
+        for name in names:
+            yield name, pc.utf8_trim_whitespace(strings.column(name).combine_chunks())
+
+
+def _may_have_codes(data: bytes, delimiter: str) -> bool:
+    """Return False if no field of any column is a whole number with leading zeros."""
+    chars = np.frombuffer(b"\n" + data + b"\n", np.uint8)
+    is_digit = chars - np.uint8(ord("0")) < 10
+    is_edge = (chars == ord(delimiter)) | (chars <= ord('"'))  # line ends, spaces, quotes
+    starts = is_edge[:-2] & (chars[1:-1] == ord("0")) & is_digit[2:]
+    at = np.flatnonzero(starts) + 2
+    for _ in range(_LONGEST_CODE):
+        if not len(at):
+            return False
+        at += 1
+        goes_on = is_digit[at]
+        if is_edge[at[~goes_on]].any():
+            return True
+        at = at[goes_on]
+    return True
+
+
 def _read_block(
     data: bytes, header: list[str], schema: pa.Schema, delimiter: str, *, skip: int
 ) -> pa.Table:
@@ -286,6 +327,7 @@ def _read_block(
         parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=pacsv.ConvertOptions(
             column_types=schema,
+            include_columns=schema.names,
             null_values=list(MISSING),
             true_values=list(TRUE),
             false_values=list(FALSE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,9 +13,12 @@ from trainyard.sharding.table_schema import ReplanNeededError, inexact_numbers
 if TYPE_CHECKING:
     from trainyard.sharding.settings import ShardSettings
 
+log = logging.getLogger(__name__)
+
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A")
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _WHOLE = r"^[+-]?\d+$"
+_CODE = r"^0\d+$"
 _LONG_WHOLE = r"^[+-]?\d{16,}$"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?([iI]nf|INF|infinity)$"
 _NUMERIC_SHARE = 0.9
@@ -26,7 +30,8 @@ Wrong = list[tuple[int, str]]
 def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
     """Return the type of a column from a sample of its strings, in which null is a missing value; null if all are null.
 
-    A column is numeric if nine in ten of its values are numbers; rows with other values are then bad rows.
+    A column is numeric if nine in ten of its values are numbers; rows with other values are then bad rows. A column
+    with whole numbers that have leading zeros, such as zip codes, is one of strings.
 
     Raises:
         DataError: the column holds whole numbers beyond 64 bits.
@@ -44,6 +49,8 @@ def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.D
         return pa.string()
     numbers = known.filter(is_number)
     is_whole = pc.match_substring_regex(numbers, _WHOLE)
+    if _has_codes(numbers, name):
+        return pa.string()
     return _whole_type(numbers, name) if pc.all(is_whole).as_py() else pa.float64()
 
 
@@ -75,6 +82,7 @@ def parse_column(
         fits = pc.is_in(trimmed, pa.array([*TRUE, *FALSE]))
         parsed = pc.is_in(trimmed, pa.array(TRUE))
     else:
+        check_codes(trimmed, name=name)
         fits = pc.match_substring_regex(trimmed, _NUMBER)
         usable = pc.if_else(fits, trimmed, pa.scalar(None, pa.string()))
         if pa.types.is_integer(kind):
@@ -86,6 +94,29 @@ def parse_column(
     positions = pc.indices_nonzero(wrong).to_pylist()
     parsed = pc.if_else(pc.is_valid(values), parsed, pa.scalar(None, parsed.type)).cast(kind)
     return parsed, [(at, values[at].as_py()) for at in positions]
+
+
+def check_codes(values: pa.Array, *, name: str) -> None:
+    """Check that no string of a numeric column is a whole number with leading zeros.
+
+    Raises:
+        ReplanNeededError: one does; the column is read as strings then.
+    """
+    if _has_codes(values.drop_null(), name):
+        raise ReplanNeededError(name, pa.string())
+
+
+def _has_codes(values: pa.Array, name: str) -> bool:
+    codes = values.filter(pc.match_substring_regex(values, _CODE))
+    if not len(codes):
+        return False
+    log.warning(
+        "column %r is read as categories: as numbers its values lose leading zeros, for example %s. "
+        "To confirm, add it to category_columns; to read numbers, write them without leading zeros",
+        name,
+        ", ".join(map(repr, codes.unique()[:3].to_pylist())),
+    )
+    return True
 
 
 def check_exact(values: pa.Array, *, name: str, is_fractional: bool) -> None:

@@ -176,7 +176,8 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
                 job_name="sharding",
                 where=f"column {name!r}",
                 got=", ".join(different),
-                next_step="give all files the same schema, for example as Parquet, or shard on one instance",
+                next_step="give all files the same schema, for example as Parquet, add columns of codes "
+                "such as 00417 to category_columns, or shard on one instance",
             )
         merged.append((known or columns)[0])
     return merged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ class OddCsvTable(TextSchema):
         self._decimal = options.pop("decimal", ".")
         self._thousands = options.pop("thousands", None)
         self._missing = (*MISSING, *options.pop("na_values", ()))
+        self._number = _number_pattern(self._decimal, self._thousands)
         self._options = options
         with self._chunks(files[0], None) as (chunks, _):
             first = next(iter(chunks))
@@ -133,9 +135,10 @@ class OddCsvTable(TextSchema):
             for field in self.schema
         }
         faults = {
-            row: f"wrong type: column {name!r} is {self.schema.field(name).type}, got {text[:50]!r}"
+            row: f"wrong type: column {name!r} is {self.schema.field(name).type}, "
+            f"got {strings[name][row].as_py()[:50]!r}"
             for name, (_, wrong) in parsed.items()
-            for row, text in wrong
+            for row, _ in wrong
         }
         short = [row for row, cut in enumerate(chunk.isna().any(axis="columns")) if cut]
         faults |= dict.fromkeys(short, f"wrong number of fields: fewer than {chunk.shape[1]}")
@@ -150,12 +153,28 @@ class OddCsvTable(TextSchema):
         return batch.filter(kept) if faults else batch
 
     def _plain_numbers(self, values: pa.Array) -> pa.Array:
-        """Return numbers written with other marks as `1234.5`."""
-        if self._thousands:
-            values = pc.replace_substring(values, self._thousands, "")
-        if self._decimal != ".":
-            values = pc.replace_substring(values, self._decimal, ".")
-        return values
+        """Return numbers written with other marks as `1234.5`, and other values so that they are no numbers."""
+        if not self._thousands and self._decimal == ".":
+            return values
+        plain = pc.replace_substring(values, self._thousands, "") if self._thousands else values
+        plain = pc.replace_substring(plain, self._decimal, ".")
+        others = pc.replace_substring(values, ".", self._decimal)
+        return pc.if_else(pc.match_substring_regex(values, self._number), plain, others)
+
+
+def _number_pattern(decimal: str, thousands: str | None) -> str:
+    """Return the pattern of numbers with these marks; dates and addresses with the same marks do not match.
+
+    Groups have three digits (1.234.567). With commas they may also be Indian (12,34,567).
+    """
+    whole, mark = r"\d+", re.escape(thousands or "")
+    if thousands:
+        whole += rf"|[1-9]\d{{0,2}}({mark}\d{{3}})+"
+    if thousands == ",":
+        whole += r"|[1-9]\d?(,\d{2})*,\d{3}"
+    point = re.escape(decimal)
+    number = rf"(({whole})({point}\d*)?|{point}\d+)([eE][+-]?\d+)?"
+    return rf"^\s*[+-]?({number}|[iI]nf|INF|infinity)\s*$"
 
 
 def _check_width(file: SourceFile, chunk: pd.DataFrame) -> None:

@@ -34,6 +34,7 @@ BATCH_BYTES = 8 * 1024**2
 _LONG_STRING_BYTES = 4096
 """Stored bytes per row from which strings are not read as dictionaries, because most values occur once."""
 _BUFFER_BYTES = 512 * 1024
+_VALUE_BYTES = {"INT32": 4, "INT64": 8}
 
 
 class ParquetTable:
@@ -180,9 +181,27 @@ def _short_strings(metadata: pq.FileMetaData, names: list[str]) -> list[str]:
 
 
 def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
-    """Return the bytes of the named columns, encoded and not compressed."""
-    chunks = (group.column(at) for at in range(group.num_columns))
-    return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
+    """Return the bytes of the named columns, encoded and not compressed.
+
+    Ids in lists are counted decoded, because dictionaries store the small ones in a fraction of their bytes.
+    """
+    chunks = [group.column(at) for at in range(group.num_columns)]
+    return sum(
+        chunk.total_uncompressed_size
+        if chunk.path_in_schema in names
+        else max(chunk.total_uncompressed_size, _decoded_bytes(chunk))
+        for chunk in chunks
+        if _is_in(chunk.path_in_schema, names)
+    )
+
+
+def _is_in(path: str, names: frozenset[str]) -> bool:
+    """Return whether a path, such as `input_ids.list.element`, is a named column or lies in one."""
+    return path in names or any(path.startswith(f"{name}.") for name in names)
+
+
+def _decoded_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    return int(chunk.num_values) * _VALUE_BYTES.get(chunk.physical_type, 0)
 
 
 def _with_missing(metadata: pq.FileMetaData, names: list[str]) -> set[str]:

@@ -45,9 +45,17 @@ class RowHasher:
         self._hashes = np.zeros(num_rows, dtype=np.uint64)
 
     def add_numbers(
-        self, name: str, values: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None = None
+        self,
+        name: str,
+        values: npt.NDArray[Any],
+        missing: npt.NDArray[np.bool_] | None = None,
+        *,
+        apart: npt.NDArray[np.uint64] | None = None,
     ) -> None:
-        """Add a column of numbers. 0.0 and -0.0 are equal, and so are all missing values."""
+        """Add a column of numbers. 0.0 and -0.0 are equal, and so are all missing values.
+
+        `apart` has bits that separate values of the same nearest float64.
+        """
         numbers = self._numbers
         np.add(values, 0.0, out=numbers)
         bits = numbers.view(np.uint64)
@@ -60,6 +68,8 @@ class RowHasher:
             bits ^= _rounded_away(values, numbers)
         if missing is not None:
             numbers[missing] = np.nan
+        if apart is not None:
+            bits ^= apart
         self.add_bits(name, bits)
 
     def add_bits(self, name: str, bits: npt.NDArray[np.uint64]) -> None:

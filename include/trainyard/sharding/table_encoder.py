@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pyarrow.compute as pc
 
 from trainyard.errors import DataError
 from trainyard.sharding.row_hash import MISSING_BITS, RowHasher, category_bits
+from trainyard.sharding.split_rule import text_hashes
 from trainyard.sharding.table_schema import (
     ColumnKind,
     ColumnPlan,
@@ -22,8 +25,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+log = logging.getLogger(__name__)
+
 _SECONDS_PER_DAY = 86_400
 _EXACT_INTEGERS = 2**53
+_EXACT_DIGITS = 10**15
+"""Decimals of fewer digits than this has are the shortest text of their float64 (IEEE 754: 15 digits are kept)."""
 
 
 class TableEncoder:
@@ -64,7 +71,8 @@ class TableEncoder:
             else:
                 numbers, missing = _numbers(column, plan)
                 arrays.append(numbers)
-                self._hasher.add_numbers(plan.name, numbers, missing)
+                apart = _lost_digits(column, plan.name)
+                self._hasher.add_numbers(plan.name, numbers, missing, apart=apart)
                 if plan.validity is not None:
                     there = np.ones(len(column), np.bool_) if missing is None else ~missing
                     validity.append(there.view(np.uint8))
@@ -168,6 +176,32 @@ def _decimals(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
     return _values(floats)
 
 
+def _lost_digits(column: pa.Array, name: str) -> npt.NDArray[np.uint64] | None:
+    """Return bits that differ between decimals of the same nearest float64, 0 for exact ones; None if all are exact.
+
+    A decimal is exact if it is the shortest text of its float64.
+    """
+    if not pa.types.is_decimal(column.type) or column.type.scale <= 0:
+        return None
+    text = column.cast(pa.string())
+    floats = text.cast(pa.float64())
+    largest = pc.max(pc.abs(floats)).as_py() or 0.0
+    if largest * 10.0**column.type.scale < _EXACT_DIGITS:
+        return None
+    plain = pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), ".")
+    doubtful = pc.indices_nonzero(pc.not_equal(plain, floats.cast(pa.string()))).to_pylist()
+    values = {at: column[at].as_py() for at in doubtful}
+    lost = {at: value for at, value in values.items() if Decimal(repr(float(value))) != value}
+    if not lost:
+        return None
+    log.warning(
+        "column %r: decimals become the nearest floats, such as %s", name, max(lost.values())
+    )
+    apart = np.zeros(len(column), np.uint64)
+    apart[list(lost)] = text_hashes([str(value.normalize()).encode() for value in lost.values()])
+    return apart
+
+
 def _seconds(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
     """Return times in seconds.
 
@@ -237,6 +271,7 @@ def _too_many_categories(column: str, limit: int, values: list[str]) -> DataErro
         got=f"more than {limit}, for example {', '.join(repr(each) for each in values[:3])}",
         allowed=f"at most {limit} (max_categories)",
         next_step=(
-            "add the column to ignore_columns if it identifies rows, or set text_column to train on its text"
+            "add the column to ignore_columns if it identifies rows, or set text_column to train on its text; "
+            "write numbers without leading zeros"
         ),
     )

@@ -460,6 +460,34 @@ def skipped_batches(draw: Draw) -> Curve:
     return draw.curve(loss, cosine(draw.n, draw.n // 40), norm=norm, facts=facts)
 
 
+def adversarial_term(draw: Draw) -> Curve:
+    """A generator whose discriminator learns later: near zero, then up by orders of magnitude."""
+    rise = _s_curve(draw, begin=draw.uniform(0.2, 0.6), length=draw.uniform(0.01, 0.1))
+    loss = 1e-4 + draw.uniform(2, 30) * rise * draw.spread(draw.uniform(0.05, 0.4))
+    return draw.curve(loss, constant(1), norm=draw.spread(0.8))
+
+
+def penalty_from_zero(draw: Draw) -> Curve:
+    """A KL term: zero at the reference, first quadratic in the distance from it, then level."""
+    distance = draw.x / draw.uniform(0.02, 0.5)
+    loss = 10 ** draw.uniform(0, 3) * distance**2 / (1 + distance**2) * draw.spread(0.2)
+    loss[0] = 0.0
+    return draw.curve(loss, constant(10), norm=draw.spread(0.5))
+
+
+def value_of_rising_returns(draw: Draw) -> Curve:
+    """A critic without normalised returns: its error grows with the square of what the policy earns."""
+    returns = _s_curve(draw, begin=draw.uniform(0.2, 0.7), length=draw.uniform(0.01, 0.1))
+    loss = 0.01 + 10 ** draw.uniform(1, 4) * returns**2 * draw.spread(0.4)
+    return draw.curve(loss, constant(10), norm=np.sqrt(loss) * draw.spread(0.5))
+
+
+def _s_curve(draw: Draw, *, begin: float, length: float) -> Series:
+    """Return the logistic function from 0 to 1 over shares of the run."""
+    rise: Series = 1 / (1 + np.exp((begin - draw.x) / length))
+    return rise
+
+
 def reference(draw: Draw) -> Curve:
     """Pre-training as in the books."""
     base = draw.power_law()
@@ -476,6 +504,7 @@ FAMILIES: Mapping[str, Callable[[Draw], Curve]] = {
         pre_training_with_spikes, momentum_contrast, moving_target, regression, regression_in_bursts,
         classification_to_zero, early_plateau, uneven_steps, longer_texts_later, fast_first_epoch, slow_checkpoints,
         rare_class, overflowing_scaler, skipped_batches, reference,
+        adversarial_term, penalty_from_zero, value_of_rising_returns,
     )
 }  # fmt: skip
 
