@@ -24,12 +24,13 @@ from trainer.data.shard_index import ShardIndex
 from trainer.evaluation import evaluate
 from trainer.hyperparameters import Hyperparameters
 from trainer.models import build
-from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
+from trainer.optimization import make_optimizer, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
 from trainer.precision import Precision, settle
 from trainer.profiling import open_traces
 from trainer.rank_memory import peak_memory, state_bytes
 from trainer.run_report import RunReport
+from trainer.schedule import make_schedule
 from trainer.serving import write_serving_code
 from trainer.skipped_steps import read_steps
 from trainer.tasks import make_task, open_splits

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from trainer.optimization import LearningRateSchedule
+    from trainer.schedule import LearningRateSchedule
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from trainer.optimization import LearningRateSchedule
+from trainer.schedule import LearningRateSchedule
 from trainer.training import Training
 from trainyard_watch.statistics import host_samples, opening
 

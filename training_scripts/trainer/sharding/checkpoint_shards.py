@@ -22,8 +22,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trainer.data.shard_index import sha256_of
-from trainyard_watch.checkpoint_files import fault_of, sync_folder, write_files
+from trainyard_watch.checkpoint_files import fault_of, sha256_of, sync_folder, write_files
 from trainyard_watch.checkpoint_folder import Checkpoint, CheckpointFolder
 from trainyard_watch.errors import CheckpointError
 from trainyard_watch.metrics import SETUP_TIMEOUT_S
