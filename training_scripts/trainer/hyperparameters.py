@@ -15,8 +15,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from trainer.skipped_steps import read_steps
-from trainer.trace_spans import read_spans
+from trainer.step_spans import read_spans, read_steps
 from trainyard_watch.errors import HyperparameterError
 from trainyard_watch.statistics.choice import read_setting
 

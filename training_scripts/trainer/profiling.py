@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from torch import profiler
 
-from trainer.trace_spans import read_spans
+from trainer.step_spans import read_spans
 from trainyard_watch.statistics.place import choose_folder
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from trainer.rank_memory import peak_memory, state_bytes
 from trainer.run_report import RunReport
 from trainer.schedule import make_schedule
 from trainer.serving import write_serving_code
-from trainer.skipped_steps import read_steps
+from trainer.step_spans import read_steps
 from trainer.tasks import make_task, open_splits
 from trainer.test_split import EVALUATION_FILE, describe, write_report
 from trainer.training_state import TrainingState
