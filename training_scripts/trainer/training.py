@@ -16,19 +16,18 @@ from trainer.artifacts import weights_sha256, write_model
 from trainer.batching import plan_batches
 from trainer.checkpoint_pace import make_pace
 from trainer.checkpointing import Checkpointer
-from trainer.collectives import CollectiveProfile
 from trainer.data.loader import evaluation_batches, training_batches
 from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
 from trainer.data.sample_order import RankBatches, SampleOrder
 from trainer.data.shard_index import ShardIndex
 from trainer.evaluation import evaluate
 from trainer.hyperparameters import Hyperparameters
+from trainer.measurements import peak_memory, state_bytes
 from trainer.models import build
 from trainer.optimization import make_optimizer, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
 from trainer.precision import Precision, settle
-from trainer.profiling import open_traces
-from trainer.rank_memory import peak_memory, state_bytes
+from trainer.profiling import CollectiveProfile, open_traces
 from trainer.run_report import RunReport
 from trainer.schedule import make_schedule
 from trainer.serving import write_serving_code
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from trainer.evaluation import Evaluation
-    from trainer.throughput import Meter
+    from trainer.measurements import Meter
     from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)

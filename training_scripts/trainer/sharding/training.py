@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from trainer.evaluation import Evaluation
-    from trainer.throughput import Meter
+    from trainer.measurements import Meter
     from trainyard_watch.statistics.tensors import ModelTensors
 
 
