@@ -15,12 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from tensorflow_trainer.adam import clipped, update
+from tensorflow_trainer.host_contact import wait_until_gone
 from tensorflow_trainer.parameter_servers import (
     ParameterServers,
     parameter_server_cluster,
     serve_as_worker,
 )
-from tensorflow_trainer.presence import wait_until_gone
 from tensorflow_trainer.step_result import StepResult
 from trainyard_watch.environment import available_cpus
 
