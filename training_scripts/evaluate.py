@@ -39,7 +39,7 @@ from trainer.precision import DTYPES, Precision
 from trainer.tasks import Task, open_splits
 from trainer.test_split import describe, write_report
 from trainyard_watch.distributed import Ranks, joined_ranks
-from trainyard_watch.environment import DEFAULT_BASE_DIR, available_cpus
+from trainyard_watch.environment import BASE_VARIABLE, DEFAULT_BASE_DIR, available_cpus
 from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the command line's options."""
     parser = argparse.ArgumentParser(description="Measure a trained model on the test split.")
-    base_dir = Path(os.environ.get("SAGEMAKER_BASE_DIR", DEFAULT_BASE_DIR))
+    base_dir = Path(os.environ.get(BASE_VARIABLE, DEFAULT_BASE_DIR))
     parser.add_argument("--base-dir", type=Path, default=base_dir)
     parser.add_argument("--split", default="test", help="the split of the index that is measured")
     parser.add_argument(

@@ -7,7 +7,7 @@ import math
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,7 @@ from trainyard_watch.statistics.checksums import ReplicaChecksums
 from trainyard_watch.statistics.opening import (
     NO_ACTIVATIONS,
     Start,
+    close_each,
     open_headlines,
     open_statistics,
 )
@@ -59,22 +60,6 @@ if TYPE_CHECKING:
     from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)
-
-
-class Observer(Protocol):
-    """Observer of a run, closed at the run's end."""
-
-    def close(self) -> None:
-        """Write buffered output and release resources."""
-
-
-def close_each(*observers: Observer) -> None:
-    """Close every observer. A failed close is logged and not raised, so it hides no error of the run."""
-    for each in observers:
-        try:
-            each.close()
-        except Exception:
-            log.exception("%s was not closed as it should be", type(each).__name__)
 
 
 class Training:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from trainyard_watch.environment import JOB_VARIABLE
 from trainyard_watch.file_list import is_whole, write_file_list
-from trainyard_watch.run import JOB_VARIABLE, setting_up, watch
+from trainyard_watch.run import setting_up, watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainyard_watch.environment import num_restarts
+from trainyard_watch.environment import JOB_VARIABLE, num_restarts
 from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Retention:
         if uri and below:
             uri = f"{uri.rstrip('/')}/{below}"
         mount = folder.parent if below else folder
-        is_mounted = "TRAINING_JOB_NAME" in environ and mount.is_dir()
+        is_mounted = JOB_VARIABLE in environ and mount.is_dir()
         return cls(
             layout,
             keep=keep,

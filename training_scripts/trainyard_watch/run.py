@@ -23,11 +23,16 @@ from torch.nn.parallel import DistributedDataParallel
 from trainyard_watch.background_saver import BackgroundSaver
 from trainyard_watch.checkpoint_folder import CheckpointFolder
 from trainyard_watch.distributed import OPEN_MPI, Ranks
-from trainyard_watch.environment import DEFAULT_BASE_DIR, ContainerPaths
+from trainyard_watch.environment import (
+    BASE_VARIABLE,
+    DEFAULT_BASE_DIR,
+    JOB_VARIABLE,
+    ContainerPaths,
+)
 from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
 from trainyard_watch.retention import ManifestLayout, Retention
 from trainyard_watch.statistics.checksums import ReplicaChecksums
-from trainyard_watch.statistics.opening import Start, open_headlines, open_statistics
+from trainyard_watch.statistics.opening import Start, close_each, open_headlines, open_statistics
 from trainyard_watch.statistics.tensors import ModelTensors
 from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StopRequest
 from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
@@ -62,7 +67,6 @@ LOADABLE = (
     torch.device,
     torch.Size,
 )
-BASE_VARIABLE, JOB_VARIABLE = "SAGEMAKER_BASE_DIR", "TRAINING_JOB_NAME"
 OWN_FOLDER = "trainyard"
 """Folder of the watch's checkpoints and metrics, beside the script's own files."""
 STATE = "state"
@@ -360,11 +364,7 @@ class Run:
             each.remove()
         if self._has_handler and not self._stop.received:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        for observer in (self._emitter, self._headlines):
-            try:
-                observer.close()
-            except Exception:  # an error here must not hide one of the training
-                log.exception("%s was not closed as it should be", type(observer).__name__)
+        close_each(self._emitter, self._headlines)
 
     def _live_on(self) -> None:
         """Report the run as alive until the process ends, while the script merges or writes a model, for example."""
