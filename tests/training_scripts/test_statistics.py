@@ -14,10 +14,10 @@ import torch
 
 from trainyard.rules.records import MarkRecord, Start, StepRecord, Validation
 from trainyard.rules.statistics_file import read_statistics
-from trainyard_watch.statistics.activations import ActivationWatch
 from trainyard_watch.statistics.checksums import ReplicaChecksums, sum_of_bits
 from trainyard_watch.statistics.choice import Cadence, Collection, choose
 from trainyard_watch.statistics.emitter import Emitter
+from trainyard_watch.statistics.forward_pass import ActivationWatch
 from trainyard_watch.statistics.headlines import MOST_WAITING, Headlines, TensorBoardSink
 from trainyard_watch.statistics.opening import close_each
 from trainyard_watch.statistics.parts import FIRST_PART_S, TRIED_AGAIN_AFTER_S, PartWriter

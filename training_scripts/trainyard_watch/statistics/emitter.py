@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import torch
 
-from trainyard_watch.statistics.activations import ActivationWatch
 from trainyard_watch.statistics.choice import (
     ACTIVATIONS,
     ALL_NUMBERS,
@@ -28,7 +27,11 @@ from trainyard_watch.statistics.choice import (
     WEIGHTS,
     Cadence,
 )
-from trainyard_watch.statistics.inputs import ConfusionCount, describe_inputs
+from trainyard_watch.statistics.forward_pass import (
+    ActivationWatch,
+    ConfusionCount,
+    describe_inputs,
+)
 from trainyard_watch.statistics.lines import line_of
 
 if TYPE_CHECKING:
