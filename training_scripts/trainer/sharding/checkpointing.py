@@ -15,7 +15,7 @@ from trainer.sharding.checkpoint_shards import ShardFolder
 from trainyard_watch.background_saver import BackgroundSaver
 from trainyard_watch.errors import CheckpointError
 from trainyard_watch.random_states import random_states
-from trainyard_watch.tensor_tree import broadcast_tree
+from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +38,7 @@ class ShardedCheckpointer(Checkpointer):
         super().__init__(folder, keep=keep, pace=pace, ranks=ranks, metrics=metrics)
         self._shards = ShardFolder(folder, keep=keep, ranks=ranks, retention=self._retention)
         self._saver = BackgroundSaver(self._shards, metrics)
+        self._buffers = CpuBuffers()
 
     def save(self, state: ShardedState) -> None:  # type: ignore[override]
         """Copy this rank's shards and write them in the background; training waits for the copy only."""
