@@ -65,8 +65,8 @@ log = logging.getLogger(__name__)
 class Training:
     """Training run of one rank: `__init__` sets everything up, `run` takes the steps.
 
-    Subclasses for other kinds of parallelism override single methods, such as `lay_out`, `make_model`, `parallelize`,
-    `exchanging` and `whole_weights`.
+    Subclasses for other kinds of parallelism override single methods, such as `setup_mesh`, `make_model`,
+    `parallelize`, `exchanging` and `whole_weights`.
     """
 
     hyperparameters_class = Hyperparameters
@@ -85,7 +85,7 @@ class Training:
         self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
         with self.metrics.kept_alive(at_most_s=START_TIMEOUT_S):  # the first collectives
             torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
-            self.reader, self.num_readers = self.lay_out()
+            self.reader, self.num_readers = self.setup_mesh()
 
         with self.metrics.kept_alive(), ranks.all_or_none():
             self.index = ShardIndex.load(paths.channels.get("index"))
@@ -140,7 +140,7 @@ class Training:
             metrics=self.metrics,
         )
 
-    def lay_out(self) -> tuple[int, int]:
+    def setup_mesh(self) -> tuple[int, int]:
         """Return the index of the part of each global batch that this rank reads, and the number of parts."""
         return self.ranks.rank, self.ranks.world_size
 
@@ -205,8 +205,8 @@ class Training:
             tensorboard_dir=self.hp.tensorboard_dir,
             settings=self.hp.to_dict(),
         )
-        self.statistics.listeners.append(self.headlines.hear)
-        self.metrics.listeners += [self.statistics.hear, self.headlines.hear]
+        self.statistics.listeners.append(self.headlines.on_record)
+        self.metrics.listeners += [self.statistics.on_record, self.headlines.on_record]
 
     def run(self) -> int:
         """Resume, train to the last step or a stop, and write the model; return the exit code."""
@@ -277,9 +277,9 @@ class Training:
             set_learning_rate(self.optimizer, learning_rate)
             self.statistics.begin_step(progress.step + 1)
             loss_sum, digest = self.accumulate_gradients(batches, meter)
-            loss, digest, saves = self.agree(loss_sum, digest + skipped & MASK)
+            loss, digest, saves = self.sync_metrics(loss_sum, digest + skipped & MASK)
             gradient_norm = self.update_weights(loss)
-            self.tell_step(loss, gradient_norm)
+            self.log_step(loss, gradient_norm)
         progress.step += 1
         progress.samples_consumed += self.plan.global_batch_size
         progress.trained_seconds += meter.of_step()["step_seconds"]
@@ -320,7 +320,7 @@ class Training:
             read = (next(batches) for _ in range(self.plan.gradient_accumulation_steps))
             return sum(digest_of(samples) for _, samples in read) & MASK
 
-    def tell_step(self, loss: float, gradient_norm: float) -> None:
+    def log_step(self, loss: float, gradient_norm: float) -> None:
         """Write the statistics of the current step."""
         seconds = self.report.meter.of_step()
         self.statistics.end_step(
@@ -417,7 +417,7 @@ class Training:
         with self.precision.forward():
             return self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
 
-    def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
+    def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         """Combine the ranks' losses, digests and flags of this step in one collective.
 
         Set `is_stopping` if any rank received SIGTERM, and degrade the statistics if any rank's are degraded.
@@ -479,7 +479,7 @@ class Training:
             self.hp.on_non_finite == "fail"
             or progress.skipped_in_a_row > self.hp.most_skipped_steps
         ):
-            self.tell_step(loss, norm)
+            self.log_step(loss, norm)
             raise error
         self.metrics.write("skipped", step=progress.step + 1, reason=error.findings[0])
 
@@ -517,7 +517,7 @@ class Training:
             world_size=self.num_readers,
             device=self.ranks.device,
         )
-        result = self.evaluate(self.heard(batches))
+        result = self.evaluate(self.report_alive(batches))
         progress.note_validation(result.loss)
         self.metrics.write(
             "eval",
@@ -554,7 +554,7 @@ class Training:
         """The model that an evaluation calls."""
         return self.model
 
-    def heard(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def report_alive(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches and report the run as alive, so that a long evaluation is not mistaken for a hang."""
         for batch in batches:
             self.metrics.write_alive(self.state.progress.step)
@@ -598,7 +598,9 @@ class Training:
             device=self.ranks.device,
         )
         try:
-            result = self.evaluate(self.until_stop(self.heard(batches)), keeps_predictions=False)
+            result = self.evaluate(
+                self.until_stop(self.report_alive(batches)), keeps_predictions=False
+            )
         except StoppedError as error:
             log.warning(
                 "SIGTERM: the test split is NOT MEASURED (%s): no %s is written; the model is in %s",

@@ -115,8 +115,8 @@ class MetricsWriter:
                 self._stream.write(format_line(event, values) + "\n")
                 self._stream.flush()
                 self._printed_at = time.monotonic()
-        for hear in self.listeners:
-            hear(event, values)
+        for listener in self.listeners:
+            listener(event, values)
 
     def _append(self) -> None:
         """Append the unwritten events after the last complete write; an error is logged once and not raised."""
@@ -145,8 +145,8 @@ class MetricsWriter:
         receive a `beat` at each call.
         """
         if step is not None:
-            for hear in self.listeners:
-                hear("beat", {"step": step})
+            for listener in self.listeners:
+                listener("beat", {"step": step})
         if time.monotonic() - self._printed_at < self._alive_after_s:
             return
         if step is None:

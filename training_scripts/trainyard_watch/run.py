@@ -433,8 +433,8 @@ class Run:
         self._headlines = open_headlines(
             self._paths, self._ranks, tensorboard_dir=None, settings={}
         )
-        self._emitter.listeners.append(self._headlines.hear)
-        self._metrics.listeners += [self._emitter.hear, self._headlines.hear]
+        self._emitter.listeners.append(self._headlines.on_record)
+        self._metrics.listeners += [self._emitter.on_record, self._headlines.on_record]
         if self._optimizer is not None and hasattr(self._optimizer, "register_step_pre_hook"):
             self._hooks = [
                 self._optimizer.register_step_pre_hook(self._before_update),

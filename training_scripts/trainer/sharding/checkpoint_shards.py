@@ -141,11 +141,11 @@ class ShardFolder(CheckpointFolder):
             result = act()
         except (OSError, RuntimeError, CheckpointException) as error:
             problem = str(error).strip().splitlines()[0]
-        said: list[Any] = [(result, problem)]
+        results: list[Any] = [(result, problem)]
         if self._group:
-            said = [None] * self._ranks.world_size
-            dist.all_gather_object(said, (result, problem), group=self._group)
-        failed = {rank: text for rank, (_, text) in enumerate(said) if text}
+            results = [None] * self._ranks.world_size
+            dist.all_gather_object(results, (result, problem), group=self._group)
+        failed = {rank: text for rank, (_, text) in enumerate(results) if text}
         if failed:
             rank, text = next(iter(failed.items()))
             message = (
@@ -153,7 +153,7 @@ class ShardFolder(CheckpointFolder):
                 "(volume_size), or keep fewer (keep_checkpoints)"
             )
             raise CheckpointError(message)
-        return [result for result, _ in said]
+        return [result for result, _ in results]
 
     def _make_way_on_host(self, step: int, final: Path) -> None:
         if self._leads:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainer.sharding.mesh import RankMesh
 
 
-def spread(
+def parallelize_model(
     config: Mapping[str, Any],
     hp: ShardedHyperparameters,
     mesh: RankMesh | None,

@@ -22,7 +22,7 @@ from trainer.sharding.checkpointing import ShardedCheckpointer
 from trainer.sharding.degrees import Degrees
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
-from trainer.sharding.model import spread, whole_weights
+from trainer.sharding.model import parallelize_model, whole_weights
 from trainer.sharding.pipeline import Pipeline, pass_forward
 from trainer.sharding.state import ShardedState
 from trainer.sharding.tensors import ShardedTensors
@@ -52,7 +52,7 @@ class ShardedTraining(Training):
     mesh: RankMesh | None = None
     pipeline: Pipeline | None = None
 
-    def lay_out(self) -> tuple[int, int]:
+    def setup_mesh(self) -> tuple[int, int]:
         """Create the mesh; return the index of this rank's part of each global batch, and the number of parts.
 
         Ranks that split one model read the same part.
@@ -74,7 +74,7 @@ class ShardedTraining(Training):
         """Return this rank's part of the model."""
         config = self.task.model_config
         self.num_parameters = sum(each.numel() for each in build_empty(config).parameters())
-        model, self.share = spread(config, self.hp, self.mesh, self.ranks.device)
+        model, self.share = parallelize_model(config, self.hp, self.mesh, self.ranks.device)
         return model
 
     def make_precision(self) -> Precision:

@@ -193,7 +193,7 @@ class Emitter:
         self._clear()
 
     @_survives
-    def hear(self, event: str, values: Mapping[str, Any]) -> None:
+    def on_record(self, event: str, values: Mapping[str, Any]) -> None:
         """Write a metric event (validation, checkpoint, end); safe to call from any thread.
 
         A `beat` is written only if no other record was written for 10 s.
@@ -213,8 +213,8 @@ class Emitter:
         record = {"kind": "host", "step": self._step, "time": time.time(), **sample}
         if self._writer:
             self._writer.write(line_of(record))
-        for hear in self.listeners:
-            hear("host", record)
+        for listener in self.listeners:
+            listener("host", record)
 
     def new_confusion(self, num_classes: int) -> ConfusionCount | None:
         """Return a counter of a validation's predictions; None if statistics are off or for more than 50 classes."""

@@ -97,8 +97,8 @@ def open_statistics(
         return Emitter(tensors, None, choice=choice)
     s3, in_s3 = _shipping(ranks) if hook is None and is_readable else (None, None)
     namespace = _pid_namespace(ranks)
-    told = ranks.gather((s3 is not None, in_s3, namespace, os.getpid()))
-    ships, newest_in_s3, *_ = told[
+    gathered = ranks.gather((s3 is not None, in_s3, namespace, os.getpid()))
+    ships, newest_in_s3, *_ = gathered[
         ranks.rank - ranks.local_rank
     ]  # the result of this host's first rank
     # If S3 does not answer now, it may never answer: the platform then uploads the files at the end.
@@ -113,7 +113,7 @@ def open_statistics(
         "world_size": ranks.world_size,
         "attempt": max(
             start.number,
-            *(1 + (newest or 0) for newest in (*here, *(each for _, each, _, _ in told))),
+            *(1 + (newest or 0) for newest in (*here, *(each for _, each, _, _ in gathered))),
         ),
         "resumed_at": start.step,
         "time": time.time(),
@@ -131,12 +131,12 @@ def open_statistics(
                 attempt=header["attempt"],
                 host=paths.host,
                 num_ranks=ranks.local_world_size,
-                knows_attempt=any(each is not None for _, each, _, _ in told),
+                knows_attempt=any(each is not None for _, each, _, _ in gathered),
                 keeps_files=not is_shipped,
             )
             emitter.ship(shipper)
     if ranks.local_rank == 0:
-        pids = [pid for _, _, other, pid in told if other == namespace]
+        pids = [pid for _, _, other, pid in gathered if other == namespace]
         try:
             emitter.sample(HostSampler(emitter.write_host, pids=pids, disk=paths.base_dir))
         except Exception as error:  # noqa: BLE001 an unreadable host must not end the training
