@@ -46,8 +46,8 @@ def newest(folder: Path, *, identity: Mapping[str, Any]) -> Path | None:
     """
     path = max(filter(is_whole, _checkpoints(folder)), key=step_of, default=None)
     if path is not None:
-        told = path / IDENTITY
-        there = json.loads(told.read_bytes()) if told.is_file() else {}
+        file = path / IDENTITY
+        there = json.loads(file.read_bytes()) if file.is_file() else {}
         check_identity(there, identity, what=f"the checkpoint {path}")
     return path
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHIEF_WORKER_PORT = 2224
-"""Port of the worker on the first host, where the toolkit starts none; the coordinator computes no gradients."""
+"""Port of the worker on the first host. The toolkit starts none there, and the coordinator computes no gradients."""
 POLL_S = 0.5
 
 

@@ -55,7 +55,7 @@ class Strategy(Protocol):
     def step(
         self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool
     ) -> StepResult:
-        """Take step `number`, counted from 1, on a global batch; `stops` is whether this host was asked to stop."""
+        """Take step `number`, counted from 1, on a global batch; `stops` is whether this host received SIGTERM."""
 
     def leave(self) -> None:
         """Wait until every host that takes part in the steps has called this."""

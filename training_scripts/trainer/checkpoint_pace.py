@@ -48,7 +48,7 @@ class FixedPace:
     def __init__(self, interval: int) -> None:
         self._interval = interval
 
-    def is_due(self, step: int, *, is_writing: bool) -> bool:  # noqa: ARG002 exactly as asked for
+    def is_due(self, step: int, *, is_writing: bool) -> bool:  # noqa: ARG002 the interface
         """Return whether the step is a multiple of the interval."""
         return self._interval > 0 and step % self._interval == 0
 

@@ -75,10 +75,10 @@ class Hyperparameters:
         at_least=1,
     )
     max_steps: int = setting(
-        400, "optimizer steps of the whole run; 0 = as many as `epochs` say", at_least=0
+        400, "optimizer steps of the whole run; 0 = as many as `epochs` need", at_least=0
     )
     epochs: float = setting(
-        0.0, "passes over the training split; 0 = as `max_steps` says", at_least=0
+        0.0, "passes over the training split; 0 = until `max_steps`", at_least=0
     )
 
     learning_rate: float = setting(4e-3, "peak learning rate", above=0)
@@ -155,10 +155,10 @@ class Hyperparameters:
     statistics: str = setting(
         "on",
         "statistics for the rules that watch the run: on, off, or JSON of collection -> its "
-        "parameters; on = as the job's DebugHookConfig says, if it has one",
+        "parameters; on = those of the job's DebugHookConfig, if it has one",
     )
     tensorboard_dir: str | None = setting(
-        None, "folder of TensorBoard's scalars; null = as the job's TensorBoardOutputConfig says"
+        None, "folder of TensorBoard's scalars; null = that of the job's TensorBoardOutputConfig"
     )
     on_non_finite: str = setting(
         "fail",

@@ -192,8 +192,8 @@ def _fault(path: Path) -> str | None:
     fault = fault_of(path)
     if fault is None and not Checkpoint(path=path, step=0).is_sharded:
         message = (
-            f"{path} was written by train_ddp.py, which keeps whole models: go on with that script, or give this run a "
-            "checkpoint_s3_uri of its own; nothing was deleted"
+            f"{path} was written by train_ddp.py, which keeps whole models: resume with that script, or give this run "
+            "a checkpoint_s3_uri of its own; nothing was deleted"
         )
         raise CheckpointError(message)
     return fault

@@ -63,7 +63,7 @@ class ShardedHyperparameters(Hyperparameters):
         """Return the values, with those of SMP's `mp_parameters` as hyperparameters.
 
         Raises:
-            HyperparameterError: `mp_parameters` is not a JSON object, has an unknown key, asks for expert parallelism,
+            HyperparameterError: `mp_parameters` is not a JSON object, has an unknown key, requests expert parallelism,
                 or contradicts a hyperparameter.
         """
         values = dict(given)
@@ -83,7 +83,7 @@ class ShardedHyperparameters(Hyperparameters):
                 )
             elif ours is not None and str(values.setdefault(ours, value)) != str(value):
                 findings.append(
-                    f"{ours} is {values[ours]!r} and {value!r} in {MODEL_PARALLEL}: say it once"
+                    f"{ours} is {values[ours]!r} and {value!r} in {MODEL_PARALLEL}: set it once"
                 )
         if findings:
             raise HyperparameterError(findings)

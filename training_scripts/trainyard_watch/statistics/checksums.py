@@ -64,7 +64,7 @@ class ReplicaChecksums:
         if differing:
             log.error(
                 "REPLICAS DIFFER after step %d in %d of %d parameters, first %s: a bit flipped, or a collective went "
-                "wrong; go on from an earlier checkpoint on other hardware",
+                "wrong; resume from an earlier checkpoint on other hardware",
                 step, len(differing), len(self._names), differing[0],
             )  # fmt: skip
 

@@ -190,4 +190,4 @@ def _tried(name: str, act: Callable[[], Any]) -> Any:
 
 
 def _warn(name: str, error: Exception) -> None:
-    log.warning("no scalars for %s (%s: %s); training goes on", name, type(error).__name__, error)
+    log.warning("no scalars for %s (%s: %s); training continues", name, type(error).__name__, error)
