@@ -20,7 +20,7 @@ from trainyard_watch.errors import HyperparameterError
 from trainyard_watch.statistics.choice import read_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 IGNORED_PREFIXES = ("sagemaker_", "_tuning_")
 IGNORED_NAMES = ("mp_parameters",)
@@ -190,11 +190,18 @@ class Hyperparameters:
         """
         findings: list[str] = []
         given = cls.translate(_decode(sm_hps)) | _options(cls, argv, findings)
+        fields = {item.name: item for item in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for name, value in given.items():
             if name in IGNORED_NAMES or name.startswith(IGNORED_PREFIXES):
                 continue
-            _read_one(cls, name, value, values, findings)
+            if name not in fields:
+                findings.append(_unknown(cls, name, where="hyperparameter"))
+                continue
+            try:
+                values[name] = _convert(value, fields[name])
+            except ValueError as error:
+                findings.append(f"hyperparameter {name!r}: got {value!r}, allowed is {error}")
         candidate = cls(**values)
         findings += candidate.contradictions()
         if findings:
@@ -233,15 +240,9 @@ class Hyperparameters:
                 f"{self.micro_batch_size}"
             )
         findings += self._trace_findings()
-        try:
-            read_steps(self.skip_steps)
-        except HyperparameterError as error:
-            findings += error.findings
+        findings += findings_of(read_steps, self.skip_steps)
         if self.statistics not in {"on", "off"}:
-            try:
-                read_setting(self.statistics)
-            except HyperparameterError as error:
-                findings += error.findings
+            findings += findings_of(read_setting, self.statistics)
         return findings
 
     def rank_findings(self, ranks: int) -> list[str]:  # noqa: ARG002  # a script that cares overrides it
@@ -262,6 +263,15 @@ class Hyperparameters:
     def to_dict(self) -> dict[str, Any]:
         """Return name -> value, ready for JSON."""
         return dataclasses.asdict(self)
+
+
+def findings_of(check: Callable[..., object], *values: Any) -> list[str]:
+    """Return the findings of the HyperparameterError that `check(*values)` raises, or an empty list."""
+    try:
+        check(*values)
+    except HyperparameterError as error:
+        return list(error.findings)
+    return []
 
 
 def _decode(sm_hps: str) -> dict[str, Any]:
@@ -292,19 +302,6 @@ def _options(
         _unknown(kind, word.removeprefix("--").split("=")[0], where="option") for word in words
     ]
     return {name: value for name, value in vars(known).items() if name not in IGNORED_NAMES}
-
-
-def _read_one(
-    kind: type[Hyperparameters], name: str, value: Any, values: dict[str, Any], findings: list[str]
-) -> None:
-    by_name = {item.name: item for item in dataclasses.fields(kind)}
-    if name not in by_name:
-        findings.append(_unknown(kind, name, where="hyperparameter"))
-        return
-    try:
-        values[name] = _convert(value, by_name[name])
-    except ValueError as error:
-        findings.append(f"hyperparameter {name!r}: got {value!r}, allowed is {error}")
 
 
 def _unknown(kind: type[Hyperparameters], name: str, *, where: str) -> str:

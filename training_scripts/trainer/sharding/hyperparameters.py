@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer.hyperparameters import Hyperparameters, setting
+from trainer.hyperparameters import Hyperparameters, findings_of, setting
 from trainer.sharding.degrees import Degrees
 from trainyard_watch.errors import HyperparameterError
 
@@ -109,11 +109,7 @@ class ShardedHyperparameters(Hyperparameters):
 
     def rank_findings(self, ranks: int) -> list[str]:
         """Return one sentence per degree that does not divide the ranks, or the heads, sequence or layers."""
-        try:
-            Degrees.of(self, ranks)
-        except HyperparameterError as error:
-            return list(error.findings)
-        return []
+        return findings_of(Degrees.of, self, ranks)
 
 
 def _decoded(asked: Any) -> dict[str, Any]:
