@@ -138,7 +138,11 @@ class TableTask:
     def open_split(
         self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
     ) -> TableRows:
-        """Return the rows of a split; raises as `TableRows.open` does."""
+        """Return the rows of a split.
+
+        Raises:
+            DataError: shards are missing or damaged, the split is empty, or a row has no usable target.
+        """
         return TableRows.open(index, split, channel, layout=self.layout, verify=verify)
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -63,8 +63,9 @@ def read_layout(
 ) -> TableLayout:
     """Return the layout of a columns data set; `files` are the training shards.
 
-    With `problem` "auto", a target with categories or with at most 32 distinct values of an integer or bool dtype is
-    predicted as a class, any other as a number. `problem` "classification" or "regression" overrides this.
+    With `problem` "auto", a target with categories is predicted as a class, and so is one with at most 32 distinct
+    values of an integer or bool dtype. Any other is predicted as a number. `problem` "classification" or "regression"
+    overrides this.
 
     Raises:
         DataError: there is no target or no feature, or the target cannot be classified.

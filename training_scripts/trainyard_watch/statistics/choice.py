@@ -114,6 +114,10 @@ def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) ->
         setting: the hyperparameter `statistics`: `on`, `off`, or JSON of collection -> its parameters.
         hook: content of debughookconfig.json; used if the setting is `on`. None if there is none.
         num_tensors: number of the model's parameters.
+
+    Raises:
+        HyperparameterError: the setting is neither `on` nor `off` nor such JSON.
+        ValueError, TypeError, re.error: a collection of `hook` has a parameter that is not valid.
     """
     if setting == "off":
         return Choice(is_on=False)
