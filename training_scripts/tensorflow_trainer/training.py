@@ -90,9 +90,8 @@ class TensorFlowTraining:
             config=paths.read_config("checkpointconfig"),
         )
         self._step, self._validation_loss = 0, math.nan
-        self._is_stopping = (
-            False  # the same on all hosts; `stop` may change at any time, on some hosts only
-        )
+        # The same on all hosts; `stop` may change at any time, on some hosts only.
+        self._is_stopping = False
         self._state = self._resume()
         strategy.compile(
             self._loss, self._state, clip_norm=hp.clip_norm, weight_decay=hp.weight_decay

@@ -73,10 +73,8 @@ class ChosenPace:
         self._mean_time_to_interruption_s = mean_time_to_interruption_s
         self._clock = clock
         self._interval = FIRST_AFTER_STEPS
-        self._last = self._now = (
-            0,
-            0.0,
-        )  # both (step, time): of the last checkpoint, and of the last step
+        # Both (step, time): of the last checkpoint, and of the last step.
+        self._last = self._now = (0, 0.0)
         self._first: tuple[int, float] | None = None
         self._interruptions, self._trained_s = 0, 0.0
         self._costs_s: list[float] = []

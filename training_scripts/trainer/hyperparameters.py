@@ -219,9 +219,8 @@ class Hyperparameters:
         if self.model == "gpt" and self.hidden_size % (2 * self.num_heads):
             allowed = [n for n in range(1, self.hidden_size + 1) if self.hidden_size % (2 * n) == 0]
             findings.append(
-                f"hidden_size {self.hidden_size} with num_heads {self.num_heads}: each head needs "
-                f"the same even "
-                f"width; for this hidden_size num_heads may be one of "
+                f"hidden_size {self.hidden_size} with num_heads {self.num_heads}: each head needs the same even width; "
+                "for this hidden_size num_heads may be one of "
                 f"{allowed[:12] or 'none (make it even)'}"
             )
         if not self.max_steps and not self.epochs:
@@ -230,8 +229,7 @@ class Hyperparameters:
             )
         if self.max_steps and (self.warmup_steps or 0) > self.max_steps:
             findings.append(
-                f"warmup_steps {self.warmup_steps} is more than max_steps {self.max_steps}: the "
-                f"learning rate would "
+                f"warmup_steps {self.warmup_steps} is more than max_steps {self.max_steps}: the learning rate would "
                 f"never reach its peak; choose at most {self.max_steps}"
             )
         if self.micro_batch_size and self.global_batch_size % self.micro_batch_size:
@@ -292,9 +290,8 @@ def _options(
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for item in dataclasses.fields(kind):
         parser.add_argument(f"--{item.name}", default=argparse.SUPPRESS, help=item.metadata["help"])
-    for name in (
-        IGNORED_NAMES
-    ):  # the toolkit passes each hyperparameter as an option, too; these are read from SM_HPS
+    # The toolkit passes each hyperparameter as an option, too; these are read from SM_HPS.
+    for name in IGNORED_NAMES:
         parser.add_argument(f"--{name}", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     known, unknown = parser.parse_known_args(list(argv))
     words = [word for word in unknown if word.startswith("--")] or unknown

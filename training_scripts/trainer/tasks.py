@@ -84,8 +84,7 @@ class LanguageTask:
         """
         if index.kind == "tokens" and index.vocab_size != self.model_config["vocab_size"]:
             message = (
-                f"the model has vocab_size {self.model_config['vocab_size']}, the index's "
-                f"tokenizer "
+                f"the model has vocab_size {self.model_config['vocab_size']}, the index's tokenizer "
                 f"{index.vocab_size}; use the data set that the model was trained on"
             )
             raise DataError(message)

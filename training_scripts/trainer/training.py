@@ -79,9 +79,8 @@ class Training:
         self.hp, self.paths, self.ranks, self.stop = settle(hp, ranks.device), paths, ranks, stop
         if ranks.device.type == "cuda":
             torch.set_float32_matmul_precision("high")  # TF32
-        self.is_stopping = (
-            False  # the same on all ranks; `stop` may change at any time, on some ranks only
-        )
+        # The same on all ranks; `stop` may change at any time, on some ranks only.
+        self.is_stopping = False
         self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
         with self.metrics.kept_alive(at_most_s=START_TIMEOUT_S):  # the first collectives
             torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))

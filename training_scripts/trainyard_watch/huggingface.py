@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from trainyard_watch.environment import JOB_VARIABLE
-from trainyard_watch.file_list import is_whole, write_file_list
+from trainyard_watch.file_list import newest_whole, write_file_list
 from trainyard_watch.run import setting_up, watch
 
 if TYPE_CHECKING:
@@ -34,12 +34,7 @@ def newest_checkpoint(folder: str | Path) -> str | None:
     A checkpoint is complete if a `WatchCallback` wrote its file list and all files of the first host are present. With
     several hosts that write files (FSDP, DeepSpeed), the files of the other hosts are not checked.
     """
-    found = [
-        path
-        for path in Path(folder).glob("checkpoint-*")
-        if path.name.rpartition("-")[2].isdigit() and is_whole(path)
-    ]
-    newest = max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    newest = newest_whole(Path(folder), "checkpoint-")
     return None if newest is None else str(newest)
 
 

@@ -73,9 +73,8 @@ class MetricsWriter:
         self._lock = threading.Lock()
         self._printed_at = time.monotonic()
         self._num_bytes, self._unwritten, self._is_failing = 0, b"", False
-        self.listeners: list[
-            Callable[[str, dict[str, Any]], None]
-        ] = []  # called with each event and its values
+        # Called with each event and its values.
+        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
             self._path.write_bytes(b"")

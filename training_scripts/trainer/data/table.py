@@ -131,8 +131,7 @@ def _target(
             return Target(name=name, classes=values)
         if problem == "classification":
             message = (
-                f"target {name!r} has more than {MAX_INTEGER_CLASSES} distinct values, or values "
-                f"that are not whole "
+                f"target {name!r} has more than {MAX_INTEGER_CLASSES} distinct values, or values that are not whole "
                 "numbers, so it cannot be a class; set problem to regression"
             )
             raise DataError(message)

@@ -96,9 +96,8 @@ class Emitter:
         self._members = {id(each): self._members_of(each) for each in choice.collections}
         self._step, self._heard_at, self._inputs_at = 0, time.monotonic(), 0
         self.is_degraded = False
-        self.listeners: list[
-            Callable[[str, dict[str, Any]], None]
-        ] = []  # called with the host's samples
+        # Called with the host's samples.
+        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._clear()
 
     def _clear(self) -> None:

@@ -98,9 +98,8 @@ def open_statistics(
     s3, in_s3 = _shipping(ranks) if hook is None and is_readable else (None, None)
     namespace = _pid_namespace(ranks)
     gathered = ranks.gather((s3 is not None, in_s3, namespace, os.getpid()))
-    ships, newest_in_s3, *_ = gathered[
-        ranks.rank - ranks.local_rank
-    ]  # the result of this host's first rank
+    first_of_host = ranks.rank - ranks.local_rank
+    ships, newest_in_s3, *_ = gathered[first_of_host]
     # If S3 does not answer now, it may never answer: the platform then uploads the files at the end.
     is_shipped = newest_in_s3 is not None
     place = _place(paths, hook, is_shipped=is_shipped) if is_readable else None
@@ -204,9 +203,8 @@ def _pid_namespace(ranks: Ranks) -> str:
     """Return the identity of this process's PID namespace; process ids are comparable within one namespace only."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
-    except (
-        OSError
-    ):  # some sandboxes have none: the host samples then include this rank's process only
+    except OSError:
+        # Some sandboxes have none: the host samples then include this rank's process only.
         return f"rank {ranks.rank}"
 
 
