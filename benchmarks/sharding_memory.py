@@ -38,7 +38,7 @@ from trainer.sharding import recompute
 from trainer.sharding.degrees import Degrees
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
-from trainer.sharding.model import spread
+from trainer.sharding.model import parallelize_model
 from trainer.sharding.pipeline import Pipeline
 from trainyard.planning.activations import Batching, Recompute
 from trainyard.planning.memory import memory_use
@@ -180,7 +180,7 @@ def measure(layout: Layout) -> dict[str, float]:
     mesh = RankMesh.of(degrees, cpu) if layout.ranks > 1 else None
     torch.manual_seed(0)
     config = GPTConfig(vocab_size=VOCABULARY, **{name: getattr(hp, name) for name in SIZE})
-    model, share = spread(config.to_dict(), hp, mesh, cpu)
+    model, share = parallelize_model(config.to_dict(), hp, mesh, cpu)
     optimizer = make_optimizer(model, weight_decay=0.1)
     tokens = torch.randint(0, VOCABULARY, (MICRO_BATCH, hp.sequence_length))
     batch = share.of_batch((tokens,))[0] if share else tokens

@@ -25,18 +25,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 from trainer.artifacts import read_model
 from trainer.data.loader import evaluation_batches
 from trainer.data.shard_index import ShardIndex
 from trainer.evaluation import evaluate
 from trainer.failure import end_process, report_failure
+from trainer.models.gpt import GPT
 from trainer.precision import DTYPES, Precision
-from trainer.sharding.frozen import shard_frozen
 from trainer.tasks import Task, open_splits
 from trainer.test_split import describe, write_report
 from trainyard_watch.distributed import Ranks, joined_ranks
-from trainyard_watch.environment import DEFAULT_BASE_DIR, available_cpus
+from trainyard_watch.environment import BASE_VARIABLE, DEFAULT_BASE_DIR, available_cpus
 from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the command line's options."""
     parser = argparse.ArgumentParser(description="Measure a trained model on the test split.")
-    base_dir = Path(os.environ.get("SAGEMAKER_BASE_DIR", DEFAULT_BASE_DIR))
+    base_dir = Path(os.environ.get(BASE_VARIABLE, DEFAULT_BASE_DIR))
     parser.add_argument("--base-dir", type=Path, default=base_dir)
     parser.add_argument("--split", default="test", help="the split of the index that is measured")
     parser.add_argument(
@@ -163,6 +166,27 @@ def placed(
         )
     model.requires_grad_(requires_grad=False)
     return model.to(ranks.device), Precision.of(precision, ranks.device)
+
+
+def shard_frozen(model: nn.Module, ranks: Ranks, *, dtype: torch.dtype) -> nn.Module:
+    """Return the model in shards of `dtype`; all ranks must run it equally often.
+
+    As in an FSDP training of the same precision, parameters are in `dtype`, norms in float32. The layers are cast and
+    sharded one by one, so a rank has at most one whole layer in memory beside its shards.
+    """
+    mesh = init_device_mesh(ranks.device.type, (ranks.world_size,), mesh_dim_names=("dp_shard",))
+    for layer in model.blocks if isinstance(model, GPT) else ():
+        fully_shard(_cast(layer, dtype), mesh=mesh)
+    return fully_shard(_cast(model, dtype), mesh=mesh)
+
+
+def _cast(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Freeze all parameters, and cast those that are not sharded yet; buffers keep their dtype."""
+    for parameter in module.parameters():
+        parameter.requires_grad_(requires_grad=False)
+        if not isinstance(parameter, DTensor):
+            parameter.data = parameter.data.to(dtype)
+    return module
 
 
 def batches_of(

@@ -15,7 +15,7 @@ from trainer.process import run_rank
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HYPERPARAMETERS = "trainer.horovod_hyperparameters:HorovodHyperparameters"
+HYPERPARAMETERS = "trainer.framework_hyperparameters:HorovodHyperparameters"
 """Class that validates the job's hyperparameters before the job is started; see trainer/judging.py."""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.rules.judged import Case, check_case, judged
 from tests.rules.series import jump, steps
-from trainer.optimization import LearningRateSchedule
+from trainer.schedule import LearningRateSchedule
 from trainyard.rules.records import Facts
 from trainyard.rules.schedule import declared_rate
 

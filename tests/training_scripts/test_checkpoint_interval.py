@@ -7,8 +7,14 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from trainer.checkpoint_interval import choose_interval, daly_interval_s, young_interval_s
-from trainer.checkpoint_pace import FIRST_AFTER_STEPS, ChosenPace, make_pace
+from trainer.checkpoint_pace import (
+    FIRST_AFTER_STEPS,
+    ChosenPace,
+    choose_interval,
+    daly_interval_s,
+    make_pace,
+    young_interval_s,
+)
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
 costs = st.floats(1e-4, 100)

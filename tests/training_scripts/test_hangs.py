@@ -10,7 +10,7 @@ pytestmark = pytest.mark.torch
 
 PHASES = {
     "joining the group": "join",
-    "the first collectives": "lay_out",
+    "the first collectives": "setup_mesh",
     "building the model": "make_model",
     "distributing the model": "parallelize",
     "a step": "accumulate_gradients",

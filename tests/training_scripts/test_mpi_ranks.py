@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.mpi_ranks import rank_variables
+from trainyard_watch.distributed import rank_variables
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "3",

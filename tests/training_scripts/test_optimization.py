@@ -10,12 +10,8 @@ from torch import nn
 
 from trainer.batching import plan_batches
 from trainer.hyperparameters import Hyperparameters
-from trainer.optimization import (
-    LearningRateSchedule,
-    make_optimizer,
-    make_schedule,
-    set_learning_rate,
-)
+from trainer.optimization import make_optimizer, set_learning_rate
+from trainer.schedule import LearningRateSchedule, make_schedule
 from trainyard_watch.errors import HyperparameterError
 
 pytestmark = pytest.mark.torch

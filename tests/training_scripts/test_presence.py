@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from tensorflow_trainer.presence import is_there, wait_until_gone
+from tensorflow_trainer.host_contact import is_there, wait_until_gone
 
 LIMIT_S = 30.0
 

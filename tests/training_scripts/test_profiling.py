@@ -11,7 +11,7 @@ import torch
 
 from trainer.hyperparameters import Hyperparameters
 from trainer.profiling import StepTraces
-from trainer.trace_spans import read_spans
+from trainer.step_spans import read_spans
 from trainyard_watch.errors import HyperparameterError
 
 if TYPE_CHECKING:

@@ -48,6 +48,6 @@ def test_each_rank_tells_its_memory_and_the_share_of_collectives(
     ids=["overlapping", "clipped", "one in another", "none"],
 )
 def test_spans_that_overlap_count_once(spans: list[tuple[float, float]], share: float) -> None:
-    from trainer.collectives import covered
+    from trainer.profiling import covered
 
     assert covered(spans, within=(0, 5)) == share

@@ -149,7 +149,7 @@ def test_a_long_evaluation_says_that_it_is_alive(tmp_path, monkeypatch):
         metrics=metrics, state=SimpleNamespace(progress=SimpleNamespace(step=50))
     )
 
-    for _ in Training.heard(training, iter(range(4))):
+    for _ in Training.report_alive(training, iter(range(4))):
         now[0] += ALIVE_AFTER_S / 2 + 1
 
     assert stream.getvalue() == "trainyard alive step=50\n"

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from trainer.data.loader import training_batches
 from trainer.data.sample_digest import digest_of, from_limbs, to_limbs
 from trainer.data.sample_order import RankBatches, SampleOrder
-from trainer.sample_account import SampleAccount
+from trainer.run_report import SampleAccount
 
 pytestmark = pytest.mark.torch
 MASK = (1 << 64) - 1

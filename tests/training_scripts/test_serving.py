@@ -161,7 +161,7 @@ def test_category_of_a_whole_number_is_found_however_json_writes_it() -> None:
             category_sizes=[3],
             target=Target(name="y", classes=None),
         ),
-        categories={"size": ["4", "5", "6.0"]},
+        codes={"size": {"4": 0, "5": 1, "6.0": 2}},
         device=torch.device("cpu"),
     )
     given = ["5", 5, 5.0, 6.0, 5.5, None]

@@ -102,10 +102,10 @@ def test_one_object_holds_what_all_ranks_of_the_host_wrote(
         writer.write(line(rank + 1))
 
     ticks.now = 1.0
-    shipper.look()
+    shipper.poll()
     writers[1].write(line(3))
     ticks.now = 2.0
-    shipper.look()
+    shipper.poll()
 
     assert list(s3.sizes()) == ["0001.algo-1/00000001.bundle", "0001.algo-1/00000002.bundle"]
     first = pieces(s3.read("0001.algo-1/00000001.bundle"))
@@ -186,13 +186,13 @@ def test_a_number_that_is_not_finite_is_put_at_once_and_more_of_them_ever_later(
     writer = writer_of(0)
     ticks.now = 5 * 3600.0
     writer.write(line(1))
-    shipper.look()  # the pause was over
+    shipper.poll()  # the pause was over
     num_before, begins = len(s3.put), ticks.now
 
     for step in range(2, 402):  # every second, bad from the beginning
         ticks.now += 1.0
         writer.write(line(step, loss="nan"))
-        shipper.look()
+        shipper.poll()
         if step == 2:
             assert len(s3.put) == num_before + 1
 
@@ -210,11 +210,11 @@ def test_what_s3_may_have_taken_is_put_again_unchanged(
         for step in range(40):
             writer.write(line(step))
             ticks.now += 1.0
-            shipper.look()
+            shipper.poll()
     s3.fails = False
     for _ in range(60):
         ticks.now += 1.0
-        shipper.look()
+        shipper.poll()
 
     names = [name.rpartition("/")[2] for name, _ in s3.put]
     faults = 4  # after 1, 6, 16 and 36 s
@@ -233,7 +233,7 @@ def test_the_pause_after_faults_is_bounded_and_nothing_is_kept_in_memory(
     for step in range(3600):
         ticks.now += 1.0
         writer.write(line(step))
-        shipper.look()
+        shipper.poll()
 
     assert 3600 / LONGEST_REST_S < len(s3.put) < 3600 / LONGEST_REST_S + 8
     assert sum(map(len, shipper._pending)) < len(line(1)) * 2 * LONGEST_REST_S + READ_BYTES
@@ -247,15 +247,15 @@ def test_the_end_puts_all_that_was_written_after_a_fault_of_s3(
     writer, s3.fails = writer_of(0), True
     writer.write(line(1))
     ticks.now = 1.0
-    shipper.look()
+    shipper.poll()
     num_failed, s3.fails = len(s3.put), False
     for step in range(2, 3 * READ_BYTES // 1000):
         writer.write(line(step, text="x" * 1000))
     writer.write(b'{"mark":"done"}\n')
-    shipper.look()
+    shipper.poll()
     assert len(s3.put) == num_failed, "S3 rests"
 
-    shipper.look(is_last=True)
+    shipper.poll(is_last=True)
 
     (path,) = tmp_path.glob("*.jsonl")
     put = b"".join(content for _, content in s3.put[num_failed:])
@@ -270,7 +270,7 @@ def test_the_end_does_not_repeat_a_write_that_failed(tmp_path: Path, writer_of: 
     for step in range(3 * READ_BYTES // 1000):
         writer.write(line(step, text="x" * 1000))
 
-    shipper.look(is_last=True)
+    shipper.poll(is_last=True)
 
     assert len(s3.put) == 1
 
@@ -284,14 +284,14 @@ def test_an_attempt_that_began_without_s3_is_put_when_s3_answers(
     outage = {"what": "s3_error", "operation": "ListObjectsV2", "key_prefix": tmp_path.name}
     with faults(engine.endpoint_url, outage | {"count": None, "status": 503}):
         ticks.now = 1.0
-        shipper.look()
+        shipper.poll()
         assert s3_keys(engine, tmp_path.name) == []
     ticks.now += FIRST_REST_S / 2
-    shipper.look()
+    shipper.poll()
     assert list(s3.sizes()) == []
 
     ticks.now += FIRST_REST_S
-    shipper.look()
+    shipper.poll()
 
     assert list(s3.sizes()) == ["0001.algo-1/00000001.bundle"]
 
@@ -306,7 +306,7 @@ def test_an_attempt_of_a_number_that_s3_has_is_not_put_over_it(
 
     for _ in range(3):
         ticks.now += 600.0
-        shipper.look(is_last=True)
+        shipper.poll(is_last=True)
 
     assert s3.read("0001.algo-1/00000001.bundle") == b"of the start before"
     assert len(s3.sizes()) == 1
@@ -344,7 +344,7 @@ def test_shipped_parts_leave_the_disk(tmp_path: Path, writer_of: Any) -> None:
     for step in range(60):
         ticks.now += 300.0  # a part each
         writer.write(line(step))
-        shipper.look()
+        shipper.poll()
 
     assert len(list(tmp_path.glob("*.jsonl"))) == PARTS_KEPT + 1
     assert b"".join(content for _, content in s3.put).count(b'"kind"') == 60

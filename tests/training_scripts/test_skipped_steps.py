@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from trainer.hyperparameters import Hyperparameters
-from trainer.skipped_steps import read_steps
+from trainer.step_spans import read_steps
 from trainyard_watch.errors import HyperparameterError
 
 SETTINGS = {"max_steps": 12, "checkpoint_interval": 4, "keep_checkpoints": 9, "log_interval": 1}

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from trainer.training import close_each
 from trainyard.rules.records import MarkRecord, Start, StepRecord, Validation
 from trainyard.rules.statistics_file import read_statistics
-from trainyard_watch.statistics.activations import ActivationWatch
 from trainyard_watch.statistics.checksums import ReplicaChecksums, sum_of_bits
 from trainyard_watch.statistics.choice import Cadence, Collection, choose
 from trainyard_watch.statistics.emitter import Emitter
+from trainyard_watch.statistics.forward_pass import ActivationWatch
 from trainyard_watch.statistics.headlines import MOST_WAITING, Headlines, TensorBoardSink
+from trainyard_watch.statistics.opening import close_each
 from trainyard_watch.statistics.parts import FIRST_PART_S, TRIED_AGAIN_AFTER_S, PartWriter
 from trainyard_watch.statistics.tensors import ModelTensors
 
@@ -237,10 +237,10 @@ def test_a_sink_that_hangs_holds_nobody_up(caplog):
             pass
 
     headlines = Headlines({"slow": Hanging})
-    headlines.hear("step", {"step": 1, "loss": 2.0})
+    headlines.on_record("step", {"step": 1, "loss": 2.0})
     assert is_asked.wait(20)
     for step in range(MOST_WAITING + 7):
-        headlines.hear("step", {"step": step, "loss": 2.0})
+        headlines.on_record("step", {"step": step, "loss": 2.0})
     headlines.close(within_s=0.1)
     answers.set()
 
@@ -262,7 +262,7 @@ def test_a_slow_sink_is_given_all_that_waits(caplog):
 
     headlines = Headlines({"slow": Slow})
     for step in range(MOST_WAITING):
-        headlines.hear("step", {"step": step, "loss": 2.0})
+        headlines.on_record("step", {"step": step, "loss": 2.0})
     begins.set()
     headlines.close()
 
@@ -386,15 +386,15 @@ def test_collections_say_when(parameters, steps):
 
 def test_tensorboard_and_what_is_missing_for_it(tmp_path, caplog):
     missing = Headlines({"nowhere": lambda: TensorBoardSink(tmp_path / "x" / "y" / "\0")})
-    missing.hear("step", {"step": 1, "loss": 2.0})
+    missing.on_record("step", {"step": 1, "loss": 2.0})
     missing.close()
     assert caplog.text.count("no scalars for nowhere") == 1
 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     headlines = Headlines({"TensorBoard": lambda: TensorBoardSink(tmp_path)})
-    headlines.hear("step", {"step": 10, "loss": 2.5, "learning_rate": 0.1})
-    headlines.hear("eval", {"step": 10, "validation_loss": 3.0})
+    headlines.on_record("step", {"step": 10, "loss": 2.5, "learning_rate": 0.1})
+    headlines.on_record("eval", {"step": 10, "validation_loss": 3.0})
     headlines.close()
 
     found = EventAccumulator(str(tmp_path)).Reload()

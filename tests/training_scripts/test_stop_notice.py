@@ -7,15 +7,20 @@ import threading
 
 import pytest
 
-from tensorflow_trainer import stop_notice
+from tensorflow_trainer.host_contact import (
+    STOP_LINE,
+    is_stop_notice,
+    receive_stop_notices,
+    send_stop_notice,
+)
 from tests.limits import EVENT_LIMIT_S
 
 
 def test_the_coordinator_hears_of_a_stop_that_another_host_was_asked_for() -> None:
     noticed = threading.Event()
-    port = stop_notice.hear(noticed.set, port=0)
+    port = receive_stop_notices(noticed.set, port=0)
 
-    stop_notice.tell("127.0.0.1", port=port)
+    send_stop_notice("127.0.0.1", port=port)
 
     assert noticed.wait(EVENT_LIMIT_S)
 
@@ -23,10 +28,10 @@ def test_the_coordinator_hears_of_a_stop_that_another_host_was_asked_for() -> No
 @pytest.mark.parametrize(
     ("said", "is_notice"),
     [
-        (stop_notice.LINE, True),
+        (STOP_LINE, True),
         (b"", False),
         (b"GET / HTTP/1.1\r\n\r\n", False),
-        (stop_notice.LINE[:-1], False),
+        (STOP_LINE[:-1], False),
     ],
 )
 def test_only_the_line_itself_is_a_notice(said: bytes, is_notice: bool) -> None:
@@ -35,11 +40,11 @@ def test_only_the_line_itself_is_a_notice(said: bytes, is_notice: bool) -> None:
         with theirs:
             theirs.sendall(said)
 
-        assert stop_notice.is_notice(ours) is is_notice
+        assert is_stop_notice(ours) is is_notice
 
 
 def test_a_coordinator_that_does_not_hear_yet_is_no_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed_at_once:
         port = closed_at_once.getsockname()[1]
 
-    stop_notice.tell("127.0.0.1", port=port)
+    send_stop_notice("127.0.0.1", port=port)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tensorflow_trainer import checkpoint_files, identity
+from tensorflow_trainer import checkpoint_files
 from tensorflow_trainer.hyperparameters import (
     TensorFlowHyperparameters,
     plan_steps,
@@ -112,13 +112,13 @@ def test_the_newest_whole_checkpoint_is_found(tmp_path: Path) -> None:
 
 
 def saved_by(folder: Path, found: object) -> tuple[Path, dict[str, np.ndarray]]:
-    checkpoint_files.save(folder, 2, {identity.NAME: np.array(json.dumps(found))})
+    checkpoint_files.save(folder, 2, {checkpoint_files.IDENTITY: np.array(json.dumps(found))})
     path, _, arrays = checkpoint_files.newest(folder)
     return path, arrays
 
 
 def test_a_checkpoint_of_the_same_run_is_taken(tmp_path: Path) -> None:
-    identity.check_identity(*saved_by(tmp_path / "checkpoints", IDENTITY), IDENTITY)
+    checkpoint_files.check_identity(*saved_by(tmp_path / "checkpoints", IDENTITY), IDENTITY)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, there: dict, sai
     path, arrays = saved_by(tmp_path / "checkpoints", IDENTITY | there)
 
     with pytest.raises(CheckpointError) as caught:
-        identity.check_identity(path, arrays, IDENTITY)
+        checkpoint_files.check_identity(path, arrays, IDENTITY)
 
     (finding,) = caught.value.findings
     assert finding.startswith(f"the checkpoint {path} belongs to another run: {said}")
@@ -143,7 +143,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, there: dict, sai
 
 def test_a_checkpoint_that_does_not_tell_its_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="seed is None there and 3 here"):
-        identity.check_identity(tmp_path, {"weights/w": np.zeros(1)}, IDENTITY)
+        checkpoint_files.check_identity(tmp_path, {"weights/w": np.zeros(1)}, IDENTITY)
 
 
 @pytest.mark.parametrize(

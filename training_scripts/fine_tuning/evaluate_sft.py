@@ -41,7 +41,7 @@ def main() -> int:
     try:
         metrics = measure()
     except FineTuningError as error:
-        log.error("%s", error)  # noqa: TRY400  # the message says it all
+        log.error("%s", error)  # noqa: TRY400  # the message has the reason
         message = BASE_DIR / "output" / "message"
         message.parent.mkdir(parents=True, exist_ok=True)
         message.write_text(str(error)[:1024], encoding="utf-8")

@@ -2,9 +2,9 @@
 
 For the image `huggingface-pytorch-training`, alone or under torchrun. Channels: `train` and optionally `validation`
 with `*.jsonl`, `model` with a folder that `save_pretrained` wrote, `init` with the model of an earlier run.
-Hyperparameters: `sft/options.py`. The model lies in SM_MODEL_DIR: safetensors, tokenizer, fine_tuning.json.
-Exit codes: 0 finished; 143 SIGTERM came, the checkpoint and the model so far are saved; 1 failed, with the reason on
-stderr and in `<base>/output/failure`.
+Hyperparameters: `sft/options.py`. SM_MODEL_DIR gets the model: safetensors, tokenizer, fine_tuning.json. Exit codes: 0
+finished; 143 SIGTERM was received, and a checkpoint and the model were saved; 1 failed, with the reason on stderr and
+in `<base>/output/failure`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FineTuningError as error:
         paths.failure_file.parent.mkdir(parents=True, exist_ok=True)
         paths.failure_file.write_text(str(error)[:1024], encoding="utf-8")
-        log.error("%s", error)  # noqa: TRY400  # the message says it all
+        log.error("%s", error)  # noqa: TRY400  # the message has the reason
         return 1
 
 

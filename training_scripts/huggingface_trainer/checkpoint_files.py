@@ -11,7 +11,8 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from trainer.run_identity import check_identity
-from trainyard_watch.file_list import is_whole, write_file_list
+from trainyard_watch.file_list import is_whole, newest_whole, write_file_list
+from trainyard_watch.retention import step_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from trainyard_watch.retention import Retention
 
 IDENTITY, HISTORY = "identity.json", "history.jsonl"
+BEGINS = "checkpoint-"
 
 
 def step_of(checkpoint: Path) -> int:
     """Return the number of steps before a checkpoint."""
-    return int(checkpoint.name.rpartition("-")[2])
+    return int(checkpoint.name.removeprefix(BEGINS))
 
 
 def complete(checkpoint: Path, *, identity: Mapping[str, Any], history: bytes) -> int:
@@ -44,10 +46,10 @@ def newest(folder: Path, *, identity: Mapping[str, Any]) -> Path | None:
     Raises:
         CheckpointError: the checkpoint belongs to another run.
     """
-    path = max(filter(is_whole, _checkpoints(folder)), key=step_of, default=None)
+    path = newest_whole(folder, BEGINS)
     if path is not None:
-        told = path / IDENTITY
-        there = json.loads(told.read_bytes()) if told.is_file() else {}
+        file = path / IDENTITY
+        there = json.loads(file.read_bytes()) if file.is_file() else {}
         check_identity(there, identity, what=f"the checkpoint {path}")
     return path
 
@@ -58,13 +60,9 @@ def remove_torn(folder: Path, retention: Retention) -> None:
     The Trainer's own rotation is not used: it counts incomplete checkpoints, orders them by the time at which they were
     written or restored, and runs before the newest is complete, here and in S3.
     """
-    for checkpoint in _checkpoints(folder):
+    for step, checkpoint in reversed(step_folders(folder, BEGINS)):
         if is_whole(checkpoint):
-            retention.note_found(step_of(checkpoint))
+            retention.note_found(step)
         else:
-            retention.distrust(step_of(checkpoint))
+            retention.distrust(step)
             shutil.rmtree(checkpoint, ignore_errors=True)
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]

@@ -1,10 +1,10 @@
 """Evaluation script of a tabular model on unseen rows, for a processing job.
 
 Reads `<base>/processing/input/{model/model.tar.gz,train/,test/}` and writes
-`<base>/processing/output/evaluation/evaluation.json`. The model speaks for itself: its `code/<program>` has
-model_fn, input_fn and predict_fn, as SageMaker's inference toolkit wants them. Beside it stands a baseline that knows
-the training targets only: their mean, or the commonest class. `<base>` is SAGEMAKER_BASE_DIR, else /opt/ml. Exit codes:
-0 measured; 1 failed, with the reason in `<base>/output/message`.
+`<base>/processing/output/evaluation/evaluation.json`. The model predicts with its own `code/<program>`, which has
+model_fn, input_fn and predict_fn, the interface of SageMaker's inference toolkit. The report also has a baseline from
+the training targets only: their mean, or the most common class. `<base>` is SAGEMAKER_BASE_DIR, else /opt/ml. Exit
+codes: 0 measured; 1 failed, with the reason in `<base>/output/message`.
 """
 
 from __future__ import annotations

@@ -1,19 +1,26 @@
-"""Checkpoints of a TensorFlow run: `step-00000080.npz` and its SHA-256, each written atomically."""
+"""Checkpoints of a TensorFlow run: `step-00000080.npz` and its SHA-256, each written atomically.
+
+The array `identity` of a checkpoint has the run's identity as JSON text; see `trainer.run_identity`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from trainer import run_identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 NAME = re.compile(r"step-(\d{8,})\.npz")
+IDENTITY = "identity"
 
 
 def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> int:
@@ -51,6 +58,16 @@ def newest(folder: Path) -> tuple[Path, int, dict[str, np.ndarray]] | None:
             with np.load(io.BytesIO(content)) as arrays:
                 return path, step, dict(arrays)
     return None
+
+
+def check_identity(path: Path, arrays: Mapping[str, np.ndarray], here: Mapping[str, Any]) -> None:
+    """Reject the checkpoint of another run, or one without an identity.
+
+    Raises:
+        CheckpointError: the model, the data set, the seed or the batch size differs or is missing.
+    """
+    there = json.loads(str(arrays[IDENTITY])) if IDENTITY in arrays else {}
+    run_identity.check_identity(there, here, what=f"the checkpoint {path}")
 
 
 def _steps(folder: Path) -> list[int]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_trainer import stop_notice
 from tensorflow_trainer.adam import clipped, update
-from tensorflow_trainer.presence import is_there
+from tensorflow_trainer.host_contact import is_there, receive_stop_notices, send_stop_notice
 from tensorflow_trainer.step_result import StepResult
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHIEF_WORKER_PORT = 2224
-"""Port of the worker on the first host, where the toolkit starts none; the coordinator computes no gradients."""
-LOOK_S = 0.5
+"""Port of the worker on the first host. The toolkit starts none there, and the coordinator computes no gradients."""
+POLL_S = 0.5
 
 
 class ParameterServers:
@@ -49,7 +48,7 @@ class ParameterServers:
         def note() -> None:
             stop.received = True
 
-        stop_notice.hear(note)
+        receive_stop_notices(note)
 
     def hold(self, values: Mapping[str, np.ndarray]) -> dict[str, tf.Variable]:
         """Return the values as variables, distributed over the parameter servers in turn."""
@@ -90,7 +89,7 @@ class ParameterServers:
     def step(
         self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool
     ) -> StepResult:
-        """Let the workers compute the gradients of their parts, and apply the mean."""
+        """Compute the gradients of the parts on the workers, and apply the mean."""
         parts = np.split(block, self.num_replicas)
         asked = [
             self._coordinator.schedule(self._gradients, args=(tf.constant(part),)) for part in parts
@@ -138,5 +137,5 @@ def _serve_until_gone(address: str, stop: StopRequest) -> None:
         else:
             misses += was_there
         if stop.received:
-            stop_notice.tell(address.rpartition(":")[0])
-        threading.Event().wait(LOOK_S)
+            send_stop_notice(address.rpartition(":")[0])
+        time.sleep(POLL_S)

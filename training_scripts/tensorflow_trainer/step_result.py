@@ -12,7 +12,7 @@ class StepResult:
     Attributes:
         loss: mean over the global batch, in nats per token.
         norm: of the gradient before clipping.
-        is_stopping: whether any host was asked to stop.
+        is_stopping: whether any host received SIGTERM.
     """
 
     loss: float

@@ -15,12 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from tensorflow_trainer.adam import clipped, update
+from tensorflow_trainer.host_contact import wait_until_gone
 from tensorflow_trainer.parameter_servers import (
     ParameterServers,
     parameter_server_cluster,
     serve_as_worker,
 )
-from tensorflow_trainer.presence import wait_until_gone
 from tensorflow_trainer.step_result import StepResult
 from trainyard_watch.environment import available_cpus
 
@@ -55,7 +55,7 @@ class Strategy(Protocol):
     def step(
         self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool
     ) -> StepResult:
-        """Take step `number`, counted from 1, on a global batch; `stops` is whether this host was asked to stop."""
+        """Take step `number`, counted from 1, on a global batch; `stops` is whether this host received SIGTERM."""
 
     def leave(self) -> None:
         """Wait until every host that takes part in the steps has called this."""
@@ -106,15 +106,15 @@ class Replicated:
                 for each in tape.gradient(value, [weights[name] for name in names])
             ]
             context = tf.distribute.get_replica_context()
-            told = [value, tf.identity(stops), *gradients]
-            mean, share_stopping, *means = context.all_reduce(tf.distribute.ReduceOp.MEAN, told)
+            own = [value, tf.identity(stops), *gradients]
+            mean, share_stopping, *means = context.all_reduce(tf.distribute.ReduceOp.MEAN, own)
             kept, norm = clipped(means, clip_norm)
             context.merge_call(apply, args=(*kept, learning_rate, step))
             return mean, norm, share_stopping
 
         @tf.function(reduce_retracing=True)
-        def step(parts: Any, *told: tf.Tensor) -> Any:
-            results = strategy.run(replica_step, args=(parts, *told))
+        def step(parts: Any, *scalars: tf.Tensor) -> Any:
+            results = strategy.run(replica_step, args=(parts, *scalars))
             return tf.nest.map_structure(
                 lambda each: strategy.experimental_local_results(each)[0], results
             )
@@ -129,8 +129,8 @@ class Replicated:
         mine = self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(parts[context.replica_id_in_sync_group])
         )
-        told = (tf.constant(float(each)) for each in (stops, learning_rate, number))
-        loss, norm, share_stopping = self._step(mine, *told)
+        scalars = (tf.constant(float(each)) for each in (stops, learning_rate, number))
+        loss, norm, share_stopping = self._step(mine, *scalars)
         return StepResult(loss=float(loss), norm=float(norm), is_stopping=float(share_stopping) > 0)
 
     def leave(self) -> None:
@@ -142,7 +142,7 @@ class Replicated:
         """
 
         @tf.function
-        def meet() -> None:
+        def synchronise() -> None:
             self._strategy.run(
                 lambda: tf.distribute.get_replica_context().all_reduce(
                     tf.distribute.ReduceOp.SUM, tf.constant(1.0)
@@ -150,7 +150,7 @@ class Replicated:
             )
 
         try:
-            meet()
+            synchronise()
         except tf.errors.OpError as error:
             log.info("another host left first: %s", type(error).__name__)
         if self.is_chief:

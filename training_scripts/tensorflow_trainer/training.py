@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import logging
 import math
@@ -13,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorflow_trainer import checkpoint_files, identity
+from tensorflow_trainer import checkpoint_files
 from tensorflow_trainer.decoder import DecoderShape, initial_weights, loss_of
 from tensorflow_trainer.hyperparameters import plan_steps
-from tensorflow_trainer.model_file import save_model, sha256_of
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
 from trainer.batching import num_evaluated
 from trainer.schedule import make_schedule
@@ -90,9 +90,8 @@ class TensorFlowTraining:
             config=paths.read_config("checkpointconfig"),
         )
         self._step, self._validation_loss = 0, math.nan
-        self._is_stopping = (
-            False  # the same on all hosts; `stop` may change at any time, on some hosts only
-        )
+        # The same on all hosts; `stop` may change at any time, on some hosts only.
+        self._is_stopping = False
         self._state = self._resume()
         strategy.compile(
             self._loss, self._state, clip_norm=hp.clip_norm, weight_decay=hp.weight_decay
@@ -139,7 +138,7 @@ class TensorFlowTraining:
         found = checkpoint_files.newest(self._folder)
         if found is not None:
             path, self._step, saved = found
-            identity.check_identity(path, saved, self._identity)
+            checkpoint_files.check_identity(path, saved, self._identity)
             arrays = {part: {name: saved[f"{part}/{name}"] for name in weights} for part in arrays}
             self._metrics.restore(bytes(saved["history"]))
             self._retention.note_found(self._step)
@@ -233,7 +232,7 @@ class TensorFlowTraining:
             for part, variables in self._state.items()
             for name, variable in variables.items()
         }
-        arrays[identity.NAME] = np.array(json.dumps(self._identity))
+        arrays[checkpoint_files.IDENTITY] = np.array(json.dumps(self._identity))
         arrays["history"] = np.frombuffer(self._metrics.history(), np.uint8)
         if self._step in LocalLayout(self._folder).steps():
             self._retention.distrust(self._step)
@@ -256,7 +255,7 @@ class TensorFlowTraining:
             step=self._step,
             validation_loss=self._validation_loss,
             seconds=seconds,
-            weights_sha256=sha256_of(weights),
+            weights_sha256=_sha256_of(weights),
         )
         self._metrics.write_summary(
             validation_loss=self._validation_loss,
@@ -265,4 +264,20 @@ class TensorFlowTraining:
             world_size=self._strategy.num_replicas,
             num_parameters=sum(each.size for each in weights.values()),
         )
-        save_model(self._paths.model_dir, weights, self._shape)
+        _save_model(self._paths.model_dir, weights, self._shape)
+
+
+def _save_model(folder: Path, weights: Mapping[str, np.ndarray], shape: DecoderShape) -> None:
+    """Write weights and sizes of the model into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "model.npz", **weights)
+    sizes = dataclasses.asdict(shape)
+    (folder / "model.json").write_text(json.dumps(sizes, indent=2) + "\n", encoding="utf-8")
+
+
+def _sha256_of(weights: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 (hex) of the weights, with which two runs are compared."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode() + weights[name].tobytes())
+    return digest.hexdigest()

@@ -38,16 +38,14 @@ def plan_batches(
         unit = world_size * micro
         allowed = sorted({unit * max(1, batch // unit), unit * (batch // unit + 1)})
         message = (
-            f"global_batch_size {batch} does not divide into {world_size} ranks x "
-            f"micro_batch_size {micro}; "
+            f"global_batch_size {batch} does not divide into {world_size} ranks x micro_batch_size {micro}; "
             f"use a multiple of {unit}, for example {' or '.join(map(str, allowed))}"
         )
         raise HyperparameterError(message)
     if num_samples < batch:
         message = (
-            f"the training split has {num_samples} samples, fewer than one global_batch_size of "
-            f"{batch}; "
-            f"lower global_batch_size or sequence_length, or give more data"
+            f"the training split has {num_samples} samples, fewer than one global_batch_size of {batch}; "
+            "lower global_batch_size or sequence_length, or give more data"
         )
         raise DataError(message)
     by_epochs = (

@@ -20,6 +20,7 @@ from trainyard_watch.retention import ManifestLayout, Retention
 from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from trainer.checkpoint_pace import Pace
@@ -66,21 +67,27 @@ class Checkpointer:
         A step that is already durable is not saved again. A failed write is logged and does not end the run.
         """
         began = time.monotonic()
-        step = state.progress.step
         all_random_states = self._ranks.gather(random_states(self._ranks.device))
         if not self._ranks.is_main:
             return
         self._settle()
-        if step == self._durable_step:
+        if state.progress.step == self._durable_step:
             return
         content = self._buffers.copy(state.capture())
         content["run"]["random_states"] = all_random_states
+        self._start_writing(state, content, began=began)
+
+    def _start_writing(
+        self, state: TrainingState, objects: Mapping[str, Any], *, began: float
+    ) -> None:
+        """Write the copied objects in the background; training has waited since `began` (monotonic seconds)."""
+        step = state.progress.step
         facts = {
             "samples_consumed": state.progress.samples_consumed,
             "world_size": self._ranks.world_size,
         }
         history = partial(self._metrics.history, self._metrics.num_bytes())
-        self._saver.start(step, objects=content, files={"metrics.jsonl": history}, facts=facts)
+        self._saver.start(step, objects=objects, files={"metrics.jsonl": history}, facts=facts)
         self._stall_seconds = time.monotonic() - began
         self._metrics.write("checkpoint", step=step, stall_seconds=self._stall_seconds)
 
@@ -127,33 +134,39 @@ class Checkpointer:
             return False
         with self._ranks.all_or_none():
             state.restore(content)
-        step, saved = state.progress.step, content["run"]["random_states"]
+        self._end_resume(state, content["run"]["random_states"], path=path)
+        return True
+
+    def _end_resume(self, state: TrainingState, saved: Sequence[Any], *, path: str) -> None:
+        """Restore this rank's random states of `saved`, one per rank, and record the resume from `path`."""
+        progress = state.progress
         if len(saved) == self._ranks.world_size:
             restore_random_states(saved[self._ranks.rank], self._ranks.device)
         else:
             log.warning("saved by %d ranks: all ranks begin new random streams", len(saved))
-            begin_random_states(state.identity["seed"], rank=self._ranks.rank, step=step)
-        self._durable_step = step
-        self._metrics.write("resume", step=step, checkpoint=path)
-        self._note_past(state)
-        return True
-
-    def _note_past(self, state: TrainingState) -> None:
-        progress = state.progress
+            seed = state.identity["seed"]
+            begin_random_states(seed, rank=self._ranks.rank, step=progress.step)
+        self._durable_step = progress.step
+        self._metrics.write("resume", step=progress.step, checkpoint=path)
         self._pace.note_past(interruptions=progress.num_starts, trained_s=progress.trained_seconds)
 
     def _read_newest(self) -> tuple[Any, str]:
         found, rejected = self._folder.newest_good()
-        for text in rejected:
-            log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
+        warn_of_rejected(rejected, is_last=found is None)
         if found is None:
-            if rejected:
-                log.warning("NO GOOD CHECKPOINT of %d: starting from step 0", len(rejected))
             return None, ""
         found.refuse_shards()
         content = {name: found.load(name) for name in self.files}
         self._metrics.restore(found.read("metrics.jsonl"))
         return content, str(found.path)
+
+
+def warn_of_rejected(rejected: Sequence[str], *, is_last: bool) -> None:
+    """Log each rejected checkpoint, and the start from step 0 if there is none before them (`is_last`)."""
+    for text in rejected:
+        log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
+    if rejected and is_last:
+        log.warning("NO GOOD CHECKPOINT of %d: starting from step 0", len(rejected))
 
 
 def retention_of_job(folder: Path, *, keep: int) -> Retention:

@@ -96,7 +96,6 @@ def _as_peer_error(error: BaseException) -> PeerError | None:
     text = str(error)
     if isinstance(error, RuntimeError) and any(words in text for words in PEER_LOST_WORDS):
         return PeerError(
-            f"a collective failed with {text.splitlines()[0]!r}; read the logs of the other "
-            f"ranks first"
+            f"a collective failed with {text.splitlines()[0]!r}; read the logs of the other ranks first"
         )
     return None

@@ -1,4 +1,4 @@
-"""Hyperparameters of scripts whose training loop or step is a framework's, with one allowed value for some."""
+"""Hyperparameters of scripts whose training loop or step is a framework's."""
 
 from __future__ import annotations
 
@@ -38,3 +38,19 @@ class FrameworkHyperparameters(Hyperparameters):
         return (
             None if self.checkpoint_interval < 0 else self.checkpoint_interval or CHECKPOINT_EVERY
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HorovodHyperparameters(Hyperparameters):
+    """Hyperparameters of train_horovod.py."""
+
+    def contradictions(self) -> list[str]:
+        """Return one sentence per contradictory pair of values."""
+        # No `super()`: a dataclass with slots is a new class, and `super()` refers to the old one.
+        findings = Hyperparameters.contradictions(self)
+        if self.precision == "fp16":
+            findings.append(
+                "precision fp16 needs a loss scaler, which would unscale gradients that Horovod is still averaging; "
+                "use bf16"
+            )
+        return findings

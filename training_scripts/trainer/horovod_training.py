@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trainer.horovod_hyperparameters import HorovodHyperparameters
+from trainer.framework_hyperparameters import HorovodHyperparameters
 from trainer.training import Training
 from trainyard_watch.errors import HyperparameterError
 

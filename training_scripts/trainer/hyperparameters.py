@@ -15,13 +15,12 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from trainer.skipped_steps import read_steps
-from trainer.trace_spans import read_spans
+from trainer.step_spans import read_spans, read_steps
 from trainyard_watch.errors import HyperparameterError
 from trainyard_watch.statistics.choice import read_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 IGNORED_PREFIXES = ("sagemaker_", "_tuning_")
 IGNORED_NAMES = ("mp_parameters",)
@@ -76,10 +75,10 @@ class Hyperparameters:
         at_least=1,
     )
     max_steps: int = setting(
-        400, "optimizer steps of the whole run; 0 = as many as `epochs` say", at_least=0
+        400, "optimizer steps of the whole run; 0 = as many as `epochs` need", at_least=0
     )
     epochs: float = setting(
-        0.0, "passes over the training split; 0 = as `max_steps` says", at_least=0
+        0.0, "passes over the training split; 0 = until `max_steps`", at_least=0
     )
 
     learning_rate: float = setting(4e-3, "peak learning rate", above=0)
@@ -156,10 +155,10 @@ class Hyperparameters:
     statistics: str = setting(
         "on",
         "statistics for the rules that watch the run: on, off, or JSON of collection -> its "
-        "parameters; on = as the job's DebugHookConfig says, if it has one",
+        "parameters; on = those of the job's DebugHookConfig, if it has one",
     )
     tensorboard_dir: str | None = setting(
-        None, "folder of TensorBoard's scalars; null = as the job's TensorBoardOutputConfig says"
+        None, "folder of TensorBoard's scalars; null = that of the job's TensorBoardOutputConfig"
     )
     on_non_finite: str = setting(
         "fail",
@@ -191,11 +190,18 @@ class Hyperparameters:
         """
         findings: list[str] = []
         given = cls.translate(_decode(sm_hps)) | _options(cls, argv, findings)
+        fields = {item.name: item for item in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for name, value in given.items():
             if name in IGNORED_NAMES or name.startswith(IGNORED_PREFIXES):
                 continue
-            _read_one(cls, name, value, values, findings)
+            if name not in fields:
+                findings.append(_unknown(cls, name, where="hyperparameter"))
+                continue
+            try:
+                values[name] = _convert(value, fields[name])
+            except ValueError as error:
+                findings.append(f"hyperparameter {name!r}: got {value!r}, allowed is {error}")
         candidate = cls(**values)
         findings += candidate.contradictions()
         if findings:
@@ -213,9 +219,8 @@ class Hyperparameters:
         if self.model == "gpt" and self.hidden_size % (2 * self.num_heads):
             allowed = [n for n in range(1, self.hidden_size + 1) if self.hidden_size % (2 * n) == 0]
             findings.append(
-                f"hidden_size {self.hidden_size} with num_heads {self.num_heads}: each head needs "
-                f"the same even "
-                f"width; for this hidden_size num_heads may be one of "
+                f"hidden_size {self.hidden_size} with num_heads {self.num_heads}: each head needs the same even width; "
+                "for this hidden_size num_heads may be one of "
                 f"{allowed[:12] or 'none (make it even)'}"
             )
         if not self.max_steps and not self.epochs:
@@ -224,8 +229,7 @@ class Hyperparameters:
             )
         if self.max_steps and (self.warmup_steps or 0) > self.max_steps:
             findings.append(
-                f"warmup_steps {self.warmup_steps} is more than max_steps {self.max_steps}: the "
-                f"learning rate would "
+                f"warmup_steps {self.warmup_steps} is more than max_steps {self.max_steps}: the learning rate would "
                 f"never reach its peak; choose at most {self.max_steps}"
             )
         if self.micro_batch_size and self.global_batch_size % self.micro_batch_size:
@@ -234,15 +238,9 @@ class Hyperparameters:
                 f"{self.micro_batch_size}"
             )
         findings += self._trace_findings()
-        try:
-            read_steps(self.skip_steps)
-        except HyperparameterError as error:
-            findings += error.findings
+        findings += findings_of(read_steps, self.skip_steps)
         if self.statistics not in {"on", "off"}:
-            try:
-                read_setting(self.statistics)
-            except HyperparameterError as error:
-                findings += error.findings
+            findings += findings_of(read_setting, self.statistics)
         return findings
 
     def rank_findings(self, ranks: int) -> list[str]:  # noqa: ARG002  # a script that cares overrides it
@@ -265,6 +263,15 @@ class Hyperparameters:
         return dataclasses.asdict(self)
 
 
+def findings_of(check: Callable[..., object], *values: Any) -> list[str]:
+    """Return the findings of the HyperparameterError that `check(*values)` raises, or an empty list."""
+    try:
+        check(*values)
+    except HyperparameterError as error:
+        return list(error.findings)
+    return []
+
+
 def _decode(sm_hps: str) -> dict[str, Any]:
     try:
         given = json.loads(sm_hps or "{}")
@@ -283,9 +290,8 @@ def _options(
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for item in dataclasses.fields(kind):
         parser.add_argument(f"--{item.name}", default=argparse.SUPPRESS, help=item.metadata["help"])
-    for name in (
-        IGNORED_NAMES
-    ):  # the toolkit passes each hyperparameter as an option, too; these are read from SM_HPS
+    # The toolkit passes each hyperparameter as an option, too; these are read from SM_HPS.
+    for name in IGNORED_NAMES:
         parser.add_argument(f"--{name}", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     known, unknown = parser.parse_known_args(list(argv))
     words = [word for word in unknown if word.startswith("--")] or unknown
@@ -293,19 +299,6 @@ def _options(
         _unknown(kind, word.removeprefix("--").split("=")[0], where="option") for word in words
     ]
     return {name: value for name, value in vars(known).items() if name not in IGNORED_NAMES}
-
-
-def _read_one(
-    kind: type[Hyperparameters], name: str, value: Any, values: dict[str, Any], findings: list[str]
-) -> None:
-    by_name = {item.name: item for item in dataclasses.fields(kind)}
-    if name not in by_name:
-        findings.append(_unknown(kind, name, where="hyperparameter"))
-        return
-    try:
-        values[name] = _convert(value, by_name[name])
-    except ValueError as error:
-        findings.append(f"hyperparameter {name!r}: got {value!r}, allowed is {error}")
 
 
 def _unknown(kind: type[Hyperparameters], name: str, *, where: str) -> str:

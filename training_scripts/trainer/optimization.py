@@ -1,13 +1,9 @@
-"""AdamW with decay groups, and its learning rate."""
+"""AdamW with decay groups, and the setter of its learning rate."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
-
-from trainer.schedule import LearningRateSchedule, make_schedule
-
-__all__ = ["LearningRateSchedule", "make_optimizer", "make_schedule", "set_learning_rate"]
 
 BETAS = (0.9, 0.95)
 

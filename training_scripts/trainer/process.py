@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from trainer.failure import end_of_restart, end_process, note_stop, report_failure
-from trainer.mpi_ranks import rank_variables
 from trainer.script import run_script
-from trainyard_watch.distributed import joined_ranks
+from trainyard_watch.distributed import joined_ranks, rank_variables
 from trainyard_watch.environment import num_restarts
 from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
 from trainyard_watch.stopping import EXIT_CODE_TERMINATED

@@ -65,9 +65,11 @@ def load_served(folder: Path) -> ServedModel:
         return ServedDecoder(
             model=model, config=task.model_config, vocabulary=vocabulary, device=device
         )
-    return ServedTable(
-        model=model, layout=task.layout, categories=content["categories"], device=device
-    )
+    codes = {
+        name: {text: code for code, text in enumerate(texts)}
+        for name, texts in content["categories"].items()
+    }
+    return ServedTable(model=model, layout=task.layout, codes=codes, device=device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +168,7 @@ class ServedTable:
 
     model: nn.Module
     layout: TableLayout
-    categories: Mapping[str, Sequence[str]]
+    codes: Mapping[str, Mapping[str, int]]  # category column -> category -> code
     device: torch.device
 
     @torch.inference_mode()
@@ -191,9 +193,8 @@ class ServedTable:
         return {"predictions": self._predictions(outputs.float().cpu())}
 
     def _code(self, row: Mapping[str, Any], name: str) -> int:
-        value = row.get(name)
-        values = self.categories[name]
-        return next((values.index(text) for text in _texts(value) if text in values), -1)
+        codes = self.codes[name]
+        return next((codes[text] for text in _texts(row.get(name)) if text in codes), -1)
 
     def _predictions(self, outputs: Tensor) -> list[Any]:
         target = self.layout.target

@@ -84,8 +84,7 @@ class LanguageTask:
         """
         if index.kind == "tokens" and index.vocab_size != self.model_config["vocab_size"]:
             message = (
-                f"the model has vocab_size {self.model_config['vocab_size']}, the index's "
-                f"tokenizer "
+                f"the model has vocab_size {self.model_config['vocab_size']}, the index's tokenizer "
                 f"{index.vocab_size}; use the data set that the model was trained on"
             )
             raise DataError(message)
@@ -138,7 +137,11 @@ class TableTask:
     def open_split(
         self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
     ) -> TableRows:
-        """Return the rows of a split; raises as `TableRows.open` does."""
+        """Return the rows of a split.
+
+        Raises:
+            DataError: shards are missing or damaged, the split is empty, or a row has no usable target.
+        """
         return TableRows.open(index, split, channel, layout=self.layout, verify=verify)
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:

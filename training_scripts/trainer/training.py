@@ -7,7 +7,7 @@ import math
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,22 +16,22 @@ from trainer.artifacts import weights_sha256, write_model
 from trainer.batching import plan_batches
 from trainer.checkpoint_pace import make_pace
 from trainer.checkpointing import Checkpointer
-from trainer.collectives import CollectiveProfile
 from trainer.data.loader import evaluation_batches, training_batches
 from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
 from trainer.data.sample_order import RankBatches, SampleOrder
 from trainer.data.shard_index import ShardIndex
 from trainer.evaluation import evaluate
 from trainer.hyperparameters import Hyperparameters
+from trainer.measurements import peak_memory, state_bytes
 from trainer.models import build
-from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
+from trainer.optimization import make_optimizer, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
 from trainer.precision import Precision, settle
-from trainer.profiling import open_traces
-from trainer.rank_memory import peak_memory, state_bytes
+from trainer.profiling import CollectiveProfile, open_traces
 from trainer.run_report import RunReport
+from trainer.schedule import make_schedule
 from trainer.serving import write_serving_code
-from trainer.skipped_steps import read_steps
+from trainer.step_spans import read_steps
 from trainer.tasks import make_task, open_splits
 from trainer.test_split import EVALUATION_FILE, describe, write_report
 from trainer.training_state import TrainingState
@@ -43,6 +43,7 @@ from trainyard_watch.statistics.checksums import ReplicaChecksums
 from trainyard_watch.statistics.opening import (
     NO_ACTIVATIONS,
     Start,
+    close_each,
     open_headlines,
     open_statistics,
 )
@@ -55,33 +56,17 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from trainer.evaluation import Evaluation
-    from trainer.throughput import Meter
+    from trainer.measurements import Meter
     from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)
 
 
-class Observer(Protocol):
-    """Observer of a run, closed at the run's end."""
-
-    def close(self) -> None:
-        """Write buffered output and release resources."""
-
-
-def close_each(*observers: Observer) -> None:
-    """Close every observer. A failed close is logged and not raised, so it hides no error of the run."""
-    for each in observers:
-        try:
-            each.close()
-        except Exception:
-            log.exception("%s was not closed as it should be", type(each).__name__)
-
-
 class Training:
     """Training run of one rank: `__init__` sets everything up, `run` takes the steps.
 
-    Subclasses for other kinds of parallelism override single methods, such as `lay_out`, `make_model`, `parallelize`,
-    `exchanging` and `whole_weights`.
+    Subclasses for other kinds of parallelism override single methods, such as `setup_mesh`, `make_model`,
+    `parallelize`, `exchanging` and `whole_weights`.
     """
 
     hyperparameters_class = Hyperparameters
@@ -94,13 +79,12 @@ class Training:
         self.hp, self.paths, self.ranks, self.stop = settle(hp, ranks.device), paths, ranks, stop
         if ranks.device.type == "cuda":
             torch.set_float32_matmul_precision("high")  # TF32
-        self.is_stopping = (
-            False  # the same on all ranks; `stop` may change at any time, on some ranks only
-        )
+        # The same on all ranks; `stop` may change at any time, on some ranks only.
+        self.is_stopping = False
         self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
         with self.metrics.kept_alive(at_most_s=START_TIMEOUT_S):  # the first collectives
             torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
-            self.reader, self.num_readers = self.lay_out()
+            self.reader, self.num_readers = self.setup_mesh()
 
         with self.metrics.kept_alive(), ranks.all_or_none():
             self.index = ShardIndex.load(paths.channels.get("index"))
@@ -155,7 +139,7 @@ class Training:
             metrics=self.metrics,
         )
 
-    def lay_out(self) -> tuple[int, int]:
+    def setup_mesh(self) -> tuple[int, int]:
         """Return the index of the part of each global batch that this rank reads, and the number of parts."""
         return self.ranks.rank, self.ranks.world_size
 
@@ -220,8 +204,8 @@ class Training:
             tensorboard_dir=self.hp.tensorboard_dir,
             settings=self.hp.to_dict(),
         )
-        self.statistics.listeners.append(self.headlines.hear)
-        self.metrics.listeners += [self.statistics.hear, self.headlines.hear]
+        self.statistics.listeners.append(self.headlines.on_record)
+        self.metrics.listeners += [self.statistics.on_record, self.headlines.on_record]
 
     def run(self) -> int:
         """Resume, train to the last step or a stop, and write the model; return the exit code."""
@@ -292,9 +276,9 @@ class Training:
             set_learning_rate(self.optimizer, learning_rate)
             self.statistics.begin_step(progress.step + 1)
             loss_sum, digest = self.accumulate_gradients(batches, meter)
-            loss, digest, saves = self.agree(loss_sum, digest + skipped & MASK)
+            loss, digest, saves = self.sync_metrics(loss_sum, digest + skipped & MASK)
             gradient_norm = self.update_weights(loss)
-            self.tell_step(loss, gradient_norm)
+            self.log_step(loss, gradient_norm)
         progress.step += 1
         progress.samples_consumed += self.plan.global_batch_size
         progress.trained_seconds += meter.of_step()["step_seconds"]
@@ -335,7 +319,7 @@ class Training:
             read = (next(batches) for _ in range(self.plan.gradient_accumulation_steps))
             return sum(digest_of(samples) for _, samples in read) & MASK
 
-    def tell_step(self, loss: float, gradient_norm: float) -> None:
+    def log_step(self, loss: float, gradient_norm: float) -> None:
         """Write the statistics of the current step."""
         seconds = self.report.meter.of_step()
         self.statistics.end_step(
@@ -432,7 +416,7 @@ class Training:
         with self.precision.forward():
             return self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
 
-    def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
+    def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         """Combine the ranks' losses, digests and flags of this step in one collective.
 
         Set `is_stopping` if any rank received SIGTERM, and degrade the statistics if any rank's are degraded.
@@ -494,7 +478,7 @@ class Training:
             self.hp.on_non_finite == "fail"
             or progress.skipped_in_a_row > self.hp.most_skipped_steps
         ):
-            self.tell_step(loss, norm)
+            self.log_step(loss, norm)
             raise error
         self.metrics.write("skipped", step=progress.step + 1, reason=error.findings[0])
 
@@ -532,7 +516,7 @@ class Training:
             world_size=self.num_readers,
             device=self.ranks.device,
         )
-        result = self.evaluate(self.heard(batches))
+        result = self.evaluate(self.report_alive(batches))
         progress.note_validation(result.loss)
         self.metrics.write(
             "eval",
@@ -569,7 +553,7 @@ class Training:
         """The model that an evaluation calls."""
         return self.model
 
-    def heard(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def report_alive(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches and report the run as alive, so that a long evaluation is not mistaken for a hang."""
         for batch in batches:
             self.metrics.write_alive(self.state.progress.step)
@@ -613,7 +597,9 @@ class Training:
             device=self.ranks.device,
         )
         try:
-            result = self.evaluate(self.until_stop(self.heard(batches)), keeps_predictions=False)
+            result = self.evaluate(
+                self.until_stop(self.report_alive(batches)), keeps_predictions=False
+            )
         except StoppedError as error:
             log.warning(
                 "SIGTERM: the test split is NOT MEASURED (%s): no %s is written; the model is in %s",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from trainer.optimization import LearningRateSchedule
+    from trainer.schedule import LearningRateSchedule
 
 log = logging.getLogger(__name__)
 
@@ -81,13 +81,21 @@ class TrainingState:
         }
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Restore the result of `capture`; raises as `check_identity` does."""
+        """Restore the result of `capture`.
+
+        Raises:
+            CheckpointError: the state belongs to another run.
+        """
         self.restore_run(content["run"])
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
 
     def restore_run(self, run: Mapping[str, Any]) -> None:
-        """Restore the result of `capture_run`; raises as `check_identity` does, before any change."""
+        """Restore the result of `capture_run`.
+
+        Raises:
+            CheckpointError: the state belongs to another run; nothing was changed.
+        """
         self.check_identity(run["identity"])
         self.scaler.load_state_dict(run["scaler"])
         self.progress = Progress(**run["progress"])

@@ -67,7 +67,7 @@ class BackgroundSaver:
         except Exception as error:
             # The thread's boundary: training continues after any error, which must be reported.
             is_expected = isinstance(error, CheckpointError)
-            log.log(logging.ERROR, "NO CHECKPOINT OF STEP %d, training goes on: %s", step, error,
+            log.log(logging.ERROR, "NO CHECKPOINT OF STEP %d, training continues: %s", step, error,
                     exc_info=not is_expected)  # fmt: skip
             self._metrics.write("checkpoint_failed", step=step, reason=str(error) or repr(error))
             is_durable = False

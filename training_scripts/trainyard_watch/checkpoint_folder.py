@@ -49,7 +49,7 @@ class Checkpoint:
         """
         if self.is_sharded:
             message = (
-                f"{self.path} was written in shards by train_fsdp.py: go on with that script, or give this run a "
+                f"{self.path} was written in shards by train_fsdp.py: resume with that script, or give this run a "
                 "checkpoint_s3_uri of its own; nothing was deleted"
             )
             raise CheckpointError(message)

@@ -1,8 +1,8 @@
 """Ranks of a job: process group, collectives, and errors that all ranks raise together.
 
 The launcher (torchrun, or another one that sets the same variables) sets RANK, WORLD_SIZE,
-LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; for mpirun see `trainer.mpi_ranks`. Without these variables
-the job has one rank and no process group.
+LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; for mpirun `rank_variables` returns them. Without these
+variables the job has one rank and no process group.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import logging
+import socket
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 SMDDP_FLAG = "sagemaker_distributed_dataparallel_enabled"
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+OPEN_MPI = {
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
+}
+"""torch's variables, and Open MPI's of the same meaning (mpirun(1), ENVIRONMENT VARIABLES)."""
+MASTER_PORT = "7777"
+"""The rendezvous port of torch's ranks in AWS's toolkit (sagemaker-pytorch-training 3.0.0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +137,32 @@ def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]]
             for finding, ranks in ranks_of.items()
         ]
     )
+
+
+def rank_variables(environ: Mapping[str, str], *, host: str | None = None) -> dict[str, str]:
+    """Return torch's variables for a rank of mpirun; an empty dict outside of mpirun.
+
+    SageMaker starts `pytorchddp`, SMDDP and MPI jobs with Open MPI. The toolkit of SageMaker's images sets MASTER_ADDR
+    and MASTER_PORT; the MPI driver of SDK 3 does not. mpirun also passes the first instance's SM_CURRENT_HOST to all
+    ranks (sagemaker-training-toolkit issue 158).
+
+    `host` is this container's name, by default the system's host name. Variables that are set already are left out,
+    except SM_CURRENT_HOST.
+
+    Worked: rank 3 of 4 on 2 hosts, `{"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "algo-1", "MASTER_PORT": "7777", "SM_CURRENT_HOST": "algo-2"}`.
+    """
+    if OPEN_MPI["RANK"] not in environ:
+        return {}
+    hosts = sorted(json.loads(environ.get("SM_HOSTS", "[]")), key=lambda name: (len(name), name))
+    here = host if host is not None else socket.gethostname()
+    variables = {
+        **{name: environ[theirs] for name, theirs in OPEN_MPI.items() if theirs in environ},
+        "MASTER_ADDR": hosts[0] if hosts else "127.0.0.1",
+        "MASTER_PORT": MASTER_PORT,
+    }
+    fresh = {name: value for name, value in variables.items() if name not in environ}
+    return fresh | ({"SM_CURRENT_HOST": here} if here in hosts else {})
 
 
 @contextmanager

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_BASE_DIR = "/opt/ml"
+BASE_VARIABLE, JOB_VARIABLE = "SAGEMAKER_BASE_DIR", "TRAINING_JOB_NAME"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class ContainerPaths:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> ContainerPaths:
         """Return the folders of the `SM_*` variables, by default those of the container contract."""
-        base_dir = Path(environ.get("SAGEMAKER_BASE_DIR", DEFAULT_BASE_DIR))
+        base_dir = Path(environ.get(BASE_VARIABLE, DEFAULT_BASE_DIR))
         data_dir = base_dir / "input" / "data"
         found = {path.name: path for path in sorted(data_dir.glob("*")) if path.is_dir()}
         named = {

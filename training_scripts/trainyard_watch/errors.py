@@ -5,7 +5,7 @@ TrainerError              one message: what, where, got, allowed, next step
 ├── DataError             a channel, the index or a shard cannot be used (all findings)
 ├── CheckpointError       a checkpoint cannot be written, or does not fit this run
 ├── NonFiniteError        the loss or the gradient became NaN or infinite
-└── PeerError             another rank failed; its own log says why
+└── PeerError             another rank failed; its own log has the reason
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class TrainerError(Exception):
     """Base class; `findings` has one text per problem, and the message has one line per finding."""
 
-    title = "Training cannot go on"
+    title = "Training cannot continue"
 
     def __init__(self, findings: str | Sequence[str]) -> None:
         self.findings = (findings,) if isinstance(findings, str) else tuple(findings)
@@ -63,7 +63,7 @@ class NonFiniteError(TrainerError):
         return cls(
             f"in step {step} (samples {samples[0]} to {samples[-1]} of the run's order) {seen}; "
             f"{settings}. Checkpoints hold the state before. Lower learning_rate, raise "
-            "warmup_steps, set clip_norm 1 and precision bf16 or fp32, or look for broken samples"
+            "warmup_steps, set clip_norm 1 and precision bf16 or fp32, or check the data for invalid samples"
         )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from trainyard_watch.retention import step_folders
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -20,9 +22,8 @@ def write_file_list(folder: Path) -> int:
     Raises:
         OSError: the list cannot be written.
     """
-    (folder / FILES).unlink(
-        missing_ok=True
-    )  # of an incomplete folder of the same name: it would list itself
+    # The list of an incomplete folder of the same name would list itself.
+    (folder / FILES).unlink(missing_ok=True)
     sizes = {
         str(each.relative_to(folder)): each.stat().st_size
         for each in sorted(folder.rglob("*"))
@@ -39,3 +40,8 @@ def is_whole(folder: Path) -> bool:
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
+
+
+def newest_whole(folder: Path, begins: str) -> Path | None:
+    """Return the folder `<begins><digits>` of the newest step whose file list is complete, or None."""
+    return next((path for _, path in step_folders(folder, begins) if is_whole(path)), None)

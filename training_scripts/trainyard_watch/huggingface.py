@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from trainyard_watch.file_list import is_whole, write_file_list
-from trainyard_watch.run import JOB_VARIABLE, setting_up, watch
+from trainyard_watch.environment import JOB_VARIABLE
+from trainyard_watch.file_list import newest_whole, write_file_list
+from trainyard_watch.run import setting_up, watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,12 +34,7 @@ def newest_checkpoint(folder: str | Path) -> str | None:
     A checkpoint is complete if a `WatchCallback` wrote its file list and all files of the first host are present. With
     several hosts that write files (FSDP, DeepSpeed), the files of the other hosts are not checked.
     """
-    found = [
-        path
-        for path in Path(folder).glob("checkpoint-*")
-        if path.name.rpartition("-")[2].isdigit() and is_whole(path)
-    ]
-    newest = max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    newest = newest_whole(Path(folder), "checkpoint-")
     return None if newest is None else str(newest)
 
 

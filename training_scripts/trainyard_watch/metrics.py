@@ -73,9 +73,8 @@ class MetricsWriter:
         self._lock = threading.Lock()
         self._printed_at = time.monotonic()
         self._num_bytes, self._unwritten, self._is_failing = 0, b"", False
-        self.listeners: list[
-            Callable[[str, dict[str, Any]], None]
-        ] = []  # called with each event and its values
+        # Called with each event and its values.
+        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
             self._path.write_bytes(b"")
@@ -115,8 +114,8 @@ class MetricsWriter:
                 self._stream.write(format_line(event, values) + "\n")
                 self._stream.flush()
                 self._printed_at = time.monotonic()
-        for hear in self.listeners:
-            hear(event, values)
+        for listener in self.listeners:
+            listener(event, values)
 
     def _append(self) -> None:
         """Append the unwritten events after the last complete write; an error is logged once and not raised."""
@@ -145,8 +144,8 @@ class MetricsWriter:
         receive a `beat` at each call.
         """
         if step is not None:
-            for hear in self.listeners:
-                hear("beat", {"step": step})
+            for listener in self.listeners:
+                listener("beat", {"step": step})
         if time.monotonic() - self._printed_at < self._alive_after_s:
             return
         if step is None:

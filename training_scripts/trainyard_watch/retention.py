@@ -21,7 +21,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainyard_watch.environment import num_restarts
+from trainyard_watch.environment import JOB_VARIABLE, num_restarts
 from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ KEPT_BY_AGE = 4
 ASSUMED_BYTES_PER_S, SHORTEST_ASSUMED_S = 25e6, 1800.0
 """Assumed uplink in that case: 100 GB of a host take 67 minutes. No checkpoint counts as uploaded before 30 minutes."""
 CANNOT_ASK = (
-    "OLD CHECKPOINTS ARE DELETED BY AGE: S3 cannot tell whether a newer one has arrived (%s). One is deleted once "
-    f"{KEPT_BY_AGE} newer ones are whole on this host and one of them had time to be uploaded at "
-    f"{ASSUMED_BYTES_PER_S / 1e6:.0f} MB/s, at least {SHORTEST_ASSUMED_S / 60:.0f} minutes: choose volume_size so. "
-    "For deletion by what has arrived give the job's role s3:ListBucket and s3:GetObject on its checkpoint prefix, the "
-    f"variable {CHECKPOINT_VARIABLE} in its Environment if it has no input/config/checkpointconfig.json, and a way to "
-    "S3: boto3 in the image, no network isolation"
+    "OLD CHECKPOINTS ARE DELETED BY AGE: S3 cannot be queried for newer ones (%s). One is deleted after "
+    f"{KEPT_BY_AGE} newer ones are complete on this host and one of them had time to be uploaded at "
+    f"{ASSUMED_BYTES_PER_S / 1e6:.0f} MB/s, at least {SHORTEST_ASSUMED_S / 60:.0f} minutes: set volume_size for that. "
+    "For deletion after arrival in S3, give the job's role s3:ListBucket and s3:GetObject on its checkpoint prefix, "
+    f"the variable {CHECKPOINT_VARIABLE} in its Environment if it has no input/config/checkpointconfig.json, and "
+    "access to S3: boto3 in the image, no network isolation"
 )
 NO_ANSWER = "S3 does not answer (%s): no old checkpoint is deleted until it does"
 
@@ -134,7 +134,7 @@ class Retention:
         if uri and below:
             uri = f"{uri.rstrip('/')}/{below}"
         mount = folder.parent if below else folder
-        is_mounted = "TRAINING_JOB_NAME" in environ and mount.is_dir()
+        is_mounted = JOB_VARIABLE in environ and mount.is_dir()
         return cls(
             layout,
             keep=keep,

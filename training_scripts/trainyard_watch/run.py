@@ -22,12 +22,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainyard_watch.background_saver import BackgroundSaver
 from trainyard_watch.checkpoint_folder import CheckpointFolder
-from trainyard_watch.distributed import Ranks
-from trainyard_watch.environment import DEFAULT_BASE_DIR, ContainerPaths
+from trainyard_watch.distributed import OPEN_MPI, Ranks
+from trainyard_watch.environment import (
+    BASE_VARIABLE,
+    DEFAULT_BASE_DIR,
+    JOB_VARIABLE,
+    ContainerPaths,
+)
 from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
 from trainyard_watch.retention import ManifestLayout, Retention
 from trainyard_watch.statistics.checksums import ReplicaChecksums
-from trainyard_watch.statistics.opening import Start, open_headlines, open_statistics
+from trainyard_watch.statistics.opening import Start, close_each, open_headlines, open_statistics
 from trainyard_watch.statistics.tensors import ModelTensors
 from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StopRequest
 from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
@@ -62,7 +67,6 @@ LOADABLE = (
     torch.device,
     torch.Size,
 )
-BASE_VARIABLE, JOB_VARIABLE = "SAGEMAKER_BASE_DIR", "TRAINING_JOB_NAME"
 OWN_FOLDER = "trainyard"
 """Folder of the watch's checkpoints and metrics, beside the script's own files."""
 STATE = "state"
@@ -113,7 +117,7 @@ def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
     """
     metrics = MetricsWriter(
         container_paths().output_data_dir / OWN_FOLDER,
-        enabled=_launched("RANK", "OMPI_COMM_WORLD_RANK", default=0) == 0,
+        enabled=_launched("RANK", default=0) == 0,
     )
     with metrics.setting_up(at_most_s=at_most_s):
         yield
@@ -360,11 +364,7 @@ class Run:
             each.remove()
         if self._has_handler and not self._stop.received:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        for observer in (self._emitter, self._headlines):
-            try:
-                observer.close()
-            except Exception:  # an error here must not hide one of the training
-                log.exception("%s was not closed as it should be", type(observer).__name__)
+        close_each(self._emitter, self._headlines)
 
     def _live_on(self) -> None:
         """Report the run as alive until the process ends, while the script merges or writes a model, for example."""
@@ -433,8 +433,8 @@ class Run:
         self._headlines = open_headlines(
             self._paths, self._ranks, tensorboard_dir=None, settings={}
         )
-        self._emitter.listeners.append(self._headlines.hear)
-        self._metrics.listeners += [self._emitter.hear, self._headlines.hear]
+        self._emitter.listeners.append(self._headlines.on_record)
+        self._metrics.listeners += [self._emitter.on_record, self._headlines.on_record]
         if self._optimizer is not None and hasattr(self._optimizer, "register_step_pre_hook"):
             self._hooks = [
                 self._optimizer.register_step_pre_hook(self._before_update),
@@ -565,24 +565,24 @@ def current_ranks(model: nn.Module | None) -> Ranks:
     parameter = next(model.parameters(), None) if model is not None else None
     device = torch.device("cpu") if parameter is None else parameter.device
     if not (dist.is_available() and dist.is_initialized()):
-        if _launched("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", default=1) > 1:
+        if _launched("WORLD_SIZE", default=1) > 1:
             raise RuntimeError(NO_GROUP)
         return Ranks(device=device)
     if device.type == "cpu" and dist.get_backend() == "nccl":
         device = torch.device("cuda", torch.cuda.current_device())
     return Ranks(
         rank=dist.get_rank(),
-        local_rank=_launched("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", default=0),
+        local_rank=_launched("LOCAL_RANK", default=0),
         world_size=dist.get_world_size(),
-        local_world_size=_launched("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", default=1),
+        local_world_size=_launched("LOCAL_WORLD_SIZE", default=1),
         device=device,
         backend=dist.get_backend(),
     )
 
 
-def _launched(*names: str, default: int) -> int:
-    """Return the first of the launcher's variables that is set (torchrun's or mpirun's), else `default`."""
-    return int(next((os.environ[each] for each in names if each in os.environ), default))
+def _launched(name: str, *, default: int) -> int:
+    """Return the launcher's variable `name`, under torchrun's or else mpirun's name, or `default` without one."""
+    return int(os.environ.get(name) or os.environ.get(OPEN_MPI[name]) or default)
 
 
 def is_sharded(model: nn.Module) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from trainer.optimization import LearningRateSchedule
+from trainer.schedule import LearningRateSchedule
 from trainer.training import Training
 from trainyard_watch.statistics import host_samples, opening
 
@@ -228,10 +228,10 @@ class Slow(Faulty):
 class SlowSteps(Slow):
     """Every step is slow from a step on."""
 
-    def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
+    def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         if self.is_faulty:
             self.sleep()
-        return super().agree(loss_sum, digest)
+        return super().sync_metrics(loss_sum, digest)
 
 
 class SomeSlowSteps(Slow):
@@ -239,10 +239,10 @@ class SomeSlowSteps(Slow):
 
     seconds = 0.5
 
-    def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
+    def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         if self.is_faulty and self.step % 7 == 0:
             self.sleep()
-        return super().agree(loss_sum, digest)
+        return super().sync_metrics(loss_sum, digest)
 
 
 class StalledLoader(Slow):
@@ -282,10 +282,10 @@ class FlippedBit(Faulty):
 class Hanging(Faulty):
     """Never comes back from a step."""
 
-    def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
+    def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         while self.is_faulty:
             time.sleep(3600)
-        return super().agree(loss_sum, digest)
+        return super().sync_metrics(loss_sum, digest)
 
 
 class LateStart(Faulty):
@@ -315,9 +315,9 @@ class Sampled(Slow):
         finally:
             opening.HostSampler = original  # type: ignore[misc]
 
-    def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
+    def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         self.sleep()
-        return super().agree(loss_sum, digest)
+        return super().sync_metrics(loss_sum, digest)
 
 
 class Leaking(Sampled):
@@ -327,10 +327,10 @@ class Leaking(Sampled):
         super().__init__(*args)
         self.kept: list[Tensor] = []
 
-    def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
+    def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         if self.is_faulty:
             self.kept.append(torch.ones(2**18))
-        return super().agree(loss_sum, digest)
+        return super().sync_metrics(loss_sum, digest)
 
 
 class ScriptedGpus(Sampled):

@@ -127,7 +127,7 @@ def test_the_toolkits_option_of_smps_parameters_is_left_to_sm_hps():
         ({"mp_parameters": "[1]"}, "must be a JSON object"),
         (
             {"mp_parameters": {"hybrid_shard_degree": 2}, "hybrid_shard_degree": 4},
-            "hybrid_shard_degree is 4 and 2 in mp_parameters: say it once",
+            "hybrid_shard_degree is 4 and 2 in mp_parameters: set it once",
         ),
         ({"activation_offloading": True}, "set activation_checkpointing full"),
         ({"precision": "fp16"}, "use bf16"),

@@ -17,7 +17,7 @@ from trainer.sharding.checkpointing import _like
 from trainer.sharding.degrees import Degrees
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
-from trainer.sharding.model import spread, whole_weights
+from trainer.sharding.model import parallelize_model, whole_weights
 
 pytestmark = pytest.mark.torch
 RANKS = 8
@@ -71,7 +71,7 @@ def test_a_starting_rank_holds_its_shards_and_one_layer(fake_ranks):
     mesh = RankMesh.of(Degrees.of(hp, RANKS), CPU)
 
     with LiveBytes() as live:
-        model, _ = spread(CONFIG, hp, mesh, CPU)
+        model, _ = parallelize_model(CONFIG, hp, mesh, CPU)
 
     assert all(isinstance(each, DTensor) for each in model.parameters())
     assert live.most < whole_bytes / 3  # an eighth, and a sixteenth with what it is drawn in
@@ -94,7 +94,7 @@ def test_only_rank_0_keeps_the_whole_model_at_the_end(fake_ranks):
         num_layers=16, num_heads=4, hidden_size=64, sequence_length=32, precision="fp32"
     )
     mesh = RankMesh.of(Degrees.of(hp, RANKS), CPU)
-    model, _ = spread(CONFIG, hp, mesh, CPU)
+    model, _ = parallelize_model(CONFIG, hp, mesh, CPU)
 
     weights = whole_weights(model, mesh, CONFIG, CPU)
 

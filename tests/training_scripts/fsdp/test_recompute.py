@@ -7,7 +7,7 @@ import torch
 
 from trainer.models.gpt import Block
 from trainer.sharding.hyperparameters import ShardedHyperparameters
-from trainer.sharding.model import spread
+from trainer.sharding.model import parallelize_model
 
 pytestmark = pytest.mark.torch
 SHAPE = {"num_layers": 2, "num_heads": 2, "hidden_size": 8, "sequence_length": 4, "dropout": 0.2}
@@ -16,7 +16,9 @@ SHAPE = {"num_layers": 2, "num_heads": 2, "hidden_size": 8, "sequence_length": 4
 def gradients(**settings):
     """Return the gradients of each parameter, and how often a layer's first module ran."""
     hp = ShardedHyperparameters(**SHAPE, precision="fp32", **settings)
-    model, _ = spread({"kind": "gpt", "vocab_size": 16, **SHAPE}, hp, None, torch.device("cpu"))
+    model, _ = parallelize_model(
+        {"kind": "gpt", "vocab_size": 16, **SHAPE}, hp, None, torch.device("cpu")
+    )
     runs = []
     for block in model.blocks.values():
         assert isinstance(block, Block)

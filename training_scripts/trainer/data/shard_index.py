@@ -44,7 +44,7 @@ class ShardIndex:
         """
         if channel is None or not (channel / "index.json").is_file():
             message = (
-                f"the channel 'index' has no index.json (looked in "
+                "the channel 'index' has no index.json (expected in "
                 f"{channel or 'no folder: the channel is missing'}); "
                 "give the job a channel 'index' with the S3 prefix .../index/ that sharding wrote"
             )
@@ -94,8 +94,7 @@ class ShardIndex:
         splits = self.content["splits"]
         if name not in splits:
             raise DataError(
-                f"the index has no split {name!r}; it has {', '.join(splits) or 'none'}; shard "
-                f"again"
+                f"the index has no split {name!r}; it has {', '.join(splits) or 'none'}; shard again"
             )
         return splits[name]
 
@@ -110,8 +109,7 @@ def shard_files(index: ShardIndex, split: str, channel: Path | None, *, verify: 
     shards = index.split(split)["shards"]
     if channel is None or not channel.is_dir():
         message = (
-            f"the channel {split!r} is missing (looked for "
-            f"{channel or 'SM_CHANNEL_' + split.upper()}); "
+            f"the channel {split!r} is missing (expected: {channel or 'SM_CHANNEL_' + split.upper()}); "
             f"give the job a channel {split!r} with the S3 prefix .../{split}/ of the data set"
         )
         raise DataError(message)

@@ -63,8 +63,9 @@ def read_layout(
 ) -> TableLayout:
     """Return the layout of a columns data set; `files` are the training shards.
 
-    With `problem` "auto", a target with categories or with at most 32 distinct values of an integer or bool dtype is
-    predicted as a class, any other as a number. `problem` "classification" or "regression" overrides this.
+    With `problem` "auto", a target with categories is predicted as a class, and so is one with at most 32 distinct
+    values of an integer or bool dtype. Any other is predicted as a number. `problem` "classification" or "regression"
+    overrides this.
 
     Raises:
         DataError: there is no target or no feature, or the target cannot be classified.
@@ -130,8 +131,7 @@ def _target(
             return Target(name=name, classes=values)
         if problem == "classification":
             message = (
-                f"target {name!r} has more than {MAX_INTEGER_CLASSES} distinct values, or values "
-                f"that are not whole "
+                f"target {name!r} has more than {MAX_INTEGER_CLASSES} distinct values, or values that are not whole "
                 "numbers, so it cannot be a class; set problem to regression"
             )
             raise DataError(message)

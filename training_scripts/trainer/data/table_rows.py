@@ -94,8 +94,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         return (
             f"shard {path}: {int(unusable.sum())} of {len(values)} rows have no usable target "
             f"{target.name!r}, first row {first} with {values[first].item()}; allowed is "
-            f"{allowed}; "
-            "drop these rows from the source or choose another target_column"
+            f"{allowed}; drop these rows from the source or choose another target_column"
         )
 
     def __len__(self) -> int:
@@ -122,9 +121,8 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
             for name in self._names:
                 found = self._shards[number][name].at(local)
                 values = gathered.setdefault(name, torch.empty(len(rows), dtype=found.dtype))
-                if (
-                    values.dtype != found.dtype
-                ):  # only some shards have missing values in this column
+                if values.dtype != found.dtype:
+                    # Only some shards have missing values in this column.
                     values = gathered[name] = values.to(torch.float64)
                 _signed(values)[places] = _signed(found.to(values.dtype))
         return gathered

@@ -64,8 +64,7 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         blocks = cls(shards, sequence_length=sequence_length)
         if len(blocks) < 1:
             message = (
-                f"the split {split!r} has {blocks.num_tokens} tokens, fewer than one sample of "
-                f"sequence_length + 1 = "
+                f"the split {split!r} has {blocks.num_tokens} tokens, fewer than one sample of sequence_length + 1 = "
                 f"{sequence_length + 1}; lower sequence_length or give more data"
             )
             raise DataError(message)

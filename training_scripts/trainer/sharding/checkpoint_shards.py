@@ -22,8 +22,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trainer.data.shard_index import sha256_of
-from trainyard_watch.checkpoint_files import fault_of, sync_folder, write_files
+from trainyard_watch.checkpoint_files import fault_of, sha256_of, sync_folder, write_files
 from trainyard_watch.checkpoint_folder import Checkpoint, CheckpointFolder
 from trainyard_watch.errors import CheckpointError
 from trainyard_watch.metrics import SETUP_TIMEOUT_S
@@ -142,11 +141,11 @@ class ShardFolder(CheckpointFolder):
             result = act()
         except (OSError, RuntimeError, CheckpointException) as error:
             problem = str(error).strip().splitlines()[0]
-        said: list[Any] = [(result, problem)]
+        results: list[Any] = [(result, problem)]
         if self._group:
-            said = [None] * self._ranks.world_size
-            dist.all_gather_object(said, (result, problem), group=self._group)
-        failed = {rank: text for rank, (_, text) in enumerate(said) if text}
+            results = [None] * self._ranks.world_size
+            dist.all_gather_object(results, (result, problem), group=self._group)
+        failed = {rank: text for rank, (_, text) in enumerate(results) if text}
         if failed:
             rank, text = next(iter(failed.items()))
             message = (
@@ -154,7 +153,7 @@ class ShardFolder(CheckpointFolder):
                 "(volume_size), or keep fewer (keep_checkpoints)"
             )
             raise CheckpointError(message)
-        return [result for result, _ in said]
+        return [result for result, _ in results]
 
     def _make_way_on_host(self, step: int, final: Path) -> None:
         if self._leads:
@@ -193,8 +192,8 @@ def _fault(path: Path) -> str | None:
     fault = fault_of(path)
     if fault is None and not Checkpoint(path=path, step=0).is_sharded:
         message = (
-            f"{path} was written by train_ddp.py, which keeps whole models: go on with that script, or give this run a "
-            "checkpoint_s3_uri of its own; nothing was deleted"
+            f"{path} was written by train_ddp.py, which keeps whole models: resume with that script, or give this run "
+            "a checkpoint_s3_uri of its own; nothing was deleted"
         )
         raise CheckpointError(message)
     return fault

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed.checkpoint as dcp
@@ -12,11 +10,11 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 
-from trainer.checkpointing import Checkpointer
+from trainer.checkpointing import Checkpointer, warn_of_rejected
 from trainer.sharding.checkpoint_shards import ShardFolder
 from trainyard_watch.background_saver import BackgroundSaver
 from trainyard_watch.errors import CheckpointError
-from trainyard_watch.random_states import begin_random_states, random_states, restore_random_states
+from trainyard_watch.random_states import random_states
 from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from trainyard_watch.distributed import Ranks
     from trainyard_watch.metrics import MetricsWriter
 
-log = logging.getLogger(__name__)
 ABANDONED_AFTER_S = 30.0
 
 
@@ -46,21 +43,13 @@ class ShardedCheckpointer(Checkpointer):
     def save(self, state: ShardedState) -> None:  # type: ignore[override]
         """Copy this rank's shards and write them in the background; training waits for the copy only."""
         began = time.monotonic()
-        step = state.progress.step
         all_random_states = self._ranks.gather(random_states(self._ranks.device))
         self._settle()
-        if step == self._durable_step:
+        if state.progress.step == self._durable_step:
             return
         run = {**state.capture_run(), "random_states": all_random_states}
         objects = {"shards": self._copied(state.shards()), "run": run}
-        facts = {
-            "samples_consumed": state.progress.samples_consumed,
-            "world_size": self._ranks.world_size,
-        }
-        history = partial(self._metrics.history, self._metrics.num_bytes())
-        self._saver.start(step, objects=objects, files={"metrics.jsonl": history}, facts=facts)
-        self._stall_seconds = time.monotonic() - began
-        self._metrics.write("checkpoint", step=step, stall_seconds=self._stall_seconds)
+        self._start_writing(state, objects, began=began)
 
     def abandon(self) -> None:
         """Wait at most 30 s for the write in progress after the run has failed: its peers may have failed, too."""
@@ -76,11 +65,8 @@ class ShardedCheckpointer(Checkpointer):
             CheckpointError: the checkpoint belongs to another run, or cannot be read.
         """
         found, rejected = self._shards.newest_whole()
-        for text in rejected:
-            log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
+        warn_of_rejected(rejected, is_last=found is None)
         if found is None:
-            if rejected:
-                log.warning("NO GOOD CHECKPOINT of %d: starting from step 0", len(rejected))
             return False
         run: Any = None
         with self._ranks.all_or_none():
@@ -91,10 +77,7 @@ class ShardedCheckpointer(Checkpointer):
         with self._ranks.all_or_none():
             state.check_identity(run["identity"])
         state.restore({**self._read(found, state.shards()), "run": run})
-        self._restore_random_states(run["random_states"], state)
-        self._durable_step = state.progress.step
-        self._metrics.write("resume", step=state.progress.step, checkpoint=str(found.path))
-        self._note_past(state)
+        self._end_resume(state, run["random_states"], path=str(found.path))
         return True
 
     def _read(self, found: Checkpoint, shards: dict[str, Any]) -> dict[str, Any]:
@@ -110,14 +93,6 @@ class ShardedCheckpointer(Checkpointer):
             message = f"{found.path} cannot be read although its checksums are right: {error}"
             raise CheckpointError(message) from error
         return shards
-
-    def _restore_random_states(self, saved: list[Any], state: ShardedState) -> None:
-        if len(saved) == self._ranks.world_size:
-            restore_random_states(saved[self._ranks.rank], self._ranks.device)
-            return
-        log.warning("saved by %d ranks: all ranks begin new random streams", len(saved))
-        seed, step = state.identity["seed"], state.progress.step
-        begin_random_states(seed, rank=self._ranks.rank, step=step)
 
     def _copied(self, shards: dict[str, Any]) -> dict[str, Any]:
         """Return copies of the shards on the CPU, valid until the next call."""

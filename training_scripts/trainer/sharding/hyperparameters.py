@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer.hyperparameters import Hyperparameters, setting
+from trainer.hyperparameters import Hyperparameters, findings_of, setting
 from trainer.sharding.degrees import Degrees
 from trainyard_watch.errors import HyperparameterError
 
@@ -63,7 +63,7 @@ class ShardedHyperparameters(Hyperparameters):
         """Return the values, with those of SMP's `mp_parameters` as hyperparameters.
 
         Raises:
-            HyperparameterError: `mp_parameters` is not a JSON object, has an unknown key, asks for expert parallelism,
+            HyperparameterError: `mp_parameters` is not a JSON object, has an unknown key, requests expert parallelism,
                 or contradicts a hyperparameter.
         """
         values = dict(given)
@@ -83,7 +83,7 @@ class ShardedHyperparameters(Hyperparameters):
                 )
             elif ours is not None and str(values.setdefault(ours, value)) != str(value):
                 findings.append(
-                    f"{ours} is {values[ours]!r} and {value!r} in {MODEL_PARALLEL}: say it once"
+                    f"{ours} is {values[ours]!r} and {value!r} in {MODEL_PARALLEL}: set it once"
                 )
         if findings:
             raise HyperparameterError(findings)
@@ -109,11 +109,7 @@ class ShardedHyperparameters(Hyperparameters):
 
     def rank_findings(self, ranks: int) -> list[str]:
         """Return one sentence per degree that does not divide the ranks, or the heads, sequence or layers."""
-        try:
-            Degrees.of(self, ranks)
-        except HyperparameterError as error:
-            return list(error.findings)
-        return []
+        return findings_of(Degrees.of, self, ranks)
 
 
 def _decoded(asked: Any) -> dict[str, Any]:

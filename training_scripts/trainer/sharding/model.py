@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainer.sharding.mesh import RankMesh
 
 
-def spread(
+def parallelize_model(
     config: Mapping[str, Any],
     hp: ShardedHyperparameters,
     mesh: RankMesh | None,
@@ -124,7 +124,7 @@ def whole_weights(
     """Return the model's whole state in plain row order, on rank 0's CPU. Every rank must call it.
 
     The result of other ranks is incomplete or empty. Tensors are assembled one by one, so at any time a rank has at
-    most one whole tensor beside rank 0's copy (with stages, beside the copy of each stage's first rank).
+    most one whole tensor beside rank 0's copy. With stages, each stage's first rank has a copy of its stage.
     """
     keeps = mesh is None or mesh.speaks_for_stage
     weights: dict[str, Tensor] = {}

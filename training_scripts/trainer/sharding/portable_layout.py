@@ -1,7 +1,7 @@
 """Portable row order of fused projections, which any tensor parallel degree can split.
 
-In the plain order, `query_key_value` has all query rows, then all key rows, then all value rows, so half of its rows
-is not half of the heads. In the portable order, each head's query, key and value rows are adjacent, and each gate row
+In the plain order, `query_key_value` has all query rows, then all key rows, then all value rows. Half of its rows is
+not half of the heads. In the portable order, each head's query, key and value rows are adjacent, and each gate row
 is next to its up row. Equal parts of the rows are then whole heads and whole channels, and a checkpoint fits every
 degree. The files of a finished model have the plain order. Source: Megatron-LM's `mixed_qkv` layout (Shoeybi et al.
 2019, section 3).

@@ -36,7 +36,11 @@ class ShardedState(TrainingState):
         }
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Restore the result of `capture`; raises as `check_identity` does."""
+        """Restore the result of `capture`.
+
+        Raises:
+            CheckpointError: the state belongs to another run.
+        """
         self.restore_run(content["run"])
         set_model_state_dict(self.model, content["model"], options=OPTIONS)
         set_optimizer_state_dict(self.model, self.optimizer, content["optimizer"], options=OPTIONS)

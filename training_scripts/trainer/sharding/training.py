@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import json
+import logging
 import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -12,16 +15,15 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from trainer.data.sample_digest import MASK, digest_of
+from trainer.evaluation import Evaluation
 from trainer.models import build_empty
-from trainer.precision import Precision
+from trainer.precision import DTYPES, Precision
 from trainer.sharding.checkpointing import ShardedCheckpointer
 from trainer.sharding.degrees import Degrees
-from trainer.sharding.evaluation import evaluate_together
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
-from trainer.sharding.model import spread, whole_weights
-from trainer.sharding.pipeline import Pipeline
-from trainer.sharding.smp import start_library
+from trainer.sharding.model import parallelize_model, whole_weights
+from trainer.sharding.pipeline import Pipeline, pass_forward
 from trainer.sharding.state import ShardedState
 from trainer.sharding.tensors import ShardedTensors
 from trainer.training import Training
@@ -32,9 +34,12 @@ if TYPE_CHECKING:
 
     from torch.distributed import ProcessGroup
 
-    from trainer.evaluation import Evaluation
-    from trainer.throughput import Meter
+    from trainer.measurements import Meter
     from trainyard_watch.statistics.tensors import ModelTensors
+
+log = logging.getLogger(__name__)
+SMP_VARIABLE = "SM_HP_MP_PARAMETERS"
+NOT_OF_SMP = ("context_parallel_degree",)  # split by trainer.sharding itself
 
 
 class ShardedTraining(Training):
@@ -47,7 +52,7 @@ class ShardedTraining(Training):
     mesh: RankMesh | None = None
     pipeline: Pipeline | None = None
 
-    def lay_out(self) -> tuple[int, int]:
+    def setup_mesh(self) -> tuple[int, int]:
         """Create the mesh; return the index of this rank's part of each global batch, and the number of parts.
 
         Ranks that split one model read the same part.
@@ -61,7 +66,7 @@ class ShardedTraining(Training):
             each = self.hp.global_batch_size // (degrees.num_readers * degrees.pipeline)
             self.hp = dataclasses.replace(self.hp, micro_batch_size=max(1, each))
         if self.ranks.world_size > 1:
-            start_library(os.environ)
+            _start_library(os.environ)
             self.mesh = RankMesh.of(degrees, self.ranks.device)
         return (self.mesh.reader if self.mesh else 0), degrees.num_readers
 
@@ -69,7 +74,7 @@ class ShardedTraining(Training):
         """Return this rank's part of the model."""
         config = self.task.model_config
         self.num_parameters = sum(each.numel() for each in build_empty(config).parameters())
-        model, self.share = spread(config, self.hp, self.mesh, self.ranks.device)
+        model, self.share = parallelize_model(config, self.hp, self.mesh, self.ranks.device)
         return model
 
     def make_precision(self) -> Precision:
@@ -192,8 +197,70 @@ class ShardedTraining(Training):
         """Return the mean loss over all ranks' batches."""
         if self.mesh is None:
             return super().evaluate(batches, keeps_predictions=keeps_predictions)
-        return evaluate_together(self, self.mesh, batches)
+        return _evaluate_together(self, self.mesh, batches)
 
     def whole_weights(self) -> Mapping[str, Tensor]:
         """Return the model's whole state on rank 0, with the names and row order of train_ddp.py."""
         return whole_weights(self.model, self.mesh, self.task.model_config, self.ranks.device)
+
+
+@torch.no_grad()
+def _evaluate_together(
+    training: ShardedTraining, mesh: RankMesh, batches: Iterator[Any]
+) -> Evaluation:
+    """Return the mean loss over every reader's batches; the model is left in evaluation mode.
+
+    Ranks that share shards must run the model equally often: a rank without a batch runs a spare one, whose outputs are
+    discarded.
+    """
+    task, ranks = training.task, training.ranks
+    loss_sum, num_correct, num_samples = 0.0, 0.0, 0
+    has_accuracy = True
+    spare = tuple(part.to(ranks.device) for part in training.train_set[torch.arange(1)])
+    training.model.eval()
+    while True:
+        batch = next(batches, None)
+        if not ranks.sum([float(batch is not None)])[0]:
+            break
+        own = training.own_part(batch or spare)
+        outputs = _outputs(training, mesh, own)
+        if batch is None or outputs is None or not mesh.knows_loss:
+            continue
+        loss_sum += task.loss_sum(outputs, own).item()
+        correct = task.num_correct(outputs, own)
+        has_accuracy = correct is not None
+        num_correct += correct.item() if correct is not None else 0
+        num_samples += len(batch[0]) if mesh.place("cp") == 0 else 0
+    loss_sum, num_correct, total = ranks.sum([loss_sum, num_correct, num_samples])
+    num_units = int(total) * task.units_per_sample
+    return Evaluation(
+        loss=loss_sum / num_units,
+        num_units=num_units,
+        accuracy=num_correct / num_units if has_accuracy and task.unit == "samples" else None,
+    )
+
+
+def _outputs(training: ShardedTraining, mesh: RankMesh, batch: tuple[Tensor, ...]) -> Tensor | None:
+    if mesh.degrees.pipeline == 1:
+        return training.task.outputs(training.model, batch)
+    hp, tokens = training.hp, batch[0]
+    like = (len(tokens), tokens.shape[1] // mesh.degrees.tensor, hp.hidden_size)
+    return pass_forward(training.model, mesh, tokens, like=like, dtype=DTYPES[hp.precision])
+
+
+def _start_library(environ: Mapping[str, str]) -> None:
+    """Initialise SMP (`torch.sagemaker`) if the job has `mp_parameters` and the image has the library.
+
+    trainer.sharding implements the parameters with torch alone, so training is the same without the library.
+    """
+    parameters = json.loads(environ.get(SMP_VARIABLE) or "{}")
+    if not parameters:
+        return
+    try:
+        library = importlib.import_module("torch.sagemaker")
+    except ImportError:
+        log.warning("mp_parameters: the image has no torch.sagemaker; sharding by torch alone")
+        return
+    library.init({name: value for name, value in parameters.items() if name not in NOT_OF_SMP})
+    log.info("torch.sagemaker has started: hybrid_shard_degree %s, tensor_parallel_degree %s",
+             library.state.hybrid_shard_degree, library.state.tensor_parallel_degree)  # fmt: skip

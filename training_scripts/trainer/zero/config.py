@@ -68,8 +68,8 @@ class ZeroHyperparameters(Hyperparameters):
             )
         if self.on_non_finite != "fail":
             findings.append(
-                f"on_non_finite {self.on_non_finite} is not possible under DeepSpeed, which tells the norm when "
-                "the weights are changed; leave it at fail, or train by train_ddp.py or train_fsdp.py"
+                f"on_non_finite {self.on_non_finite} is not possible under DeepSpeed, which reports the norm after "
+                "it has changed the weights; leave it at fail, or train by train_ddp.py or train_fsdp.py"
             )
         if self.compile:
             findings.append("compile is not supported under DeepSpeed; leave it out")
@@ -138,7 +138,7 @@ def complete_config(
         **{name: value for name, value in written.items() if name not in OURS},
         **runs,
         "zero_allow_untested_optimizer": True,
-        "managed_gradient_accumulation": False,  # the steps say when gradients are exchanged
+        "managed_gradient_accumulation": False,  # each step decides when gradients are exchanged
     }
 
 

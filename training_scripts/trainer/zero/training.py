@@ -34,12 +34,12 @@ class ZeroTraining(Training):
     hp: ZeroHyperparameters
     state: ZeroState
 
-    def lay_out(self) -> tuple[int, int]:
+    def setup_mesh(self) -> tuple[int, int]:
         """Read DeepSpeed's configuration; return the index of this rank's part of each batch, and the world size."""
         self.hp = dataclasses.replace(self.hp, compile=False)
         with self.ranks.all_or_none():
             self.written = read_config(self.hp.ds_config, self.paths.channels)
-        return super().lay_out()
+        return super().setup_mesh()
 
     def make_precision(self) -> Precision:
         """Return the precision of the forward pass; fp32 (no casts) if the engine itself has the model in bf16."""
@@ -96,7 +96,7 @@ class ZeroTraining(Training):
             NonFiniteError: the loss or the gradient norm is not finite. The engine reports the norm after the step.
         """
         if not math.isfinite(loss):
-            self.tell_step(loss, math.nan)
+            self.log_step(loss, math.nan)
             raise self.divergence(f"the loss is {loss}")
         with self.report.meter.part("optimizer"):
             self.statistics.before_update()

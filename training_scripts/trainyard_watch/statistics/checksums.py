@@ -49,14 +49,14 @@ class ReplicaChecksums:
         dist.all_gather(gathered, own, group=self._group)
         rows = torch.stack(gathered).tolist()
         if self._rank == 0:
-            self._tell_differences(rows, step)
+            self._log_differences(rows, step)
         mine = rows[self._rank]
         return {
             name: f"{value & (2**64 - 1):016x}"
             for name, value in zip(self._names, mine, strict=True)
         }
 
-    def _tell_differences(self, rows: Sequence[Sequence[int]], step: int) -> None:
+    def _log_differences(self, rows: Sequence[Sequence[int]], step: int) -> None:
         differing = [
             name for name, column in zip(self._names, zip(*rows, strict=True), strict=True)
             if len(set(column)) > 1
@@ -64,7 +64,7 @@ class ReplicaChecksums:
         if differing:
             log.error(
                 "REPLICAS DIFFER after step %d in %d of %d parameters, first %s: a bit flipped, or a collective went "
-                "wrong; go on from an earlier checkpoint on other hardware",
+                "wrong; resume from an earlier checkpoint on other hardware",
                 step, len(differing), len(self._names), differing[0],
             )  # fmt: skip
 

@@ -25,10 +25,8 @@ log = logging.getLogger(__name__)
 
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
 NORM, CHANGE, SPREAD = "norm", "change", "spread"  # l2; update_l2 or mean_abs; mean to p95
-CHECKSUMS, BATCHES = (
-    "checksums",
-    "batches",
-)  # this trainer's own collections, which have a cadence only
+# This trainer's own collections, which have a cadence only.
+CHECKSUMS, BATCHES = "checksums", "batches"
 ALL_NUMBERS = frozenset({NORM, CHANGE, SPREAD})
 EARLY_STEPS = frozenset({1, 5, 10})  # show the beginning of a training
 MANY_TENSORS = 500  # with more tensors, norms are not written at every step
@@ -114,6 +112,10 @@ def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) ->
         setting: the hyperparameter `statistics`: `on`, `off`, or JSON of collection -> its parameters.
         hook: content of debughookconfig.json; used if the setting is `on`. None if there is none.
         num_tensors: number of the model's parameters.
+
+    Raises:
+        HyperparameterError: the setting is neither `on` nor `off` nor such JSON.
+        ValueError, TypeError, re.error: a collection of `hook` has a parameter that is not valid.
     """
     if setting == "off":
         return Choice(is_on=False)

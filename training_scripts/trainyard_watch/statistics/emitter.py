@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import torch
 
-from trainyard_watch.statistics.activations import ActivationWatch
 from trainyard_watch.statistics.choice import (
     ACTIVATIONS,
     ALL_NUMBERS,
@@ -28,7 +27,11 @@ from trainyard_watch.statistics.choice import (
     WEIGHTS,
     Cadence,
 )
-from trainyard_watch.statistics.inputs import ConfusionCount, describe_inputs
+from trainyard_watch.statistics.forward_pass import (
+    ActivationWatch,
+    ConfusionCount,
+    describe_inputs,
+)
 from trainyard_watch.statistics.lines import line_of
 
 if TYPE_CHECKING:
@@ -93,9 +96,8 @@ class Emitter:
         self._members = {id(each): self._members_of(each) for each in choice.collections}
         self._step, self._heard_at, self._inputs_at = 0, time.monotonic(), 0
         self.is_degraded = False
-        self.listeners: list[
-            Callable[[str, dict[str, Any]], None]
-        ] = []  # called with the host's samples
+        # Called with the host's samples.
+        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._clear()
 
     def _clear(self) -> None:
@@ -190,7 +192,7 @@ class Emitter:
         self._clear()
 
     @_survives
-    def hear(self, event: str, values: Mapping[str, Any]) -> None:
+    def on_record(self, event: str, values: Mapping[str, Any]) -> None:
         """Write a metric event (validation, checkpoint, end); safe to call from any thread.
 
         A `beat` is written only if no other record was written for 10 s.
@@ -210,8 +212,8 @@ class Emitter:
         record = {"kind": "host", "step": self._step, "time": time.time(), **sample}
         if self._writer:
             self._writer.write(line_of(record))
-        for hear in self.listeners:
-            hear("host", record)
+        for listener in self.listeners:
+            listener("host", record)
 
     def new_confusion(self, num_classes: int) -> ConfusionCount | None:
         """Return a counter of a validation's predictions; None if statistics are off or for more than 50 classes."""

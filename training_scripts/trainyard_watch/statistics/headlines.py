@@ -114,7 +114,7 @@ class Headlines:
         if self._makers:
             _tried(", ".join(self._makers), self._thread.start)
 
-    def hear(self, event: str, values: Mapping[str, Any]) -> None:
+    def on_record(self, event: str, values: Mapping[str, Any]) -> None:
         """Queue the numbers of an event without waiting; safe to call from any thread."""
         now = time.time()
         if event == "host":
@@ -176,7 +176,7 @@ def _written(name: str, sink: Sink, scalars: Mapping[str, float], *, step: int, 
     try:
         sink.write(scalars, step=step, at=at)
     except Exception as error:  # noqa: BLE001 a tracking server's trouble is not the training's
-        _tell(name, error)
+        _warn(name, error)
         return False
     return True
 
@@ -185,9 +185,9 @@ def _tried(name: str, act: Callable[[], Any]) -> Any:
     try:
         return act()
     except Exception as error:  # noqa: BLE001 as above
-        _tell(name, error)
+        _warn(name, error)
         return None
 
 
-def _tell(name: str, error: Exception) -> None:
-    log.warning("no scalars for %s (%s: %s); training goes on", name, type(error).__name__, error)
+def _warn(name: str, error: Exception) -> None:
+    log.warning("no scalars for %s (%s: %s); training continues", name, type(error).__name__, error)

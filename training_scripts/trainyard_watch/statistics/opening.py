@@ -1,4 +1,4 @@
-"""Setup of the statistics of one start of the processes: folder, attempt, choice of statistics.
+"""Setup and end of the statistics of one start of the processes: folder, attempt, choice, observers.
 
 An error is logged once and loses statistics, but never ends the training. A rank with an error still takes part in the
 collectives, since the other ranks would wait for it.
@@ -11,8 +11,9 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from trainyard_watch.environment import JOB_VARIABLE
 from trainyard_watch.s3_prefix import S3Prefix, S3UnavailableError
 from trainyard_watch.statistics.choice import choose
 from trainyard_watch.statistics.emitter import Emitter
@@ -90,16 +91,15 @@ def open_statistics(
         start: of the processes.
         checksums: of replicated parameters; None without replicas.
     """
-    choice = _choice(setting, paths, num_tensors=len(tensors.names))
+    hook, is_readable = (None, True) if setting == "off" else _hook(paths)
+    choice = _choice(setting, hook, num_tensors=len(tensors.names))
     if not choice.is_on:
         return Emitter(tensors, None, choice=choice)
-    hook, is_readable = _hook(paths)
     s3, in_s3 = _shipping(ranks) if hook is None and is_readable else (None, None)
     namespace = _pid_namespace(ranks)
-    told = ranks.gather((s3 is not None, in_s3, namespace, os.getpid()))
-    ships, newest_in_s3, *_ = told[
-        ranks.rank - ranks.local_rank
-    ]  # the result of this host's first rank
+    gathered = ranks.gather((s3 is not None, in_s3, namespace, os.getpid()))
+    first_of_host = ranks.rank - ranks.local_rank
+    ships, newest_in_s3, *_ = gathered[first_of_host]
     # If S3 does not answer now, it may never answer: the platform then uploads the files at the end.
     is_shipped = newest_in_s3 is not None
     place = _place(paths, hook, is_shipped=is_shipped) if is_readable else None
@@ -112,7 +112,7 @@ def open_statistics(
         "world_size": ranks.world_size,
         "attempt": max(
             start.number,
-            *(1 + (newest or 0) for newest in (*here, *(each for _, each, _, _ in told))),
+            *(1 + (newest or 0) for newest in (*here, *(each for _, each, _, _ in gathered))),
         ),
         "resumed_at": start.step,
         "time": time.time(),
@@ -130,12 +130,12 @@ def open_statistics(
                 attempt=header["attempt"],
                 host=paths.host,
                 num_ranks=ranks.local_world_size,
-                knows_attempt=any(each is not None for _, each, _, _ in told),
+                knows_attempt=any(each is not None for _, each, _, _ in gathered),
                 keeps_files=not is_shipped,
             )
             emitter.ship(shipper)
     if ranks.local_rank == 0:
-        pids = [pid for _, _, other, pid in told if other == namespace]
+        pids = [pid for _, _, other, pid in gathered if other == namespace]
         try:
             emitter.sample(HostSampler(emitter.write_host, pids=pids, disk=paths.base_dir))
         except Exception as error:  # noqa: BLE001 an unreadable host must not end the training
@@ -143,10 +143,9 @@ def open_statistics(
     return emitter
 
 
-def _choice(setting: str, paths: ContainerPaths, *, num_tensors: int) -> Choice:
+def _choice(setting: str, hook: dict[str, Any] | None, *, num_tensors: int) -> Choice:
     """Return the choice of statistics; the defaults if the job's DebugHookConfig is not valid."""
     try:
-        hook = paths.read_config("debughookconfig")
         return choose(setting, hook, num_tensors=num_tensors)
     except Exception as error:  # noqa: BLE001 the file may have any content
         log.error(  # noqa: TRY400 no fault of this code
@@ -177,7 +176,7 @@ def _shipping(ranks: Ranks) -> tuple[S3Prefix | None, int | None]:
     if ranks.local_rank:
         return None, None
     if not uri:
-        if "TRAINING_JOB_NAME" in os.environ:
+        if JOB_VARIABLE in os.environ:
             log.info(CANNOT_SHIP, f"the job's Environment has no {STATISTICS_VARIABLE}")
         return None, None
     s3 = S3Prefix(uri)
@@ -204,9 +203,8 @@ def _pid_namespace(ranks: Ranks) -> str:
     """Return the identity of this process's PID namespace; process ids are comparable within one namespace only."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
-    except (
-        OSError
-    ):  # some sandboxes have none: the host samples then include this rank's process only
+    except OSError:
+        # Some sandboxes have none: the host samples then include this rank's process only.
         return f"rank {ranks.rank}"
 
 
@@ -242,6 +240,22 @@ def open_headlines(
             Path(tensorboard_dir or in_container(paths.base_dir, local_path))
         )
     if ranks.is_main and os.environ.get("MLFLOW_TRACKING_URI"):
-        job = os.environ.get("TRAINING_JOB_NAME") or "training"
+        job = os.environ.get(JOB_VARIABLE) or "training"
         makers["MLflow"] = lambda: MlflowSink(job, dict(settings))
     return Headlines(makers)
+
+
+class Observer(Protocol):
+    """Observer of a run, closed at the run's end."""
+
+    def close(self) -> None:
+        """Write buffered output and release resources."""
+
+
+def close_each(*observers: Observer) -> None:
+    """Close every observer. A failed close is logged and not raised, so it hides no error of the run."""
+    for each in observers:
+        try:
+            each.close()
+        except Exception:
+            log.exception("%s was not closed as it should be", type(each).__name__)

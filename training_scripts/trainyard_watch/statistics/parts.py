@@ -120,8 +120,8 @@ class PartWriter:
         if not self._has_failed:
             self._has_failed = True
             log.error(
-                "statistics cannot be written to %s, training goes on without: %s; rules see nothing of this rank "
-                "until there is space again",
+                "statistics cannot be written to %s, training continues without them: %s; rules have no statistics of "
+                "this rank until the disk has space again",
                 self._folder,
                 error,
             )

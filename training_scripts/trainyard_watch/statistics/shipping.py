@@ -36,7 +36,7 @@ STATISTICS_VARIABLE = "TRAINYARD_STATISTICS_S3_URI"
 FASTEST_S, SLOWEST_S = 1.0, 60.0
 AGE_SHARE = 1 / 60
 """Pause between two objects, as a share of the job's age."""
-LOOK_S = 0.25
+POLL_S = 0.25
 BUNDLE_BYTES = 4 * 2**20
 READ_BYTES = 2**20  # of one file at once
 PARTS_KEPT = 4
@@ -129,7 +129,7 @@ class Shipper:
             self._thread.join()
             self._thread = None
 
-    def look(self, *, is_last: bool = False) -> None:
+    def poll(self, *, is_last: bool = False) -> None:
         """Read new lines, and put them if an object is due; after a failed request, only when the pause is over."""
         now = self.clock()
         if (now < self._rests_until and not is_last) or not self._may_ship():
@@ -144,12 +144,12 @@ class Shipper:
 
     def _run(self) -> None:
         try:
-            while not self._ends.wait(LOOK_S):
-                self.look()
+            while not self._ends.wait(POLL_S):
+                self.poll()
             waits_until = self.clock() + LAST_WAIT_S
             while self._num_closed() < self.num_ranks and self.clock() < waits_until:
-                time.sleep(LOOK_S / 5)
-            self.look(is_last=True)
+                time.sleep(POLL_S / 5)
+            self.poll(is_last=True)
         except Exception:  # the thread's boundary: the training continues
             log.exception("statistics are not put to S3 any more")
 

@@ -1,8 +1,11 @@
-"""Statistics of module outputs, by hooks that exist only during an observed forward pass."""
+"""Statistics of a forward pass: the model's inputs, module outputs and predictions.
+
+The hooks on modules exist only during an observed forward pass.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +27,7 @@ BOUNDS: dict[type[nn.Module], tuple[float, float]] = {  # of inputs; AWS's Satur
     nn.Hardsigmoid: (-3.0, 3.0),
 }
 SILENT = (nn.Dropout, nn.Identity, nn.Flatten)
+MOST_TOKENS = 20
 COLUMNS = ("l2", "mean", "minimum", "maximum", "variance", "zero_fraction", "inactive_fraction",
            "saturated_fraction", "num_elements")  # fmt: skip
 
@@ -93,7 +97,7 @@ class ActivationWatch:
         return column != "saturated_fraction" or type(module) in BOUNDS
 
     def _hook(self, name: str) -> Callable[[nn.Module, tuple[object, ...], object], None]:
-        def look(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+        def measure(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
             if name in self._seen or self._fault:
                 return
             tensor = output[0] if isinstance(output, tuple) else output
@@ -104,7 +108,7 @@ class ActivationWatch:
             except Exception as error:  # noqa: BLE001 the forward pass continues; `detach` raises it
                 self._fault = error
 
-        return look
+        return measure
 
 
 @torch.no_grad()
@@ -135,3 +139,46 @@ def _share_of_idle_units(is_active: Tensor) -> Tensor:
     others = [place for place in range(is_active.dim()) if place != unit]
     share = is_active.float().mean(dim=others) if others else is_active.float()
     return (100 * share < INACTIVITY_PERCENT).float().mean()
+
+
+@torch.no_grad()
+def describe_inputs(batch: Sequence[Tensor]) -> dict[str, Any]:
+    """Return the shares of the 20 most frequent tokens, or the channel means of images; empty for other inputs.
+
+    Tokens are an integer tensor (batch, time), images a float tensor (batch, channels, height, width).
+    """
+    first = batch[0]
+    if first.dim() == 2 and not first.is_floating_point():
+        counts = torch.bincount(first.flatten())
+        most = torch.topk(counts, min(MOST_TOKENS, len(counts)))
+        total = first.numel()
+        shares = zip(most.indices.tolist(), most.values.tolist(), strict=True)
+        return {
+            "num_samples": len(first),
+            "token_shares": {str(token): count / total for token, count in shares if count},
+        }
+    if first.dim() == 4 and first.is_floating_point():
+        means = first.float().mean(dim=(0, 2, 3)).tolist()
+        return {"num_samples": len(first), "channel_means": means}
+    return {}
+
+
+class ConfusionCount:
+    """Confusion counts of a classifier on this rank."""
+
+    def __init__(self, num_classes: int) -> None:
+        self.num_classes = num_classes
+        self._counts: Tensor | None = None
+
+    @torch.no_grad()
+    def add(self, outputs: Tensor, labels: Tensor) -> None:
+        """Count a batch: outputs (batch, classes), labels (batch)."""
+        places = labels.long() * self.num_classes + outputs.argmax(dim=1)
+        counts = torch.bincount(places, minlength=self.num_classes**2)
+        self._counts = counts if self._counts is None else self._counts + counts
+
+    def flat(self) -> list[float]:
+        """Return the counts (classes x classes) as a flat list, row by row: rows are labels, columns predictions."""
+        if self._counts is None:
+            return [0.0] * self.num_classes**2
+        return [float(count) for count in self._counts.tolist()]
