@@ -101,7 +101,7 @@ def _shard(
     with Uploads(
         objects, plan.uri, existing=existing, checksums=plan.settings.checksums
     ) as uploads:
-        written = write_splits(reading, uploads, plan.uri, folder / "shards")
+        written = write_splits(reading, uploads, folder / "shards")
         check_unchanged(files)
         quarantine = folder / QUARANTINE_NAME
         if has_samples := reading.bad_rows.write(quarantine):

@@ -27,7 +27,6 @@ from trainyard.sharding.split_writer import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from trainyard.sharding.objects import Objects
     from trainyard.sharding.settings import ShardSettings
     from trainyard.sharding.shard_file import LocalShard
     from trainyard.sharding.uploads import Sent, Uploads
@@ -69,8 +68,7 @@ class ShardSet(Generic[Writer]):
         folder: folder for temporary files.
         unit_bytes: bytes per unit of weight: per token, or per row.
         open_writer: returns the writer of one split.
-        uploads: uploader of finished shards.
-        fetch: copies an uploaded object, by its name, back to a path.
+        uploads: uploader of finished shards, which also fetches them back.
         numbering: shard numbers of one part of a data set; None for a whole one. A part may have few rows, or none.
     """
 
@@ -83,11 +81,10 @@ class ShardSet(Generic[Writer]):
         unit_bytes: int,
         open_writer: OpenWriter[Writer],
         uploads: Uploads,
-        fetch: Callable[[str, Path], None],
         numbering: Numbering | None = None,
     ) -> None:
         self._rule, self._settings, self._folder = rule, settings, folder
-        self._unit_bytes, self._uploads, self._fetch = unit_bytes, uploads, fetch
+        self._unit_bytes, self._uploads = unit_bytes, uploads
         self._is_part = numbering is not None
         self._numbering = numbering or _ALL_NUMBERS
         self._expected = ExpectedWeight(rule)
@@ -194,7 +191,7 @@ class ShardSet(Generic[Writer]):
         for shard in first:
             if sent := self._sent.pop(shard.path, None):
                 sent.result()
-                self._fetch(self._numbering.name(shard), shard.path)
+                self._uploads.fetch(self._numbering.name(shard), shard.path)
         evened: list[LocalShard] = []
 
         def finished(shard: LocalShard) -> None:
@@ -263,13 +260,3 @@ class ExpectedWeight:
         if shards_left <= 1:
             return max(1, int(left * _LAST_SHARD_ROOM) + 1)
         return max(1, round(left / shards_left))
-
-
-def fetcher(objects: Objects, prefix: str) -> Callable[[str, Path], None]:
-    """Return a function that copies an object below the prefix to a path."""
-
-    def fetch(name: str, path: Path) -> None:
-        with objects.open(f"{prefix}/{name}") as stream, path.open("wb") as copy:
-            shutil.copyfileobj(stream, copy, 1024**2)
-
-    return fetch
