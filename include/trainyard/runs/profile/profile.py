@@ -15,10 +15,16 @@ from trainyard.runs.profile.breakdown import (
     rank_breakdowns,
 )
 from trainyard.runs.profile.diagnosis import Diagnosis, diagnose, judges
-from trainyard.runs.profile.memory import MeasuredMemory, memory_uses
 from trainyard.runs.profile.outliers import Outliers, find_outliers
 from trainyard.runs.profile.step_times import Part, StepTime, steady, step_times
-from trainyard.runs.profile.usage import Point, Usage, thinned_points, usages
+from trainyard.runs.profile.usage import (
+    MeasuredMemory,
+    Point,
+    Usage,
+    memory_uses,
+    thinned_points,
+    usages,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
