@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 START_LIMIT_S = 180.0
 POLL_S = 0.2
-SERVICES = ("scheduler", "triggerer", "dag_processor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,17 +135,6 @@ class Stack:
                     next_step="read the logs, and check whether the machine is overloaded",
                 )
             time.sleep(POLL_S)
-
-    def is_healthy(self) -> bool:
-        """Return whether the engine and all of Airflow's services answer."""
-        return is_engine_ready(self.addresses.engine) and not self.unhealthy()
-
-    def unhealthy(self) -> list[str]:
-        """Return the names of Airflow's services without a heartbeat."""
-        health = self.api.health()
-        if health is None:
-            return ["api-server"]
-        return [name for name in SERVICES if health.get(name, {}).get("status") != "healthy"]
 
     def check(self) -> None:
         """Restart dead components and a stuck scheduler, and collect adopted orphans.
