@@ -130,7 +130,7 @@ class Stack:
                     f"{what} did not happen within {limit_s:.0f} s",
                     where=str(self.home.logs),
                     got="\n".join(
-                        f"{c.name}: {last_lines(c)}" for c in self.supervisor.components()
+                        f"{c.name}: {last_lines(c.log)}" for c in self.supervisor.components()
                     ),
                     next_step="read the logs, and check whether the machine is overloaded",
                 )
