@@ -46,8 +46,9 @@ from training_jobs import BUCKET, ENDED, IMAGE, PREFIX, ROLE, Engine
 from chaos.training_log import read_marks
 from trainyard.errors import RejectedRequestError
 from trainyard.sagemaker_api.entrypoint import forwarding_entrypoint
-from trainyard.stack import process_finder, processes, reaper
+from trainyard.stack import process_finder, processes
 from trainyard.stack.airflow_api import AirflowApi
+from trainyard.stack.command import fork_guarded
 from trainyard.stack.home import Home
 from trainyard.stack.identity import load_or_create
 from trainyard.stack.stack import Stack, is_engine_ready
@@ -188,7 +189,7 @@ CASES = (
 def main() -> int:
     """Run the cases that were not run yet, print the table, and return the exit status."""
     options = _parser().parse_args()
-    reaper.fork_guarded()
+    fork_guarded()
     console = Console(soft_wrap=True)
     outcomes = read_outcomes(options.results)
     wanted = [case for case in CASES if not options.only or case.name in options.only]
