@@ -10,8 +10,13 @@ import requests
 
 from trainyard.errors import RejectedRequestError
 from trainyard.stack.following import RunFollower, RunView
-from trainyard.stack.outcome import explain_failures, fetch_report, summary
-from trainyard.stack.unsettled import find_unsettled, unsettled_lines
+from trainyard.stack.outcome import (
+    explain_failures,
+    fetch_report,
+    find_unsettled,
+    summary,
+    unsettled_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
