@@ -52,8 +52,7 @@ from training_jobs import (
     training_job,
 )
 
-from chaos.costs import cost_of
-from chaos.training_log import LOG_GROUP, read_marks
+from chaos.training_log import LOG_GROUP, cost_of, read_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
