@@ -72,7 +72,7 @@ class LocalObjects:
     root: Path
 
     def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
-        """Store the file; its digest goes into a second file beside the tree."""
+        """Store the file, and its digest in a second file outside of the tree of objects."""
         target, note = self._path(uri), self._note(uri)
         target.parent.mkdir(parents=True, exist_ok=True)
         note.parent.mkdir(parents=True, exist_ok=True)
