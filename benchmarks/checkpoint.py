@@ -110,7 +110,7 @@ def compare_savers(folder: Path, options: argparse.Namespace) -> None:
 
 
 def measure(way: Any, training: Training, *, step: int) -> Cost:
-    """Return the cost of one checkpoint; training goes on until it is there."""
+    """Return the cost of one checkpoint; training continues until it is complete."""
     began, own_began, all_began = time.perf_counter(), time.thread_time(), time.process_time()
     way.start(step, training)
     stall_s, stall_cpu_s = time.perf_counter() - began, time.thread_time() - own_began

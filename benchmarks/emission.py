@@ -2,13 +2,17 @@
 
     python benchmarks/emission.py [--rounds 300] [--model gpt|mlp]
 
-One process, one thread, two models: a GPT (6 layers, width 256, vocabulary 4,096, batch 8 x 128) and an MLP that is a
-worst case (2.9 million parameters in 8 tensors, batch 128: few operations a parameter). Steps are taken in turns, one
-that writes statistics and one with `statistics` off, both as `trainer.training` takes them: forward, backward,
-clipping, AdamW. Each kind counts its own steps, so that what is measured every 10 and 50 steps comes as often as in a
-run. What else the machine does meets neighbours alike. `mean` is the difference of the mean processor times, `median`
-of the medians (without what is not measured at every step). The sampler of the host is a thread that costs by time, not
-by step: it is measured alone, as a share of one core.
+One process with one thread trains two models, or the one of `--model`:
+
+* a GPT of 6 layers, width 256 and vocabulary 4,096, with batches of 8 x 128;
+* an MLP of 2.9 million parameters in 8 tensors, with batches of 128. It is the worst case: few operations per
+  parameter.
+
+Steps with statistics and steps with `statistics` off alternate, so that other load affects both alike. A step is that
+of `trainer.training`: forward, backward, clipping, AdamW. Each kind counts its own steps, so that statistics of every
+10th and 50th step are as frequent as in a run. `mean` is the difference of the mean processor times. `median` is that
+of the medians, without statistics that are not written at every step. The cost of the host's sampler, a thread,
+depends on time and not on steps. It is measured separately, as a share of one core.
 """
 
 from __future__ import annotations

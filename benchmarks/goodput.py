@@ -4,17 +4,17 @@
                                  [--ways trainyard plain] [--set NAME=VALUE ...] [--results FILE]
 
 A round trains the same number of steps several times on one engine (CreateTrainingJob by boto3, two instances, spot
-capacity): without faults, and in each way with a fault every `--every-s` seconds, whose kind, host and notice the seed
-draws alike for all ways. A job that fails is started again at once over the same checkpoints, as Airflow's retry does.
+capacity): without faults, and in each way with a fault every `--every-s` seconds. The seed draws kind, host and notice
+of the faults, the same for all ways. A failed job is restarted at once from its checkpoints, as by Airflow's retry.
 
 `trainyard` is the training as the end-to-end run requests it: SIGTERM reaches the ranks, and the checkpoint
 interval is chosen. `plain` is the same script, restarted from its last checkpoint: without either, and with a
 checkpoint every `--plain-interval` steps.
 
-"Progress" is the steps of the training by the wall seconds from its first step to its last, divided by the same of the
-run without faults in the round. Both share the machine with whatever else runs on it, so compare ratios over several
-rounds. "Stepping" needs no second run: the share of the wall time in which steps were taken that survived, and the
-lost seconds by cause, as the run's report has them. Exit status 0 only if all weights are equal.
+"Progress" is the training's steps per wall second, from its first step to its last, divided by that of the round's run
+without faults. Other load on the machine affects both, so compare ratios over several rounds. "Stepping" needs no
+second run. It is the share of the wall time in surviving steps, with the lost seconds by cause, as in the run's report.
+The exit status is 0 only if all weights are equal.
 """
 
 from __future__ import annotations

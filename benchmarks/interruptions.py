@@ -13,14 +13,16 @@ default run's hyperparameters except those below. The seed draws one interruptio
 The job's last line must have the same SHA-256 of the weights as the uninterrupted job, which runs first, twice.
 
 The hosts' uplinks are so slow that a checkpoint needs `--intervals` checkpoint intervals to arrive in S3 (0: as fast as
-the machine), measured on the second uninterrupted job. The interruption comes once S3 has a whole checkpoint, so that
-no job may begin again at step 0; without slow uplinks it comes anywhere. What differs from the default run: the length
-(`--steps`), no evaluation on the way, a metric line for each step (the moments and the steps redone are read from
-those), a fixed checkpoint interval, and less data.
+the machine), measured on the second uninterrupted job. The interruption comes when S3 has a complete checkpoint, so
+that no job may restart at step 0. Without slow uplinks it comes at any moment. Differences from the default run:
 
-Results go to a file of JSON lines as they come; a second call goes on where the first was cut off and counts what is
-there only if settings, code and uninterrupted weights are the same. Exit status 0 only if all weights are equal and,
-with slow uplinks, all jobs resumed from a checkpoint.
+* the length (`--steps`), a fixed checkpoint interval, and less data;
+* no evaluation during the training;
+* a metric line per step, for the moments of interruptions and the repeated steps.
+
+Results are appended to a file of JSON lines. A second call resumes after an interrupted first one. It counts existing
+results only if settings, code and uninterrupted weights are the same. The exit status is 0 only if all weights are
+equal and, with slow uplinks, all jobs resumed from a checkpoint.
 """
 
 from __future__ import annotations
@@ -52,8 +54,7 @@ from training_jobs import (
     training_job,
 )
 
-from chaos.costs import cost_of
-from chaos.training_log import LOG_GROUP, read_marks
+from chaos.training_log import LOG_GROUP, cost_of, read_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -2,10 +2,10 @@
 
     python benchmarks/rule_health.py [--seeds 20] [--families lora grpo] [--no-curves] [--no-trainings]
 
-Two tables. The first is of curves drawn after published shapes (tests/rules/health/curves.py), each read with a line
-each step and each tenth, whole and from a new job on that knows nothing of the steps before. The second is of small
-networks that are really trained (tests/rules/health/trainings.py). Rules and reactions are the defaults. The exit
-status is 1 if a rule stopped one of them.
+There are two tables. The first has curves with published shapes (tests/rules/health/curves.py). Each is evaluated with
+a line per step and per tenth step, both complete and from a new job on, without the earlier steps. The second has small
+networks that are actually trained (tests/rules/health/trainings.py). Rules and reactions are the defaults. The exit
+status is 1 if a rule stopped a training.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
     python benchmarks/scale.py [--jobs 5000] [--triggerers 4] [--kinds feed stock] [--unreliable 0.05] [--rate 10]
                                [--run-s 90] [--spread-s 60] [--lines-per-s 0.1] [--limit-s 600]
 
-Each triggerer is a process with one event loop that follows every n-th job, as Airflow spreads triggers over them. The
-far end (`tests/plugins/throttling_service.py`) allows `--rate` calls a second of each operation for all of them
-together, leaves out `--unreliable` of each list's entries and log's events, has as many twice, and orders them at
-random. Jobs begin together and end one after another within `--spread-s` after `--run-s`. An end is missed if its
-trigger gives no event within `--limit-s`; one that fails instead is an error. `feed` is the trigger of
-Trainyard's operators, `stock` Airflow's SageMakerTrigger. CPU and memory are of all triggerers together, beyond what a
-triggerer has imported.
+Each triggerer is a process with one event loop that follows every n-th job, as Airflow distributes triggers. The
+service (`tests/plugins/throttling_service.py`) allows `--rate` calls per second of each operation, for all triggerers
+together. It omits the share `--unreliable` of the entries of lists and of log events, repeats the same share, and
+shuffles them. Jobs start together and end one after another within `--spread-s` after `--run-s`. An end is missed if
+its trigger has no event within `--limit-s`, and an error if the trigger fails. `feed` is the trigger of Trainyard's
+operators, `stock` is Airflow's SageMakerTrigger. CPU and memory are those of all triggerers, without the memory of
+imports.
 """
 
 from __future__ import annotations

@@ -2,23 +2,23 @@
 
     python benchmarks/stock_operators.py [--only CASE ...] [--steps 700] [--results FILE]
 
-One real Airflow (scheduler, triggerer, api-server, workers) and one engine; for each case four DAG runs at the same
-time: the provider's operator and ours, waiting in the worker and deferred. All run the same script on two instances of
-spot capacity with the same CheckpointConfig, and have two retries 5 s apart (ours waits as long as its retry table
-says). The script stands in for a training under torchrun, so that eight hosts fit a small machine: a step is a sleep of
-0.1 s, every 50th is saved, and so is the last one after a SIGTERM, which the same entry point hands to both. When a job
-has done 110 steps, the case strikes. Told is what came of it, when every job has ended:
+One real Airflow (scheduler, triggerer, api-server, workers) and one engine run four DAG runs per case at the same time:
+the provider's operator and ours, each waiting in the worker and deferred. All run the same script on two spot instances
+with the same CheckpointConfig, and have two retries 5 s apart (ours has the delay of its retry table). The script
+emulates a training under torchrun, so that eight hosts fit a small machine. A step is a sleep of 0.1 s, and every 50th
+step is saved. So is the last step after a SIGTERM, which the same entry point forwards to both. The fault comes when a
+job has completed 110 steps. When every job has ended, the output has:
 
 * jobs: training jobs created;
-* paid: the sum of their BillableTimeInSeconds (what SageMaker charges, per instance), as DescribeTrainingJob says it;
-* redone: steps that were done more than once, over all jobs, from what the training printed;
-* unowned: seconds in which a job ran and no task waited for it: from the next job's creation, or the task's end, or the
-  deletion of its run, to the job's end;
+* paid: the sum of their BillableTimeInSeconds (per instance) from DescribeTrainingJob;
+* redone: steps that were executed more than once, over all jobs, by the training's log;
+* unowned: seconds in which a job ran and no task waited for it. They count from the next job's creation, the task's end
+  or the deletion of its run to the job's end;
 * the task's last state, and the last job's status.
 
-The provider's options are its defaults but for check_interval (1 s for 30 s) and max_attempts, which would end a
-deferred task after 60 looks: set out of reach, except in the case `half an hour`, where it keeps its default of 60, so
-that its 60 looks 30 s apart are 60 looks 1 s apart. A table in Markdown ends the output.
+The provider's options are its defaults, except check_interval (1 s instead of 30 s) and max_attempts, which would end a
+deferred task after 60 polls and is unlimited here. In the case `half an hour` max_attempts keeps its default of 60, so
+that 60 polls 1 s apart represent 60 polls 30 s apart. A table in Markdown ends the output.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ from training_jobs import BUCKET, ENDED, IMAGE, PREFIX, ROLE, Engine
 from chaos.training_log import read_marks
 from trainyard.errors import RejectedRequestError
 from trainyard.sagemaker_api.script_mode import forwarding_entrypoint
-from trainyard.stack import process_finder, processes, reaper
+from trainyard.stack import process_finder, processes
 from trainyard.stack.airflow_api import AirflowApi
+from trainyard.stack.command import fork_guarded
 from trainyard.stack.home import Home
 from trainyard.stack.identity import load_or_create
 from trainyard.stack.stack import Stack, is_engine_ready
@@ -188,7 +189,7 @@ CASES = (
 def main() -> int:
     """Run the cases that were not run yet, print the table, and return the exit status."""
     options = _parser().parse_args()
-    reaper.fork_guarded()
+    fork_guarded()
     console = Console(soft_wrap=True)
     outcomes = read_outcomes(options.results)
     wanted = [case for case in CASES if not options.only or case.name in options.only]

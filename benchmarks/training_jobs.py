@@ -51,24 +51,24 @@ class Engine:
         self.sagemaker, self.s3, self.logs = (client(each) for each in ("sagemaker", "s3", "logs"))
 
     def put_faults(self, faults: list[dict[str, Any]]) -> None:
-        """Let these faults hold and no others; an AssertionError shows why the engine refuses one."""
+        """Replace the engine's faults by these. An AssertionError has the reason if the engine rejects one."""
         answer = requests.put(f"{self.endpoint}/_engine/faults", json=faults, timeout=10)
         assert answer.ok, answer.text
 
     def fired_at(self, what: str) -> list[float]:
-        """Return when the faults of a kind that hold struck, in seconds since the epoch."""
+        """Return the times at which faults of a kind were executed, epoch seconds."""
         answer = requests.get(f"{self.endpoint}/_engine/faults", timeout=10).json()
         return sorted(
             at for fault in answer["faults"] if fault["what"] == what for at in fault["fired_at"]
         )
 
     def fired(self) -> set[str]:
-        """Return the ids of the faults that hold and have struck."""
+        """Return the ids of the faults that were executed."""
         answer = requests.get(f"{self.endpoint}/_engine/faults", timeout=10).json()
         return {fault["id"] for fault in answer["faults"] if fault["fired_at"]}
 
     def upload(self, dataset: Path) -> None:
-        """Put the shards and the training code where `training_job` looks for them."""
+        """Upload the shards and the training code to the addresses of `training_job`."""
         for path in sorted(each for each in dataset.rglob("*") if each.is_file()):
             key = f"{PREFIX}/dataset/{path.relative_to(dataset)}"
             self.s3.upload_file(str(path), BUCKET, key)
@@ -80,10 +80,10 @@ class Engine:
         )
 
     def finished(self, name: str) -> dict[str, Any]:
-        """Wait for a training job's end and return what Describe says then.
+        """Wait for a training job's end and return the answer of Describe.
 
         Raises:
-            TimeoutError: it goes on for more than JOB_LIMIT_S.
+            TimeoutError: the job runs for more than JOB_LIMIT_S.
         """
         until = time.monotonic() + JOB_LIMIT_S
         while time.monotonic() < until:
@@ -97,7 +97,7 @@ class Engine:
 def training_job(
     name: str, hyperparameters: Mapping[str, Any], *, instance_count: int = 2, is_spot: bool = False
 ) -> dict[str, Any]:
-    """Return the request of a training job; one on spot capacity is told of a stop and keeps checkpoints."""
+    """Return the request of a training job. On spot capacity it has checkpoints, and gets SIGTERM before a stop."""
     launch = {
         "sagemaker_program": "train_ddp.py",
         "sagemaker_submit_directory": f"s3://{BUCKET}/{PREFIX}/code/sourcedir.tar.gz",

@@ -2,12 +2,16 @@
 
     python benchmarks/triggers.py [--jobs 200 1000] [--kinds feed alone stock] [--run-s 47] [--spread-s 20] [--rate 10]
 
-Each row is a process of its own with one event loop, as a triggerer has, and a far end of another process that allows
-`--rate` calls a second of each operation (`tests/plugins/throttling_service.py`). All jobs begin together and end one
-after another within `--spread-s`. `feed` is the trigger as it is, `alone` the same trigger with each job polled by
-itself, `stock` Airflow's SageMakerTrigger, which passes no log on. Latency is from a job's end to its event; "blocked"
-is how late a sleep of 50 ms woke; calls a second are counted from 10 s after the start, when all were looked for once,
-to the first end. A real triggerer adds its log pipe and its database.
+Each row is a separate process with one event loop, like that of a triggerer. The service is another process that allows
+`--rate` calls per second of each operation (`tests/plugins/throttling_service.py`). All jobs start together and end one
+after another within `--spread-s`.
+
+* `feed` is the trigger, `alone` the same trigger with separate polls per job.
+* `stock` is Airflow's SageMakerTrigger, which does not forward logs.
+
+Latency is from a job's end to its event, and "blocked" is the delay of a sleep of 50 ms. Calls per second are counted
+from 10 s after the start, when all jobs were polled once, to the first end. A real triggerer has a log pipe and a
+database in addition.
 """
 
 from __future__ import annotations

@@ -10,14 +10,17 @@ history for a trial's values, `Hyperband.stops` after every epoch. Three problem
 
 `--others` takes Ackley, Rosenbrock and Levy instead, on which nothing was chosen.
 
-Bayesian is measured by trials, against Optuna's default sampler, one after the other and, told to both alike, two at a
-time: a trial's loss is known when the next but one is asked for. Hyperband by epochs, 27 at most for a trial, against
-Optuna's default sampler with its HyperbandPruner. Branin and Hartmann have no epochs, so theirs are made: at epoch e
-the loss is still higher by 2 exp(-e / t), with t from 2 to 8 by the point. A trial's objective is its last value.
-Medians and quartiles are over seeds. "random / engine" is how many times the engine's budget random search needs until
-its median is as low as the engine's; `>` where it was not within its own budget, five times the engine's. "engine -
-Optuna" is the median over seeds of the difference after the whole budget, with its 95 % interval by 10,000 bootstrap
-samples, and for how many seeds the engine's loss is lower or equal. Last, the CPU time of a suggestion.
+Bayesian search is measured by trials, against Optuna's default sampler. Trials run one after the other, and two at a
+time. With two, both searches get the loss of a trial when the next but one is requested. Hyperband is measured by
+epochs, at most 27 per trial, against Optuna's default sampler with its HyperbandPruner. The epochs of Branin and
+Hartmann are synthetic: at epoch e the loss is higher by 2 exp(-e / t), with t from 2 to 8 by the point. The objective
+of a trial is its last value. Medians and quartiles are over seeds.
+
+* "random / engine" is the factor on the engine's budget by which the median of random search is as low as the engine's;
+  `>` if it was not within its own budget, five times the engine's.
+* "engine - Optuna" is the median over seeds of the difference after the whole budget. It has the 95 % interval of
+  10,000 bootstrap samples, and the number of seeds whose loss is lower or equal with the engine.
+* The last figure is the CPU time of a suggestion.
 """
 
 from __future__ import annotations
@@ -171,7 +174,7 @@ def optuna_by_trials(
     num: int,
     num_parallel: int = 1,
 ) -> Spent:
-    """Search by an Optuna study; it is told the latest losses as late as the engine is."""
+    """Search by an Optuna study, which gets losses with the same delay as the engine."""
     study = optuna.create_study(sampler=sampler(seed=seed))
     trials: list[optuna.Trial] = []
     losses: list[float] = []

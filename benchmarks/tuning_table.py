@@ -1,8 +1,8 @@
 """Recorder of a table of real trainings for benchmarks/tuning.py: `python benchmarks/tuning_table.py`.
 
-An MLP with one hidden layer learns the 1,797 digits of scikit-learn with SGD with momentum, once for
-each of 400 combinations of learning rate, hidden units, batch size and weight decay, for 27 epochs. The table has
-the validation error (cross entropy, 30% held out) after each epoch. It takes about two minutes of CPU time.
+An MLP with one hidden layer learns the 1,797 digits of scikit-learn by SGD with momentum for 27 epochs. It is trained
+with 400 combinations of learning rate, hidden units, batch size and weight decay. The table has the validation error
+(cross entropy, 30% held out) after each epoch. It takes about two minutes of CPU time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A training job's stand-in for the comparison of operators: each step sleeps, every few are saved.
+"""Emulated training for the comparison of operators: each step sleeps, and some are saved.
 
-It prints `trainyard start step=` and `trainyard step=` as a training does, resumes from its checkpoint, saves and exits
-with 143 at a SIGTERM, and needs nothing but the container contract. All hosts count; the first one prints and saves.
+It prints `trainyard start step=` and `trainyard step=` like a training, and resumes from its checkpoint. At a SIGTERM
+it saves and exits with 143. It needs only the container contract. All hosts count steps; the first one prints and
+saves.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 EXECUTION_TIMEOUT = timedelta(seconds=30)
 NEVER = 100_000
-# The provider looks 60 times, 30 seconds apart, by default: half an hour. Here 60 times, one second apart.
+# The provider polls 60 times by default, 30 seconds apart: half an hour. Here it polls 60 times, one second apart.
 ATTEMPTS_OF = {"plain": NEVER, "timeout": NEVER, "limit": None}
 
 

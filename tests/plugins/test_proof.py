@@ -22,7 +22,7 @@ from trainyard.rules.document import rules_document, with_log
 from trainyard.rules.evaluation import evaluate
 from trainyard.rules.records import Facts, StepRecord
 from trainyard.runs.builder import build_run_record, job_record
-from trainyard.runs.report.rules_view import rules_view
+from trainyard.runs.report.page import rules_view
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.hooks.training_log import training_log

@@ -9,8 +9,7 @@ import pytest
 
 from tests.runs.interrupted_run import Break, InterruptedRun
 from trainyard.rules.__main__ import main
-from trainyard.runs.continuity.log_file import write_log
-from trainyard.runs.continuity.log_lines import LogLine
+from trainyard.runs.continuity.log_lines import LogLine, write_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from trainer.data.sample_digest import digest_of
 from trainer.data.sample_order import SampleOrder
 from trainyard.runs.builder import build_run_record, job_record
 from trainyard.runs.continuity import LogLine, measure_continuity
-from trainyard.runs.continuity.log_file import write_log
+from trainyard.runs.continuity.log_lines import write_log
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -359,6 +359,16 @@ def test_what_is_no_array_of_ids_is_refused(
         store.shard(folder, **IDS)
 
 
+def test_splits_of_hugging_face_are_refused_with_an_explicit_format(
+    tmp_path: Path, store: Store, documents: Documents
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    splits(folder, documents)
+    with pytest.raises(DataError, match="several splits of a Hugging Face data set"):
+        store.shard(folder, data_format="arrow", **IDS)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -56,7 +56,7 @@ def test_a_job_is_looked_for_among_those_of_its_kind(operator: str, kind: str) -
     api.task["operator"] = operator
     api.now("deferred", try_number=1, job_name="j")
 
-    job = RunFollower(api=api, aws=Aws(), dag_id="dag", run_id="run").look().job
+    job = RunFollower(api=api, aws=Aws(), dag_id="dag", run_id="run").poll().job
 
     assert job is not None
     assert job.status == kind
@@ -68,7 +68,7 @@ def test_a_second_try_shows_its_own_job_once_it_has_one() -> None:
 
     def shown(state: str, *, try_number: int, job_name: str | None) -> str | None:
         api.now(state, try_number=try_number, job_name=job_name)
-        job = follower.look().job
+        job = follower.poll().job
         return job and job.name
 
     assert shown("queued", try_number=1, job_name=None) is None
@@ -84,7 +84,7 @@ def test_cost_of_a_run_is_that_of_every_job_once() -> None:
 
     for name in ("train-1", "train-1", "train-2"):
         api.now("running", try_number=1, job_name=name)
-        view = follower.look()
+        view = follower.poll()
 
     assert (view.cost_usd, view.max_cost_usd) == (0.5, 1.0)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainyard.stack.aws import AwsEndpoint
-from trainyard.stack.unsettled import Unsettled, find_unsettled, unsettled_lines
+from trainyard.stack.outcome import Unsettled, find_unsettled, unsettled_lines
 
 pytestmark = pytest.mark.engine
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from chaos import audit
-from chaos.conf import CHAOS_CONF
-from chaos.endpoint import ChaosEndpoint
 from chaos.engine_faults import EngineFaults
 from chaos.fault_injector import FaultInjector
+from chaos.jobs import ChaosEndpoint
 from chaos.schedule import Strike, draw
 from chaos.story import job_lines, story
-from chaos.watched_display import WatchedDisplay
 from trainyard.errors import TrainingRunError
 from trainyard.stack.aws import AwsEndpoint
 from trainyard.stack.display import Display, display_for
@@ -28,8 +26,29 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from trainyard.stack.airflow_api import AirflowApi
+    from trainyard.stack.following import RunView
 
 LEAST_STEPS = 50
+CHAOS_CONF: dict[str, Any] = {
+    "use_spot_instances": True,
+    "max_run_s": 1800,
+    "max_wait_s": 3600,
+    "max_source_bytes": 2_000_000,
+    "validation_fraction": 0.1,
+    "test_fraction": 0.1,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_size": 64,
+    "sequence_length": 128,
+    "max_steps": 600,
+    "warmup_steps": 60,
+    "eval_interval": 200,
+    "checkpoint_interval": 25,
+    "heartbeat_timeout_s": 45,
+    "max_retry_attempts": 0,  # a lost host ends the job, and the test is whether the run survives that
+    "hyperparameters": {"log_interval": 1},
+}
+"""Conf of the run: a real training on spot capacity, with enough steps for strikes, and short enough to watch."""
 
 
 def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -> int:
@@ -88,13 +107,13 @@ def _struck_run(
         with fault_injector:
             monitor.run(conf)
         stack.wait_until(lambda: is_engine_ready(url), what="the engine's answer")
-        return _looked_back(home, api, watched, endpoint, faults, began_at=began_at)
+        return _audited(home, api, watched, endpoint, faults, began_at=began_at)
     finally:
         display.say("stopping")
         stack.stop()
 
 
-def _looked_back(
+def _audited(
     home: Home,
     api: AirflowApi,
     watched: WatchedDisplay,
@@ -121,3 +140,28 @@ def _looked_back(
         audit.check_ledger(ledger, jobs),
         audit.check_continuity(report, home.project),
     ]
+
+
+class WatchedDisplay:
+    """Wrapper of another display; `last` is the last shown view, or None."""
+
+    def __init__(self, display: Display, fault_injector: FaultInjector) -> None:
+        self._display = display
+        self.fault_injector = fault_injector
+        self.last: RunView | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def show(self, view: RunView) -> None:
+        """Show a view of the run, and pass it to the fault injector."""
+        self.last = view
+        self.fault_injector.note(view)
+        self._display.show(view)
+
+    def say(self, line: str) -> None:
+        """Print a permanent line."""
+        self._display.say(line)

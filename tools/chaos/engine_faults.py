@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import requests
 
+from chaos.jobs import TRAINING_JOBS
 from chaos.schedule import Strike, StrikeKind
 from trainyard.errors import RejectedRequestError
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TIMEOUT_S = 10
-TRAINING_JOBS = "train-end-to-end-train-*"
 WHAT = {
     StrikeKind.INTERRUPTION: "interrupt",
     StrikeKind.NOTICED_INTERRUPTION: "interrupt",
@@ -53,10 +53,10 @@ def fault_of(strike: Strike) -> dict[str, Any]:
         case StrikeKind.S3_HALVES:
             return {**fault, "count": strike.count, "operation": "GetObject"}
         case StrikeKind.SLOW_UPLINK:
-            return {**fault, "job": TRAINING_JOBS, "megabytes_per_s": strike.megabytes_per_s}
+            return {**fault, "job": f"{TRAINING_JOBS}*", "megabytes_per_s": strike.megabytes_per_s}
         case _:
             return {**fault, "count": strike.count, "operation": strike.operation}
-    return {**fault, "job": TRAINING_JOBS, "at": {"step": strike.moment.step}}
+    return {**fault, "job": f"{TRAINING_JOBS}*", "at": {"step": strike.moment.step}}
 
 
 class EngineFaults:

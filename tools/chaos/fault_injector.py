@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from trainyard.stack.following import RunView
     from trainyard.stack.home import Home
 
-LOOK_EVERY_S = 0.1
-ASK_EVERY_S = 0.5
-"""Seconds between two queries of the engine; the process table is polled more often, since tasks can be short."""
+POLL_S = 0.1
+ENGINE_POLL_S = 0.5
+"""Seconds between two polls of the engine. The process table is polled more often, because tasks can be short."""
 BEGIN_AT_ONCE = (*SERVICES, StrikeKind.SLOW_UPLINK)
 """Faults that the engine gets at their moment, because they do not wait for a step in the engine."""
 VICTIM_OF = {
@@ -114,16 +114,16 @@ class FaultInjector:
         self._instances = {task.instance_id: task.task_id for task in view.tasks}
 
     def _strike_until_ended(self) -> None:
-        while not self._ended.wait(LOOK_EVERY_S):
+        while not self._ended.wait(POLL_S):
             with suppress(requests.RequestException):  # the engine is being started again
-                self._look()
+                self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         busy = process_finder.busy_workers(self._home)
         self._seen |= {self._instances[each] for each in busy if each in self._instances}
-        self._look_for_successors()
+        self._find_successors()
         self._strike_processes(busy)
-        if time.monotonic() - self._asked_at >= ASK_EVERY_S:
+        if time.monotonic() - self._asked_at >= ENGINE_POLL_S:
             self._asked_at = time.monotonic()
             self._step = max(self._step, self._ask_step())
             self._arm()
@@ -177,7 +177,7 @@ class FaultInjector:
         where = f", training at step {self._step}" if self._step else ""
         self._say(f"STRUCK {strike}{f' (process {pid})' if pid else ''}{where}")
 
-    def _look_for_successors(self) -> None:
+    def _find_successors(self) -> None:
         """Store the time at which killed services have a successor; a worker has none, since its task is retried."""
         for blow in self._blows:
             if (

@@ -1,18 +1,28 @@
-"""Jobs of a run from the AWS endpoint, each as an attempt of a logical job."""
+"""Jobs of a run from the stack's AWS endpoint, each as an attempt of a logical job, with progress and ledger."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from chaos.training_log import LogMark, read_marks
+from trainyard.stack.airflow_environment import REGION
+from trainyard.stack.aws import AwsEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 NAME = re.compile(r"^(?P<logical>.+?)(?:-r\d+)?(?:-a\d+)?-[0-9a-f]{10}$")
 LIVE = ("InProgress", "Stopping")
+TRAINING_JOBS = "train-end-to-end-train-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +41,46 @@ class ObservedAttempt:
         """Name of the logical job: the job's name without attempt and digest."""
         match = NAME.match(self.name)
         return match["logical"] if match else self.name
+
+
+class ChaosEndpoint:
+    """Reader of a run's jobs, progress, log and ledger. All methods except `training_step` raise botocore's errors.
+
+    Its calls for jobs and logs are not retried, because an error may be an injected fault.
+    """
+
+    def __init__(self, url: str) -> None:
+        session = boto3.session.Session("local", "local", region_name=REGION)
+        config = Config(
+            retries={"total_max_attempts": 1}, connect_timeout=3, read_timeout=20, proxies={}
+        )
+        self._sagemaker = session.client("sagemaker", endpoint_url=url, config=config)
+        self._logs = session.client("logs", endpoint_url=url, config=config)
+        self._aws = AwsEndpoint(url)
+
+    def training_step(self) -> int:
+        """Return the step of the running training; 0 if none runs, or if the engine does not answer."""
+        with suppress(BotoCoreError, ClientError):
+            found = self._sagemaker.list_training_jobs(
+                NameContains=TRAINING_JOBS, StatusEquals="InProgress"
+            )
+            for job in found["TrainingJobSummaries"]:
+                view = self._aws.job(job["TrainingJobName"], kind="training")
+                return int(view.metrics.get("step", 0)) if view else 0
+        return 0
+
+    def jobs(self, *, since: float) -> list[ObservedAttempt]:
+        """Return the jobs that were created at or after `since`, epoch seconds."""
+        return attempts(self._sagemaker, since=since)
+
+    def marks(self, jobs: list[ObservedAttempt]) -> list[LogMark]:
+        """Return the progress of the training over all its jobs."""
+        trained = [job.name for job in jobs if job.name.startswith(TRAINING_JOBS)]
+        return read_marks(self._logs, trained)
+
+    def ledger(self, uri: str) -> list[dict[str, Any]]:
+        """Return the entries of a run's ledger below an S3 prefix."""
+        return [self._aws.json_object(each) for each in self._aws.objects_below(f"{uri}/")]
 
 
 def attempts(sagemaker: Any, *, since: float) -> list[ObservedAttempt]:

@@ -1,7 +1,7 @@
 """Schedule of the faults of one chaos run, drawn from a seed: kind, moment and severity. Pure.
 
-The same seed gives the same schedule on every machine, because a moment is a step of the training or the start of a
-task, never a time.
+The same seed gives the same schedule on every machine. A moment is a step of the training or the start of a task, never
+a time.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.costs import cost_of
 from chaos.engine_faults import fault_id
 from chaos.schedule import ATTEMPT_ENDS, INTERRUPTIONS, SERVICES, StrikeKind
+from chaos.training_log import cost_of
 from trainyard.stack.display import seconds
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Starts and progress of a training, from the logs of all its jobs."""
+"""Starts and progress of a training, from the logs of all its jobs, and the cost of a strike on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 LINE = re.compile(r"^trainyard (?:(?P<word>start) )?step=(?P<step>\d+)")
@@ -54,6 +54,45 @@ def read_marks(logs: Any, job_names: Iterable[str]) -> list[LogMark]:
         if (mark := parse_mark(message, at=at))
     ]
     return sorted(marks, key=lambda mark: mark.at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Cost of one strike.
+
+    Attributes:
+        reached: the last step before the strike's effect.
+        resumed_at: the step from which the training resumed.
+        seconds: seconds from the strike until the training passed `reached`.
+    """
+
+    reached: int
+    resumed_at: int
+    seconds: float
+
+    @property
+    def steps_redone(self) -> int:
+        """Number of repeated steps."""
+        return self.reached - self.resumed_at
+
+
+def cost_of(at: float, marks: Sequence[LogMark], *, until: float) -> Cost | None:
+    """Return the cost of a strike, or None if no process of the training started between it and `until`.
+
+    Steps that were done but not printed are not counted; with one metric line per step, this is at most one step. If
+    the training never passes `reached`, the seconds count to its last mark.
+
+    Args:
+        at: time of the strike, epoch seconds.
+        marks: all marks of the training, in order.
+        until: time of the next strike on the training, epoch seconds.
+    """
+    start = next((mark for mark in marks if mark.is_start and at < mark.at <= until), None)
+    if start is None:
+        return None
+    reached = max((mark.step for mark in marks if mark.at < start.at), default=0)
+    further = (mark.at for mark in marks if mark.at > start.at and mark.step > reached)
+    return Cost(reached=reached, resumed_at=start.step, seconds=next(further, marks[-1].at) - at)
 
 
 def _messages(logs: Any, job_name: str) -> Iterator[tuple[str, float]]:

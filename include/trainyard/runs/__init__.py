@@ -1,11 +1,10 @@
 """The record of a run (report.json), its self-contained page (report.html), and the checks behind both.
 
     record      the record of a run as frozen values; `from_json(to_json(record)) == record`
-    builder     plain dicts (task instances, job snapshots, shard index, metric events) -> RunRecord
-    continuity  training log and jobs -> cost of interruptions, and proof that no sample was lost
-    verify      the same figures, calculated from the run's files by code that `continuity` does not share
+    builder     the record, from plain dicts: task instances, job snapshots, shard index, metric events
+    continuity  the cost of interruptions, and proof that no sample was lost, from training log and jobs
     ledger      every paid resource of a run, from before its creation until its end was observed
-    report      RunRecord -> one HTML page that opens offline and reads nothing but the record
+    report      one HTML page that opens offline and reads nothing but the record
 
 May import the floors below, but neither Airflow nor AWS clients.
 """

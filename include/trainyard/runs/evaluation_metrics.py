@@ -1,4 +1,4 @@
-"""Metrics of an evaluation.json, whoever wrote it."""
+"""Metrics of an evaluation.json of any author."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Cause(StrEnum):
-    """Causes of wall time, in the order in which a run meets them."""
+    """Causes of wall time, in the order of a run."""
 
     STEPPING = "stepping"
     DATA_STALL = "stalled on data"

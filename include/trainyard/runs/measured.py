@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import SpecError
 from trainyard.planning.estimate.measurement import JobMeasurement, RunMeasurement
 from trainyard.planning.estimate.work import data_key, works_of
+from trainyard.runs.record import SUCCEEDED
 from trainyard.runs.report.figures import points_of
 from trainyard.task_ids import TaskId
 
@@ -26,7 +27,7 @@ def run_measurement(record: RunRecord, conf: BaseRunConf) -> RunMeasurement | No
         record: record of the run.
         conf: conf with which the run was planned, before a search chose hyperparameters.
     """
-    if record.status != "succeeded" or record.ended_at is None or record.wall_seconds is None:
+    if record.status != SUCCEEDED or record.ended_at is None or record.wall_seconds is None:
         return None
     units = record.evaluation.get("num_tokens") or record.evaluation.get("num_rows")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from trainyard.sharding.columnar_schema import (
     text_columns,
     wanted_schema,
 )
+from trainyard.sharding.objects import download
 from trainyard.sharding.source_files import ReadProgress, bytes_to_read, unreadable
 from trainyard.sharding.table_batch import TableBatch
 
@@ -110,9 +110,7 @@ class ArrowTable:
         path = Path(file.uri)
         if file.is_remote:
             path = self._folder / "source.arrow"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._objects.open(file.uri, etag=file.etag) as stream, path.open("wb") as copy:
-                shutil.copyfileobj(stream, copy, 1024**2)
+            download(self._objects, file.uri, path, etag=file.etag)
         with pa.OSFile(str(path)) as source:
             try:
                 is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC

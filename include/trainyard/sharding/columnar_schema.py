@@ -1,4 +1,4 @@
-"""Schemas and texts of columnar files (Parquet, Arrow): what their readers check alike."""
+"""Checks of schemas and texts, shared by the readers of columnar files (Parquet, Arrow)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def check_names(file: SourceFile, names: list[str]) -> None:
-    """Check that no column's name occurs twice.
+    """Check that the names of columns are unique.
 
     Raises:
-        DataError: one does.
+        DataError: a name occurs twice.
     """
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -28,7 +28,7 @@ def check_names(file: SourceFile, names: list[str]) -> None:
             job_name="sharding",
             where=file.name,
             got=", ".join(twice),
-            next_step="rename one of them, or name them in ignore_columns",
+            next_step="rename one of them, or add the name to ignore_columns",
         )
 
 
@@ -44,7 +44,7 @@ def check_types(
         known: the other columns that it may have; None for any.
 
     Raises:
-        DataError: it has others.
+        DataError: the file lacks a column, has another type in one, or has further columns.
     """
     added = [] if known is None else sorted({*schema.names} - {*wanted.names, *known})
     if added:
@@ -85,14 +85,14 @@ def wanted_schema(schema: pa.Schema, *, ignored: frozenset[str], only: str | Non
 def decodable_rows(
     file: SourceFile, batch: pa.RecordBatch, first: int, *, texts: list[str], bad_rows: BadRows
 ) -> pa.RecordBatch:
-    """Return the rows whose strings are UTF-8, which the formats promise and writers break.
+    """Return the rows whose strings are UTF-8. The formats require it, but not all writers comply.
 
     Args:
-        file: their file.
+        file: file of the rows.
         batch: the rows.
-        first: the number of the first row in its file.
+        first: number of the first row in its file.
         texts: columns of strings.
-        bad_rows: takes the others.
+        bad_rows: collects the other rows.
     """
     faults: dict[int, str] = {}
     for name in texts:
@@ -108,7 +108,7 @@ def decodable_rows(
     for at, name in sorted(faults.items()):
         bad_rows.add(file.name, first + at, f"not UTF-8: column {name!r}", "")
     good = batch.filter(pa.array([at not in faults for at in range(batch.num_rows)]))
-    for name in set(faults.values()):  # whose dictionary would keep what no row has
+    for name in set(faults.values()):  # a dictionary would keep the bad strings
         at, column = good.schema.get_field_index(name), good.column(name)
         if pa.types.is_dictionary(column.type):
             good = good.set_column(at, name, column.dictionary_decode())

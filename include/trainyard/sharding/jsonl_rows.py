@@ -66,7 +66,7 @@ class JsonlTable(TextSchema):
         super().__init__(schema, nullable)
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
-        """Yield the rows, typed as `schema` says.
+        """Yield the rows, with the types of `schema`.
 
         Raises:
             DataError: a file cannot be read.

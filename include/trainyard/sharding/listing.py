@@ -113,6 +113,7 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
         raise _missing(source)
     data_format, files = _of_one_format(source, found)
     if data_format is DataFormat.ARROW:
+        _check_one_split(source, found, files)
         files = _without_replaced(found, files, objects)
     _check_left_out(source, found, files, data_format)
     files = [file for file in files if file.size > 0]
@@ -163,7 +164,7 @@ def _local_paths(source: Source) -> tuple[list[Path], Path]:
 
 
 def _stdlib_files() -> list[SourceFile]:
-    """Return the library's own source. Debian links files of it into /etc, which are left out."""
+    """Return the source files of the standard library, without links, such as Debian's into /etc."""
     root = Path(sysconfig.get_path("stdlib"))
     paths = (
         path
@@ -221,8 +222,8 @@ def _is_data(name: str, pattern: str = "") -> bool:
     """Return whether a file below the source's root is data, by the convention of Spark, Hive and Arrow.
 
     Folders and files that start with `_` or `.` are markers, logs and unfinished writes (`_temporary/`,
-    `_delta_log/`, `_SUCCESS`), except partitions (`_region=eu/`) and modules of text such as `__init__.py`.
-    A wildcard pattern that spells the character out means such names.
+    `_delta_log/`, `_SUCCESS`). Exceptions are partitions (`_region=eu/`), and text files such as `__init__.py`.
+    If the pattern has a part that starts with such a character, all matching files are data.
     """
     if any(part.startswith(("_", ".")) for part in pattern.split("/")):
         return True
@@ -246,8 +247,6 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
     }
     if not by_format:
         raise _unknown_format(source, found)
-    if DataFormat.ARROW in by_format:
-        _check_one_split(source, found)
     if len(by_format) > 1:
         raise DataError(
             "the source mixes formats",
@@ -291,7 +290,7 @@ def _check_left_out(
     """Warn of files that are not read.
 
     Raises:
-        DataError: one is of the format that is read, in a compression that is not supported.
+        DataError: a file has the format that is read, in a compression that is not supported.
     """
     read = {file.name for file in files}
     left = [
@@ -336,18 +335,16 @@ def _capped(files: list[SourceFile], max_source_bytes: int) -> Iterator[SourceFi
             left -= file.size
 
 
-def _check_one_split(source: Source, found: list[SourceFile]) -> None:
-    """Refuse a folder of several data sets of Hugging Face: reading all would mix their splits.
+def _check_one_split(source: Source, found: list[SourceFile], files: list[SourceFile]) -> None:
+    """Check that a source of Arrow files is not a Hugging Face `DatasetDict`, whose splits would be mixed.
 
     Raises:
-        DataError: that is so.
+        DataError: the source has `dataset_dict.json`.
     """
     marks = [file for file in found if PurePosixPath(file.name).name == _SEVERAL_SPLITS]
     if marks:
         folder = source.uri.rstrip("/")
-        splits = sorted(
-            {file.name.partition("/")[0] for file in found if suffix_of(file.name) == ".arrow"}
-        )
+        splits = sorted({file.name.partition("/")[0] for file in files})
         raise DataError(
             "the source has several splits of a Hugging Face data set",
             job_name="sharding",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,7 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
         Uploads(objects, plan.uri, existing=frozenset()) as uploads,
     ):
         if filled[0].index.kind == "columns":
-            splits, described = _merged_columns(plan, filled, objects, uploads, folder)
+            splits, described = _merged_columns(plan, filled, uploads, folder)
         else:
             splits, described = _merged_tokens(filled)
         if has_samples := bad_rows.write(folder / "bad-rows.jsonl"):
@@ -112,7 +111,7 @@ def _merged_tokens(parts: list[PartIndex]) -> tuple[dict[str, Split], dict[str, 
 
 
 def _merged_columns(
-    plan: DatasetPlan, parts: list[PartIndex], objects: Objects, uploads: Uploads, folder: Path
+    plan: DatasetPlan, parts: list[PartIndex], uploads: Uploads, folder: Path
 ) -> tuple[dict[str, Split], dict[str, Any]]:
     schema = _merged_schema(parts)
     categories = _merged_categories(parts)
@@ -125,8 +124,7 @@ def _merged_columns(
                 name: replace(
                     split,
                     shards=tuple(
-                        _recoded(shard, codes, plan, objects, uploads, folder)
-                        for shard in split.shards
+                        _recoded(shard, codes, plan, uploads, folder) for shard in split.shards
                     ),
                 )
                 for name, split in splits.items()
@@ -207,7 +205,6 @@ def _recoded(
     shard: Shard,
     codes: Mapping[str, Codes],
     plan: DatasetPlan,
-    objects: Objects,
     uploads: Uploads,
     folder: Path,
 ) -> Shard:
@@ -220,9 +217,7 @@ def _recoded(
         DataError: the shard is damaged.
     """
     path = folder / shard.file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with objects.open(f"{plan.uri}/{shard.file}") as stream, path.open("wb") as copy:
-        shutil.copyfileobj(stream, copy, 1024**2)
+    uploads.fetch(shard.file, path)
     found, _ = digest_file(path)
     if found == shard.sha256:
         _recode(path, shard, codes)

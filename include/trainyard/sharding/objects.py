@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 S3_SCHEME = "s3://"
+_PIECE_BYTES = 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class LocalObjects:
     root: Path
 
     def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
-        """Store the file; its digest goes into a second file beside the tree."""
+        """Store the file, and its digest in a second file outside of the tree of objects."""
         target, note = self._path(uri), self._note(uri)
         target.parent.mkdir(parents=True, exist_ok=True)
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -126,6 +127,13 @@ class LocalObjects:
 
     def _note(self, uri: str) -> Path:
         return self.root / ".metadata" / (uri.removeprefix(S3_SCHEME) + ".json")
+
+
+def download(objects: Objects, uri: str, path: Path, *, etag: str | None = None) -> None:
+    """Copy an object to a file; its folder is created. Raises the errors of `Objects.open`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with objects.open(uri, etag=etag) as stream, path.open("wb") as copy:
+        shutil.copyfileobj(stream, copy, _PIECE_BYTES)
 
 
 def changed_object(uri: str, etag: str) -> DataError:

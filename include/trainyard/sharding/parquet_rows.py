@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from trainyard.sharding.columnar_schema import (
     text_columns,
     wanted_schema,
 )
+from trainyard.sharding.objects import download
 from trainyard.sharding.source_files import SourceFile, unreadable
 from trainyard.sharding.table_batch import TableBatch
 
@@ -130,9 +130,7 @@ class ParquetTable:
         path = Path(file.uri)
         if file.is_remote:
             path = self._folder / "source.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._objects.open(file.uri, etag=file.etag) as stream, path.open("wb") as copy:
-                shutil.copyfileobj(stream, copy, 1024**2)
+            download(self._objects, file.uri, path, etag=file.etag)
         try:
             metadata = pq.read_metadata(path)
             opened = pq.ParquetFile(

@@ -157,7 +157,7 @@ def _write_shards(
     if not reading.files:
         return None
     numbering = Numbering(first=part, step=plan.num_parts)
-    return write_splits(reading, uploads, plan.uri, reading.folder / "shards", numbering=numbering)
+    return write_splits(reading, uploads, reading.folder / "shards", numbering=numbering)
 
 
 def _part_index(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import DataError
-from trainyard.sharding.shard_set import OpenWriter, ShardSet, Writer, fetcher
+from trainyard.sharding.shard_set import OpenWriter, ShardSet, Writer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,6 @@ class PassContext:
     reading: Reading
     rule: SplitRule
     uploads: Uploads
-    prefix: str
     folder: Path
     numbering: Numbering | None = None
 
@@ -59,7 +58,6 @@ class PassContext:
             unit_bytes=unit_bytes,
             open_writer=open_writer,
             uploads=self.uploads,
-            fetch=fetcher(self.reading.objects, self.prefix),
             numbering=self.numbering,
         )
 

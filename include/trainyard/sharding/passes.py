@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 def write_splits(
     reading: Reading,
     uploads: Uploads,
-    uri: str,
     folder: Path,
     *,
     numbering: Numbering | None = None,
@@ -30,7 +29,6 @@ def write_splits(
     Args:
         reading: reader of the source.
         uploads: uploader of finished shards.
-        uri: prefix of the data set.
         folder: folder for temporary files.
         numbering: shard numbers of one part; None for a whole source.
     """
@@ -42,7 +40,6 @@ def write_splits(
         reading=reading,
         rule=rule,
         uploads=uploads,
-        prefix=uri,
         folder=folder,
         numbering=numbering,
     )

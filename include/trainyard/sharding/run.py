@@ -101,7 +101,7 @@ def _shard(
     with Uploads(
         objects, plan.uri, existing=existing, checksums=plan.settings.checksums
     ) as uploads:
-        written = write_splits(reading, uploads, plan.uri, folder / "shards")
+        written = write_splits(reading, uploads, folder / "shards")
         check_unchanged(files)
         quarantine = folder / QUARANTINE_NAME
         if has_samples := reading.bad_rows.write(quarantine):
@@ -155,7 +155,7 @@ def folder_under_way(work_dir: Path | None) -> Iterator[Path]:
     parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(parent)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    # Locked before it is renamed to the name that others look for, so that they do not delete a new folder.
+    # Locked before it gets the name that other processes search for, so that they do not delete a new folder.
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         Path(lock.name).rename(folder / _LOCK)

@@ -95,7 +95,7 @@ class ShardSettings:
         text_row_bytes: smallest row of a text file, which is split at line ends.
         max_categories: the most distinct strings of a category column.
         checksums: whether digests of local source files and shards are calculated. Without them a source counts as
-            unchanged if names, sizes and modification times are the same, a repeated run uploads every shard again, and
+            unchanged if names, sizes and modification times are the same. A repeated run uploads every shard again, and
             the trainer checks sizes only. Parts of a data set always have checksums, because the merge needs them.
         csv_options: keyword arguments of `pandas.read_csv`, for files that are not plain csv.
     """

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from trainyard.sharding.balance import balance, too_few_rows
-from trainyard.sharding.expected_weight import ExpectedWeight
 from trainyard.sharding.index import Shard, Split
 from trainyard.sharding.shard_count import fit_num_shards, held_out_shards
 from trainyard.sharding.split_rule import SPLITS, SplitRule
@@ -28,7 +27,6 @@ from trainyard.sharding.split_writer import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from trainyard.sharding.objects import Objects
     from trainyard.sharding.settings import ShardSettings
     from trainyard.sharding.shard_file import LocalShard
     from trainyard.sharding.uploads import Sent, Uploads
@@ -37,6 +35,8 @@ PARTS_BYTES = 64 * 1024**2
 """Largest expected bytes of all shards of a small source."""
 _PART_BYTES = 8 * 1024**2
 _UNEVEN = 1.1
+_PRIOR_SHARE = 0.25
+_LAST_SHARD_ROOM = 1.05
 
 Writer = TypeVar("Writer", TokenSplitWriter, ColumnSplitWriter)
 
@@ -68,8 +68,7 @@ class ShardSet(Generic[Writer]):
         folder: folder for temporary files.
         unit_bytes: bytes per unit of weight: per token, or per row.
         open_writer: returns the writer of one split.
-        uploads: uploader of finished shards.
-        fetch: copies an uploaded object, by its name, back to a path.
+        uploads: uploader of finished shards, which also fetches them back.
         numbering: shard numbers of one part of a data set; None for a whole one. A part may have few rows, or none.
     """
 
@@ -82,11 +81,10 @@ class ShardSet(Generic[Writer]):
         unit_bytes: int,
         open_writer: OpenWriter[Writer],
         uploads: Uploads,
-        fetch: Callable[[str, Path], None],
         numbering: Numbering | None = None,
     ) -> None:
         self._rule, self._settings, self._folder = rule, settings, folder
-        self._unit_bytes, self._uploads, self._fetch = unit_bytes, uploads, fetch
+        self._unit_bytes, self._uploads = unit_bytes, uploads
         self._is_part = numbering is not None
         self._numbering = numbering or _ALL_NUMBERS
         self._expected = ExpectedWeight(rule)
@@ -193,7 +191,7 @@ class ShardSet(Generic[Writer]):
         for shard in first:
             if sent := self._sent.pop(shard.path, None):
                 sent.result()
-                self._fetch(self._numbering.name(shard), shard.path)
+                self._uploads.fetch(self._numbering.name(shard), shard.path)
         evened: list[LocalShard] = []
 
         def finished(shard: LocalShard) -> None:
@@ -230,11 +228,35 @@ class ShardSet(Generic[Writer]):
         return Split(num_rows=first_row, num_tokens=num_tokens, shards=tuple(entries))
 
 
-def fetcher(objects: Objects, prefix: str) -> Callable[[str, Path], None]:
-    """Return a function that copies an object below the prefix to a path."""
+class ExpectedWeight:
+    """Planner of the weight (rows or tokens) of a split's next shard while the source is read.
 
-    def fetch(name: str, path: Path) -> None:
-        with objects.open(f"{prefix}/{name}") as stream, path.open("wb") as copy:
-            shutil.copyfileobj(stream, copy, 1024**2)
+    The expected share of a split is a weighted mean: the configured fraction with the weight of a quarter of the
+    source, and the observed share with the weight of the source read so far.
+    """
 
-    return fetch
+    def __init__(self, rule: SplitRule) -> None:
+        self._rule = rule
+        self._done = 0.0
+        self._seen: Mapping[str, int] = dict.fromkeys(SPLITS, 0)
+
+    def observe(self, done: float, seen: Mapping[str, int]) -> None:
+        """Store the weight of each split in the first share `done` of the source (0 to 1)."""
+        self._done, self._seen = done, dict(seen)
+
+    @property
+    def total(self) -> float:
+        """Expected weight of the whole source."""
+        seen = sum(self._seen.values())
+        return seen / self._done if self._done else float(seen)
+
+    def next_weight(self, split: str, *, number: int, num_shards: int, written: int) -> int:
+        """Return the weight to plan for shard `number`, at least 1; the last shard gets a reserve."""
+        seen = sum(self._seen.values())
+        prior = _PRIOR_SHARE * self.total
+        share = (self._seen[split] + prior * self._rule.fraction(split)) / ((seen + prior) or 1)
+        left = self._seen[split] - written + max(0.0, self.total - seen) * share
+        shards_left = num_shards - number
+        if shards_left <= 1:
+            return max(1, int(left * _LAST_SHARD_ROOM) + 1)
+        return max(1, round(left / shards_left))

@@ -163,11 +163,11 @@ def _validity_name(name: str, names: list[str]) -> str:
 def _kind(name: str, arrow_type: Any) -> ColumnKind:
     import pyarrow.types as types
 
+    from trainyard.sharding.columnar_schema import is_text
+
     if types.is_dictionary(arrow_type):
         return _kind(name, arrow_type.value_type)
-    if types.is_string(arrow_type) or types.is_large_string(arrow_type):
-        return ColumnKind.CATEGORY
-    if types.is_string_view(arrow_type) or types.is_null(arrow_type):
+    if is_text(arrow_type) or types.is_null(arrow_type):
         return ColumnKind.CATEGORY
     if types.is_temporal(arrow_type) and not types.is_interval(arrow_type):
         return ColumnKind.TIME

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainyard.errors import DataError, Finding, SpecError
+from trainyard.sharding.columnar_schema import is_text
 from trainyard.sharding.table_schema import unknown_column
 from trainyard.sharding.text_rows import TextBatch
 
@@ -32,8 +33,7 @@ def text_column_rows(table: Table, column: str, bad_rows: BadRows) -> Iterator[T
         findings: list[Finding] = [unknown_column("text_column", column, table.schema.names)]
         raise SpecError(findings, subject="shard settings")
     kind = table.schema.field(column).type
-    is_string = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if not is_string and not pa.types.is_string_view(kind):
+    if not is_text(kind):
         raise DataError(
             "the text column has no text",
             job_name="sharding",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Self
 
+from trainyard.sharding.objects import download
+
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
@@ -67,6 +69,10 @@ class Uploads:
         future.add_done_callback(lambda _: self._slots.release())
         self._waiting.append(future)
         return future
+
+    def fetch(self, name: str, path: Path) -> None:
+        """Copy a stored object back to a file. Raises the errors of `Objects.open`."""
+        download(self._objects, f"{self._prefix}/{name}", path)
 
     def wait(self) -> list[Sent]:
         """Wait for all queued files, and return all stored objects, one per name. Raises the error of an upload."""

@@ -18,7 +18,6 @@ from trainyard.stack.identity import USER, load_or_create
 from trainyard.stack.leftovers import end_leftovers
 from trainyard.stack.run import DAG_ID
 from trainyard.stack.stack import (
-    SERVICES,
     START_LIMIT_S,
     Stack,
     StackRecord,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 STOP_LIMIT_S = 60.0
 POLL_S = 0.3
+SERVICES = ("scheduler", "triggerer", "dag_processor")
 
 
 def up(home: Home, *, console: Console) -> int:
@@ -108,10 +108,12 @@ def _start_supervisor(home: Home) -> subprocess.Popen[bytes]:
 
 def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> StackRecord:
     deadline = time.monotonic() + START_LIMIT_S
+    api: AirflowApi | None = None
     while time.monotonic() < deadline and supervisor.poll() is None:
-        record = read_record(home)
-        if record is not None and _is_healthy(home, record):
-            return record
+        if (record := read_record(home)) is not None:
+            api = api or AirflowApi(record.ui, password=load_or_create(home).password)
+            if _is_healthy(api, record):
+                return record
         time.sleep(POLL_S)
     if supervisor.poll() is None:
         supervisor.terminate()
@@ -124,8 +126,7 @@ def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> StackReco
     )
 
 
-def _is_healthy(home: Home, record: StackRecord) -> bool:
-    api = AirflowApi(record.ui, password=load_or_create(home).password)
+def _is_healthy(api: AirflowApi, record: StackRecord) -> bool:
     health = api.health() or {}
     airflow_is_healthy = all(health.get(name, {}).get("status") == "healthy" for name in SERVICES)
     return airflow_is_healthy and is_engine_ready(record.engine) and _knows_its_dag(api)

@@ -72,16 +72,18 @@ class RunFollower:
         self._costs: dict[str, float] = {}
         self._order = {task_id: position for position, task_id in enumerate(api.task_order(dag_id))}
 
-    def look(self) -> RunView:
+    def poll(self) -> RunView:
         """Return the current state of the run. Raises `requests.RequestException` if the API server does not answer."""
         run = self._api.run(self._dag_id, self._run_id)
         tasks = tuple(
             sorted(map(_task_view, self._api.tasks(self._dag_id, self._run_id)), key=self._position)
         )
-        active = next((t for t in tasks if t.state in JOB_IS_SHOWN_IN and self._job_name(t)), None)
-        job = None
-        if active is not None and (name := self._job_name(active)):
-            job = self._aws.job(name, kind=active.job_kind)
+        active: TaskView | None = None
+        job: JobView | None = None
+        for task in tasks:
+            if task.state in JOB_IS_SHOWN_IN and (name := self._job_name(task)):
+                active, job = task, self._aws.job(name, kind=task.job_kind)
+                break
         if job is not None and job.cost_usd is not None:
             self._costs[job.name] = job.cost_usd
         return RunView(

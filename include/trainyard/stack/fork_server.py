@@ -33,9 +33,8 @@ def main(launcher: int, modules: list[str]) -> int:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of imports is not an answer
     for module in modules:
-        with contextlib.suppress(
-            ImportError
-        ):  # not in this Airflow version: the service only starts more slowly
+        # A module that this Airflow version lacks only makes its service start more slowly.
+        with contextlib.suppress(ImportError):
             importlib.import_module(module)
     gc.collect()
     gc.freeze()  # keeps imported objects out of garbage collections, so their memory stays shared

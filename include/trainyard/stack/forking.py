@@ -68,9 +68,8 @@ class ForkServer:
         Raises:
             TrainingRunError: the server died before it answered, twice.
         """
-        if (
-            sys.platform != "linux"
-        ):  # without subreapers the fork would not become a child of this process
+        # Without subreapers the fork would not become a child of this process.
+        if sys.platform != "linux":
             return processes.start(command, env=self._env, log=log)
         for _ in range(ATTEMPTS):
             if (pid := self._ask({"command": list(command), "log": str(log)})) is not None:

@@ -1,4 +1,4 @@
-"""Outcome of a run: the error of each failed task, the downloaded report, and a summary of it."""
+"""Outcome of a run: the errors of failed tasks, the downloaded report, its summary, and unsettled resources."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.stack.display import seconds
+from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from trainyard.stack.aws import AwsEndpoint
     from trainyard.stack.following import RunView, TaskView
 
-REPORT_TASK = "report"
+_NEVER_CREATED = "NeverCreated"
+_OVER = frozenset({"Completed", "Failed", "Stopped", None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ def fetch_report(
     api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str, *, to: Path
 ) -> Report:
     """Copy all objects below the report's prefix to `to/<run_id>/` and return their paths."""
-    told = api.xcom(dag_id, run_id, REPORT_TASK, "return_value")
+    told = api.xcom(dag_id, run_id, TaskId.REPORT, "return_value")
     if not isinstance(told, dict):
         return Report()
     html, data = str(told.get("report_html")), str(told.get("report_json"))
@@ -202,3 +204,53 @@ def _log_path(dag_id: str, run_id: str, task: TaskView) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsettled:
+    """One resource that is not known to have ended.
+
+    Attributes:
+        status: status of the service, or the reason why it is unknown.
+    """
+
+    kind: str
+    name: str
+    status: str
+
+
+def find_unsettled(api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str) -> list[Unsettled]:
+    """Return the entries of the run's ledger that have not ended; none if the run has no ledger."""
+    prepared = api.xcom(dag_id, run_id, TaskId.PREFLIGHT, "return_value")
+    uri = prepared.get("ledger_uri") if isinstance(prepared, dict) else None
+    return list(_unsettled(aws, str(uri))) if uri else []
+
+
+def unsettled_lines(unsettled: list[Unsettled]) -> list[str]:
+    """Return the warning about unsettled resources as lines; none without them."""
+    if not unsettled:
+        return []
+    return [
+        "",
+        "!! STILL PAID FOR: this run created what has not ended. Stop it by hand, or run the DAG clean_up_orphans:",
+        *(f"!!   {each.kind} {each.name}: {each.status}" for each in unsettled),
+    ]
+
+
+def _unsettled(aws: AwsEndpoint, uri: str) -> Iterator[Unsettled]:
+    try:
+        entries = [aws.json_object(each) for each in aws.objects_below(f"{uri}/")]
+    except (BotoCoreError, ClientError, ValueError) as error:
+        yield Unsettled(kind="ledger", name=uri, status=f"cannot be read: {error}")
+        return
+    for entry in entries:
+        kind, name = str(entry["kind"]), str(entry["name"])
+        if entry["settled_at"] is not None and entry.get("status") != _NEVER_CREATED:
+            continue  # NeverCreated is checked, too: a slow Create may have succeeded later.
+        try:
+            status = aws.job_status(name, kind=kind)
+        except (BotoCoreError, ClientError) as error:
+            yield Unsettled(kind=kind, name=name, status=f"is not known: {error}")
+        else:
+            if status not in _OVER:
+                yield Unsettled(kind=kind, name=name, status=str(status))

@@ -23,8 +23,8 @@ def find(home: Home, victim: str) -> int | None:
 
     Args:
         home: home of the stack.
-        victim: `worker` (an executor's worker that runs a task), `rank` (a rank of the training job, not its launcher),
-            `api-server` (the server of the UI and the REST API), `engine`, `scheduler`, `triggerer` or `dag-processor`.
+        victim: `engine`, `scheduler`, `triggerer`, `dag-processor`, `api-server` (of the UI and the REST API), `worker`
+            (that runs a task) or `rank` (of the training job, not its launcher).
     """
     match victim:
         case "worker":

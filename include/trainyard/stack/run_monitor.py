@@ -10,8 +10,13 @@ import requests
 
 from trainyard.errors import RejectedRequestError
 from trainyard.stack.following import RunFollower, RunView
-from trainyard.stack.outcome import explain_failures, fetch_report, summary
-from trainyard.stack.unsettled import find_unsettled, unsettled_lines
+from trainyard.stack.outcome import (
+    explain_failures,
+    fetch_report,
+    find_unsettled,
+    summary,
+    unsettled_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
     from trainyard.stack.aws import AwsEndpoint
     from trainyard.stack.display import Display
 
-LOOK_EVERY_S = 1.0
+POLL_S = 1.0
 STOP_JOBS_LIMIT_S = 15.0
 
 
@@ -66,11 +71,11 @@ class RunMonitor:
         while True:
             self._keep_alive()
             with suppress(requests.RequestException):  # the api-server is restarting
-                view = follower.look()
+                view = follower.poll()
                 self._display.show(view)
                 if view.is_finished:
                     return view
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_S)
 
     def _give_up(self, run_id: str) -> None:
         """Fail the run after an error or interrupt, and wait up to 15 s while its tasks stop their jobs."""
@@ -79,7 +84,7 @@ class RunMonitor:
             self._api.fail_run(self._dag_id, run_id)
             deadline = time.monotonic() + STOP_JOBS_LIMIT_S
             while self._has_live_tasks(run_id) and time.monotonic() < deadline:
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_S)
 
     def _has_live_tasks(self, run_id: str) -> bool:
         states = {task["state"] for task in self._api.tasks(self._dag_id, run_id)}

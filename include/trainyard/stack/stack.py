@@ -1,4 +1,4 @@
-"""One local stack of engine and Airflow: start, supervision and stop."""
+"""One local stack of engine and Airflow: its database, start, supervision and stop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from typing import IO, TYPE_CHECKING, Any
 
 import requests
 
 from trainyard.errors import TrainingRunError
-from trainyard.stack import components, database, identity, processes
+from trainyard.stack import components, identity, processes
 from trainyard.stack.addresses import USUAL_ENGINE_PORT, Addresses, choose
 from trainyard.stack.airflow_api import AirflowApi
-from trainyard.stack.airflow_environment import airflow_environment
+from trainyard.stack.airflow_environment import (
+    TRAINING_POOL,
+    TRAINING_POOL_SLOTS,
+    airflow_environment,
+)
 from trainyard.stack.executor_watch import ExecutorWatch
 from trainyard.stack.forking import ForkServer
 from trainyard.stack.leftovers import end_leftovers
@@ -24,12 +29,16 @@ from trainyard.stack.supervisor import Supervisor, last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from trainyard.stack.home import Home
 
 START_LIMIT_S = 180.0
 POLL_S = 0.2
-SERVICES = ("scheduler", "triggerer", "dag_processor")
+_SET_POOL = (
+    *(components.AIRFLOW, "pools", "set", TRAINING_POOL, str(TRAINING_POOL_SLOTS)),
+    *("one slot for each training instance in use", "--include-deferred"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +100,9 @@ class Stack:
             env=components.with_environment(self.home, env), log=self.home.logs / "fork-server.log"
         )
         self._forks.warm_up()
-        if not database.is_migrated(self.home):
+        if not _is_migrated(self.home):
             self._say("first start: creating Airflow's database")
-            database.migrate(self.home, self._forks)
+            _migrate(self.home, self._forks)
         self.supervisor.start(components.airflow_services(self.home, self.addresses, env))
         self._write_record()
 
@@ -131,22 +140,11 @@ class Stack:
                     f"{what} did not happen within {limit_s:.0f} s",
                     where=str(self.home.logs),
                     got="\n".join(
-                        f"{c.name}: {last_lines(c)}" for c in self.supervisor.components()
+                        f"{c.name}: {last_lines(c.log)}" for c in self.supervisor.components()
                     ),
                     next_step="read the logs, and check whether the machine is overloaded",
                 )
             time.sleep(POLL_S)
-
-    def is_healthy(self) -> bool:
-        """Return whether the engine and all of Airflow's services answer."""
-        return is_engine_ready(self.addresses.engine) and not self.unhealthy()
-
-    def unhealthy(self) -> list[str]:
-        """Return the names of Airflow's services without a heartbeat."""
-        health = self.api.health()
-        if health is None:
-            return ["api-server"]
-        return [name for name in SERVICES if health.get(name, {}).get("status") != "healthy"]
 
     def check(self) -> None:
         """Restart dead components and a stuck scheduler, and collect adopted orphans.
@@ -190,6 +188,48 @@ class Stack:
             "engine": self.addresses.engine,
         }
         identity.write_private(self.home.record, json.dumps(record))
+
+
+def _is_migrated(home: Home) -> bool:
+    """Return whether the database has the tables of the installed Airflow and providers, and the pool."""
+    marker = _marker(home)
+    return home.database.exists() and marker.exists() and marker.read_text() == _versions()
+
+
+def _migrate(home: Home, forks: ForkServer) -> None:
+    """Create or update the metadata database and the pool of training instances, and write the marker.
+
+    A later migration keeps the pool's size, which users may change.
+
+    Raises:
+        TrainingRunError: the migration or the creation failed; the message ends with the last lines of its log.
+    """  # noqa: DOC501 - the named function returns a TrainingRunError
+    log = home.logs / "migrate.log"
+    if forks.start((components.AIRFLOW, "db", "migrate"), log=log).wait() != 0:
+        raise _database_error("the metadata database could not be migrated", home, log)
+    had_pool = _marker(home).exists() and TRAINING_POOL in _marker(home).read_text()
+    if not had_pool and forks.start(_SET_POOL, log=log).wait() != 0:
+        raise _database_error("the pool of training instances could not be created", home, log)
+    _marker(home).write_text(_versions())
+
+
+def _database_error(what: str, home: Home, log: Path) -> TrainingRunError:
+    return TrainingRunError(
+        what,
+        where=str(home.database),
+        got=last_lines(log),
+        next_step="'make clean' removes a damaged stack together with its runs",
+    )
+
+
+def _marker(home: Home) -> Path:
+    return home.airflow / "migrated-for"
+
+
+def _versions() -> str:
+    names = ((d.metadata["Name"], d.version) for d in distributions())
+    airflow = sorted(f"{n}=={v}" for n, v in names if n.startswith("apache-airflow"))
+    return "\n".join([*airflow, f"pool {TRAINING_POOL}"])
 
 
 def read_record(home: Home) -> StackRecord | None:

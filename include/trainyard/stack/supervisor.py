@@ -14,6 +14,7 @@ from trainyard.stack import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from trainyard.stack.components import Component
 
@@ -93,7 +94,7 @@ class Supervisor:
             raise TrainingRunError(
                 f"the {name} died {MAX_DEATHS} times within {DEATHS_WINDOW_S:.0f} s",
                 where=str(running.component.log),
-                got=f"{ending(code)}; last lines:\n{last_lines(running.component)}",
+                got=f"{ending(code)}; last lines:\n{last_lines(running.component.log)}",
                 next_step="read the log; 'make clean' removes a damaged stack with all its runs",
             )
         self._end_session(running)
@@ -124,8 +125,8 @@ def ending(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}"
 
 
-def last_lines(component: Component) -> str:
-    """Return the last 15 lines of a component's log."""
-    if not component.log.exists():
+def last_lines(log: Path) -> str:
+    """Return the last 15 lines of a log; empty without the file."""
+    if not log.exists():
         return ""
-    return "\n".join(component.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])

@@ -13,7 +13,7 @@ from trainyard.runs.comparison.table import ABSENT, cell_texts
 from trainyard.runs.report import views
 from trainyard.runs.report.axes import TIMES
 from trainyard.runs.report.page_template import assets, page_template
-from trainyard.runs.report.tiles import Tile
+from trainyard.runs.report.views import Tile
 from trainyard.units import format_count, format_usd
 
 if TYPE_CHECKING:

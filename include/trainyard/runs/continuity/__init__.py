@@ -1,12 +1,11 @@
 """Continuity of a run: the cost of its interruptions, and proof that each sample was used once. Pure.
 
     document    the measured values, and continuity.json, field by field
-    log_lines   the `trainyard ` lines of a training log
+    log_lines   the `trainyard ` lines of a training log, and the file of all attempts' lines
     starts      the starts of the training processes with their steps, from the lines
     spans       the lifetimes of a job's instances, from its secondary statuses
     attempts    the attempts of a run, from starts and spans
-    lineage     the surviving steps of each attempt, and their samples
-    measure     `Continuity`, from all of these
+    measure     the surviving steps of each attempt with their samples, and `Continuity`
 
 `verify` calculates the same numbers in another way and imports nothing from this package.
 """

@@ -1,10 +1,11 @@
-"""Parser of the `trainyard ` lines in a training job's log.
+"""The `trainyard ` lines in a training job's log: their file, and their parser.
 
 A line is `trainyard step=12 loss=2.3 ...` or `trainyard <event> step=12 ...`. Values with blanks are quoted.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
 PREFIX = "trainyard "
 _RANK = re.compile(r"^\[[^\]]*\]<stdout>: ?")
@@ -84,6 +86,23 @@ class Event:
         """Return the positions [first, end) of `samples=first:end`; None if they are absent."""
         first, _, end = self.values.get("samples", "").partition(":")
         return (int(first), int(end)) if first.isdecimal() and end.isdecimal() else None
+
+
+def write_log(path: Path, lines: Iterable[LogLine]) -> int:
+    """Write training_log.jsonl.gz: one JSON row per line, in their order. Return the number of lines."""
+    count = 0
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        for line in lines:
+            file.write(line.to_json() + "\n")
+            count += 1
+    return count
+
+
+def read_log(path: Path) -> Iterator[LogLine]:
+    """Yield the lines of a file of `write_log`."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for row in file:
+            yield LogLine.from_json(row)
 
 
 def parse_event(line: LogLine) -> Event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,16 @@ from trainyard.runs.profile.breakdown import (
     rank_breakdowns,
 )
 from trainyard.runs.profile.diagnosis import Diagnosis, diagnose, judges
-from trainyard.runs.profile.memory import MeasuredMemory, memory_uses
 from trainyard.runs.profile.outliers import Outliers, find_outliers
 from trainyard.runs.profile.step_times import Part, StepTime, steady, step_times
-from trainyard.runs.profile.usage import Point, Usage, thinned_points, usages
+from trainyard.runs.profile.usage import (
+    MeasuredMemory,
+    Point,
+    Usage,
+    memory_uses,
+    thinned_points,
+    usages,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -153,6 +160,10 @@ def _attempts(records: Sequence[Record], begin: float) -> tuple[AttemptBegin, ..
 def _waits(
     times: Sequence[StepTime], ranks: Sequence[RankBreakdown], verdicts: Sequence[Verdict]
 ) -> tuple[RankWait, ...]:
+    points: defaultdict[int, list[Point]] = defaultdict(list)
+    for time in times:
+        if time.local_seconds is not None:
+            points[time.rank].append((float(time.step), time.local_seconds))
     known = [each.local_seconds for each in ranks if each.local_seconds]
     fastest = min(known) if len(known) == len(ranks) > 1 else None
     said = {
@@ -167,20 +178,11 @@ def _waits(
             local_seconds=each.local_seconds,
             score=fastest / each.local_seconds if fastest and each.local_seconds else None,
             waited_seconds=each.parts[Part.COMMUNICATION],
-            points=_local_points(times, each.rank),
+            points=thinned_points(tuple(points[each.rank]), most=MOST_LOCAL_POINTS),
             issue=said.get(each.rank, ""),
         )
         for each in ranks
     )
-
-
-def _local_points(times: Sequence[StepTime], rank: int) -> tuple[Point, ...]:
-    points = tuple(
-        (float(each.step), each.local_seconds)
-        for each in times
-        if each.rank == rank and each.local_seconds is not None
-    )
-    return thinned_points(points, most=MOST_LOCAL_POINTS)
 
 
 def _why_no_steps(records: Sequence[Record]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trainyard.runs.continuity import Attempt, Continuity
 from trainyard.runs.report.attempt_strip import attempt_strip, strip_legend
 from trainyard.runs.report.axes import TIMES
+from trainyard.runs.report.views import Tile
 from trainyard.units import format_duration, format_usd
 
 if TYPE_CHECKING:
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
 
 _NONE = "\N{EN DASH}"
 _TONES = {"completed": "good", "failed": "bad", "stopped": "bad", "timed_out": "bad"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
-    """One key number: its name, its value, and a note below it."""
-
-    name: str
-    value: str
-    note: str = ""
-    tone: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +56,7 @@ class ContinuityView:
     tone: str
     why_unknown: str
     is_compact: bool
-    numbers: tuple[Number, ...]
+    numbers: tuple[Tile, ...]
     attempts: tuple[AttemptRow, ...]
     strip: Markup
     legend: Markup
@@ -124,9 +115,9 @@ def _breaks(found: Continuity) -> str:
     return " and ".join(said)
 
 
-def _numbers(found: Continuity) -> list[Number]:
+def _numbers(found: Continuity) -> list[Tile]:
     once = "bad" if found.samples_repeated or found.samples_missed else "good"
-    samples = Number(
+    samples = Tile(
         name="Samples seen once",
         value=f"{found.samples_seen:,}",
         note=f"{found.samples_repeated:,} repeated, {found.samples_missed:,} missed"
@@ -137,41 +128,41 @@ def _numbers(found: Continuity) -> list[Number]:
     return [samples, *kept, *_stalls(found), *_money(found)]
 
 
-def _redone(found: Continuity) -> Number:
+def _redone(found: Continuity) -> Tile:
     share = f"{found.steps_redone / found.final_step:.1%} of the run" if found.final_step else ""
     rolled = f"{found.samples_rolled_back:,} samples rolled back"
     note = ", ".join(each for each in (share, rolled) if each)
-    return Number(name="Steps redone", value=f"{found.steps_redone:,}", note=note)
+    return Tile(name="Steps redone", value=f"{found.steps_redone:,}", note=note)
 
 
-def _lost(found: Continuity) -> Number:
+def _lost(found: Continuity) -> Tile:
     parts = (
         ("waiting", found.waiting_seconds),
         ("starting up", found.startup_seconds),
         ("work redone", found.lost_work_seconds),
     )
     note = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts)
-    return Number(name="Time lost", value=format_duration(found.lost_seconds), note=note)
+    return Tile(name="Time lost", value=format_duration(found.lost_seconds), note=note)
 
 
-def _stalls(found: Continuity) -> list[Number]:
+def _stalls(found: Continuity) -> list[Tile]:
     if not found.num_checkpoints:
         return []
     share = "" if found.stall_share is None else f" = {found.stall_share:.2%} of training"
     number = f"{found.num_checkpoints:,} {_plural('checkpoint', found.num_checkpoints)}"
     longest = f"longest {found.longest_stall_seconds * 1000:.0f} ms"
     note = f"{number}{share}, {longest}"
-    return [Number(name="Checkpoint stalls", value=_short(found.stall_seconds), note=note)]
+    return [Tile(name="Checkpoint stalls", value=_short(found.stall_seconds), note=note)]
 
 
-def _money(found: Continuity) -> list[Number]:
+def _money(found: Continuity) -> list[Tile]:
     if found.billed_usd is None:
         return []
     note = f"{found.billable_seconds:,} s billed" if found.billable_seconds is not None else ""
     if found.saved_usd:
         fraction = found.saved_usd / (found.saved_usd + found.billed_usd)
         note += f", spot saved {format_usd(found.saved_usd)} ({fraction:.0%})"
-    return [Number(name="Training cost", value=format_usd(found.billed_usd), note=note)]
+    return [Tile(name="Training cost", value=format_usd(found.billed_usd), note=note)]
 
 
 def _row(attempt: Attempt) -> AttemptRow:

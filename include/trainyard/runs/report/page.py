@@ -1,27 +1,53 @@
-"""HTML page of a run's report, rendered from the template, style sheets and script in this folder."""
+"""HTML page of a run's report, with its small sections: rules, ledger and goodput.
+
+The template, style sheets and script are in this folder.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from trainyard.rules.table import VerdictRow, summary_sentence, verdict_rows
+from trainyard.runs.goodput import Cause
 from trainyard.runs.report import views
 from trainyard.runs.report.continuity_view import continuity_view
 from trainyard.runs.report.figures import learning_figures, resource_figures
-from trainyard.runs.report.goodput_view import goodput_view
-from trainyard.runs.report.ledger_view import ledger_rows
 from trainyard.runs.report.page_template import assets, page_template
 from trainyard.runs.report.profile_page import profile_section
-from trainyard.runs.report.rules_view import rules_view
 from trainyard.runs.report.tiles import tiles
 from trainyard.runs.report.timeline import timeline, timeline_legend
 from trainyard.runs.report.tuning_view import tuning_view
+from trainyard.units import format_duration, format_usd
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trainyard.runs.record import RunRecord
 
 _FOLDER = Path(__file__).parent
 MOST_SHARD_ROWS = 64
+COLOURS: Mapping[str, str] = {
+    Cause.STEPPING: "working",
+    Cause.DATA_STALL: "interrupted",
+    Cause.CHECKPOINTING: "uploading",
+    Cause.REDONE: "stopping",
+    Cause.CAPACITY: "waiting",
+    Cause.STARTING: "downloading",
+    Cause.FINISHING: "uploading",
+    Cause.DATA: "good",
+    Cause.SEARCHING: "rate",
+    Cause.EVALUATING: "speed",
+    Cause.AIRFLOW: "other",
+}
+"""Colour per cause: the name of a variable in the style sheet."""
+_BY = {
+    "statistics": "; judged while it trained, by the statistics of its ranks",
+    "log": "; judged by the training log",
+    "statistics and log": "; judged by the statistics of its ranks and by the training log",
+}
+_TONES = {"error": "bad", "warning": "warn", None: "good"}
 
 
 def render_report_html(record: RunRecord) -> str:
@@ -59,4 +85,116 @@ def render_report_html(record: RunRecord) -> str:
         most_shard_rows=MOST_SHARD_ROWS,
         css=assets(_FOLDER / "page.css", _FOLDER / "tuning.css", _FOLDER / "profile.css"),
         script=assets(_FOLDER / "page.js"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesView:
+    """Rules section: the evaluated rules, and those that had no data."""
+
+    sentence: str
+    tone: str
+    judged: tuple[VerdictRow, ...]
+    not_judged: tuple[VerdictRow, ...]
+    again: str
+
+
+def rules_view(record: RunRecord) -> RulesView | None:
+    """Return the section; None if no rule was evaluated, unless the run has its own script."""
+    if record.rules is None or not record.rules["verdicts"]:
+        return _nothing_to_evaluate() if record.conf.get("entry_point") else None
+    rows = verdict_rows(record.rules["verdicts"])
+    return RulesView(
+        sentence=summary_sentence(record.rules["verdicts"]) + _judged_by(record.rules),
+        tone=_TONES[record.rules["worst"]] if any(row.tone for row in rows) else "warn",
+        judged=tuple(row for row in rows if row.tone),
+        not_judged=tuple(row for row in rows if not row.tone),
+        again=f"make rules RUN={record.run_id}",
+    )
+
+
+def _nothing_to_evaluate() -> RulesView:
+    """Return the section for a user's script that wrote no data for the rules."""
+    return RulesView(
+        sentence="nothing to evaluate: the script does not use trainyard_watch (docs/own_scripts.md)",
+        tone="warn",
+        judged=(),
+        not_judged=(),
+        again="",
+    )
+
+
+def _judged_by(rules: Mapping[str, Any]) -> str:
+    """Return the source of the verdicts, and the jobs that were not watched to their end, in words."""
+    unwatched = ", ".join(rules.get("unwatched", ()))
+    by = _BY.get(str(rules.get("judged")), "")
+    return f"{by} (nothing watched job {unwatched} to its end)" if unwatched else by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """Row of one billed resource in the table; all values are text."""
+
+    kind: str
+    name: str
+    task_id: str
+    state: str
+    tone: str
+    cost: str
+
+
+def ledger_rows(record: RunRecord) -> list[LedgerRow]:
+    """Return a row per billed resource that the run created. Unsettled ones, which may still cost money, are first."""
+    entries = (record.ledger or {}).get("entries", ())
+    ordered = sorted(entries, key=lambda each: each.get("settled_at") is not None)
+    return [_ledger_row(each) for each in ordered]
+
+
+def _ledger_row(entry: Mapping[str, Any]) -> LedgerRow:
+    is_settled = entry.get("settled_at") is not None
+    return LedgerRow(
+        kind=str(entry["kind"]),
+        name=str(entry["name"]),
+        task_id=str(entry.get("task_id") or ""),
+        state=str(entry.get("status") or "ended") if is_settled else "may still cost money",
+        tone="good" if is_settled else "bad",
+        cost=format_usd(entry.get("cost_usd")),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseView:
+    """One cause: its name, colour, percentage of the wall time, and duration."""
+
+    name: str
+    colour: str
+    percent: float
+    duration: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodputView:
+    """Goodput section: one sentence, and the causes in the order of the record."""
+
+    sentence: str
+    causes: tuple[CauseView, ...]
+
+
+def goodput_view(record: RunRecord) -> GoodputView | None:
+    """Return the section; None for a run without wall time."""
+    told = record.goodput
+    if not told or not told["wall_seconds"]:
+        return None
+    causes = tuple(
+        CauseView(
+            name=cause,
+            colour=COLOURS.get(cause, "other"),
+            percent=100 * seconds / told["wall_seconds"],
+            duration=format_duration(seconds),
+        )
+        for cause, seconds in told["seconds"].items()
+    )
+    wall = format_duration(told["wall_seconds"])
+    return GoodputView(
+        sentence=f"{told['share']:.0%} of {wall} went into steps that survived", causes=causes
     )

@@ -18,7 +18,7 @@ from trainyard.runs.report.profile_charts import (
     steps_chart,
     usage_charts,
 )
-from trainyard.runs.report.tiles import Tile
+from trainyard.runs.report.views import Tile
 from trainyard.units import format_bytes
 
 if TYPE_CHECKING:

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.report.figures import points_of
+from trainyard.runs.report.views import Tile
 from trainyard.units import format_count, format_duration, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainyard.runs.record import RunRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
-    """One key number: its name, value and unit, and a note below it."""
-
-    name: str
-    value: str
-    unit: str = ""
-    note: str = ""
-    tone: str = ""
 
 
 def tiles(record: RunRecord) -> list[Tile]:

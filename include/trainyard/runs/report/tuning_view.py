@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from trainyard.runs.report.continuity_view import Number
 from trainyard.runs.report.figures import HALF, THIRD, WIDE, Figure
 from trainyard.runs.report.marks import Frame
 from trainyard.runs.report.tuning_charts import Dot, against, best_so_far, importance_bars
+from trainyard.runs.report.views import Tile
 from trainyard.units import format_duration, format_usd
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class TuningView:
     sentence: str
     tone: str
     reasons: tuple[str, ...]
-    numbers: tuple[Number, ...]
+    numbers: tuple[Tile, ...]
     figures: tuple[Figure, ...]
     names: tuple[str, ...]
     metric: str
@@ -152,7 +152,7 @@ def _reasons(found: Mapping[str, Any], *, maximize: bool) -> Iterator[str]:
         )
 
 
-def _numbers(found: Mapping[str, Any]) -> Iterator[Number]:
+def _numbers(found: Mapping[str, Any]) -> Iterator[Tile]:
     search, result = found["search"], found["result"]
     states = [_kind(trial, winner=None) for trial in found["trials"]]
     is_pruned = any(_is_pruned(trial) for trial in found["trials"])
@@ -165,17 +165,15 @@ def _numbers(found: Mapping[str, Any]) -> Iterator[Number]:
         )
         if kind in states
     ]
-    yield Number(
-        name="Trials", value=f"{len(states)} of {search['max_jobs']}", note=", ".join(notes)
-    )
+    yield Tile(name="Trials", value=f"{len(states)} of {search['max_jobs']}", note=", ".join(notes))
     at_once = f"{search['max_parallel_jobs']} at a time, {search['trial_steps']:,} steps each"
-    yield Number(name="Strategy", value=search["strategy"], note=at_once)
+    yield Tile(name="Strategy", value=search["strategy"], note=at_once)
     if result is None:
         return
     ended = result["ended_by"]
     is_whole = len(states) >= search["max_jobs"]
     itself = "all its trials were run" if is_whole else "its criteria were met"
-    yield Number(
+    yield Tile(
         name="Ended by",
         value="the search itself" if ended == "service" else f"its {ended}",
         note=_ENDED.get(ended, itself),
@@ -186,7 +184,7 @@ def _numbers(found: Mapping[str, Any]) -> Iterator[Number]:
         cost = []
     if result["budget_usd"] is not None:
         cost.append(f"budget {format_usd(result['budget_usd'])}")
-    yield Number(
+    yield Tile(
         name="Cost of the search", value=format_usd(result["cost_usd"]), note=", ".join(cost)
     )
 

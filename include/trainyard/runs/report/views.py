@@ -1,4 +1,4 @@
-"""Texts and tables of the page: verdict, failure, shards, cost, lineage and conf."""
+"""Texts, key numbers and tables of the page: verdict, failure, shards, cost, lineage and conf."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from trainyard.planning.estimate.run_estimate import estimate_text
-from trainyard.runs.record import at_step
+from trainyard.runs.record import FAILED, STOPPED_BY_CAP, STOPPED_BY_RULE, SUCCEEDED, at_step
 from trainyard.runs.report.axes import TIMES
 from trainyard.units import format_bytes, format_usd
 
@@ -19,6 +19,23 @@ if TYPE_CHECKING:
     from trainyard.runs.record import JobRecord, RunRecord, ShardRecord
 
 Row = tuple[str, str]
+_VERDICTS = {
+    FAILED: ("Failed", "bad"),
+    SUCCEEDED: ("Succeeded", "good"),
+    STOPPED_BY_RULE: ("Stopped by a rule", "bad"),
+    STOPPED_BY_CAP: ("Stopped by its cost cap", "warn"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """One key number: its name, value and unit, and a note below it."""
+
+    name: str
+    value: str
+    unit: str = ""
+    note: str = ""
+    tone: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +63,7 @@ class FailureView:
 
 def verdict(record: RunRecord) -> tuple[str, str]:
     """Return the verdict and its tone (`good`, `bad`, `warn`)."""
-    match record.status:
-        case "failed":
-            return "Failed", "bad"
-        case "succeeded":
-            return "Succeeded", "good"
-        case "stopped by a rule":
-            return "Stopped by a rule", "bad"
-        case "stopped by its cost cap":
-            return "Stopped by its cost cap", "warn"
-        case _:
-            return "Still running", "warn"
+    return _VERDICTS.get(record.status, ("Still running", "warn"))
 
 
 def subtitle(record: RunRecord) -> str:

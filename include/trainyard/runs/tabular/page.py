@@ -33,16 +33,6 @@ class ScoreBar:
     tone: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryTile:
-    """One key number at the top of the page."""
-
-    name: str
-    value: str
-    note: str = ""
-    tone: str = ""
-
-
 def render_tabular_html(record: TabularRecord) -> str:
     """Return the report of an AutoML run as one self-contained HTML document.
 
@@ -135,11 +125,11 @@ def _subtitle(record: TabularRecord) -> str:
     return " · ".join(parts)
 
 
-def _tiles(record: TabularRecord) -> Iterable[SummaryTile]:
+def _tiles(record: TabularRecord) -> Iterable[views.Tile]:
     told, search = record.evaluation, record.search
     if told and record.metric in told["metrics"]:
         beats = record.beats_baseline
-        yield SummaryTile(
+        yield views.Tile(
             name=f"{record.metric} on the test rows",
             value=_number(told["metrics"][record.metric]),
             note=f"baseline {_number(told['baseline'][record.metric])}",
@@ -147,20 +137,20 @@ def _tiles(record: TabularRecord) -> Iterable[SummaryTile]:
         )
     if search:
         best = search["best"]
-        yield SummaryTile(
+        yield views.Tile(
             name=f"{record.metric} in the search",
             value=_number(best["value"]),
             note=str(best["name"]),
         )
-        yield SummaryTile(name="Candidates", value=str(len(record.candidates)), note=_ended(search))
-        yield SummaryTile(
+        yield views.Tile(name="Candidates", value=str(len(record.candidates)), note=_ended(search))
+        yield views.Tile(
             name="Cost of the search",
             value=format_usd(search.get("cost_usd")),
             note=_budget(search),
         )
     if record.started_at is not None:
         lasted = format_duration(record.ended_at - record.started_at)
-        yield SummaryTile(name="Duration", value=lasted, note="from start to report")
+        yield views.Tile(name="Duration", value=lasted, note="from start to report")
 
 
 def _ended(search: Mapping[str, Any]) -> str:

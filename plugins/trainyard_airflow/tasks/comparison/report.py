@@ -7,10 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
-from trainyard.runs.comparison.cells import cell_record
 from trainyard.runs.comparison.findings import findings_of
 from trainyard.runs.comparison.measures import Measures, measures_in
-from trainyard.runs.comparison.record import ComparisonRecord
+from trainyard.runs.comparison.record import ComparisonRecord, cell_record
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.shared.closing_report import ClosingReportOperator, unsettled_names
 from trainyard_airflow.tasks.shared.leftover_jobs import stop_leftover_jobs

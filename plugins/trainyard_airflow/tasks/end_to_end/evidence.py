@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainyard.errors import SpecError
 from trainyard.rules.document import judge_log, merged, with_log
 from trainyard.runs.continuity import Continuity, measure_continuity
-from trainyard.runs.continuity.log_file import read_log, write_log
+from trainyard.runs.continuity.log_lines import read_log, write_log
 from trainyard_airflow.hooks.training_log import training_log
 from trainyard_airflow.triggers.rule_findings import LIVE_NAME, document_below
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.costs import Cost, cost_of
-from chaos.training_log import LogMark, parse_mark
+from chaos.training_log import Cost, LogMark, cost_of, parse_mark
 
 FOREVER = float("inf")
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAUNCHER = """
 import os, signal, subprocess, sys, time
-from trainyard.stack import reaper
-reaper.fork_guarded()
+from trainyard.stack.command import fork_guarded
+fork_guarded()
 def stop(*_): sys.exit(7)
 signal.signal(signal.SIGTERM, stop)
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
