@@ -38,14 +38,13 @@ ANY_ACCOUNT = Account(account="1", region="r", bucket="b", role_arn="r")
 STOPS_SEARCH = {"sagemaker:StopHyperParameterTuningJob"}
 STOPS_AUTOML = {"sagemaker:StopAutoMLJob"}
 NOT_OF_AUTOML = {
-    "ecr:BatchGetImage",
     "iam:GetRole",
     "servicequotas:ListServiceQuotas",
+    "logs:DescribeLogStreams",
+    "logs:GetLogEvents",
     "sagemaker:CreateTrainingJob",
-    "sagemaker:DescribeTrainingJob",
-    "sagemaker:ListTrainingJobs",
 }
-"""Granted for the other DAGs: an AutoML run has no training job of its own and no preflight."""
+"""Granted for the other DAGs: an AutoML run has no preflight and creates no training job itself."""
 
 
 def actions(*features: Feature) -> set[str]:
