@@ -16,12 +16,14 @@ from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
 from trainyard_airflow.tasks.shared.form_schema import give_params
 
+AWS_CONN_ID = "aws_default"  # the connection of all tasks
+
 with DAG(
     dag_id="autopilot_tabular",
     dag_display_name="Autopilot for a table",
     schedule=None,
     catchup=False,
-    default_args=DEFAULT_ARGS,
+    default_args={**DEFAULT_ARGS, "aws_conn_id": AWS_CONN_ID},
     max_active_runs=4,
     tags=["trainyard", "sagemaker", "automl"],
     doc_md=documentation.AUTOPILOT,

@@ -23,6 +23,7 @@ from trainyard_airflow.tasks.shared.assets import SHARDS_ASSET
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
 from trainyard_airflow.tasks.shared.form_schema import give_params
 
+AWS_CONN_ID = "aws_default"  # the connection of all tasks
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 
 with DAG(
@@ -31,7 +32,7 @@ with DAG(
     schedule=None,
     catchup=False,
     max_active_runs=2,
-    default_args=DEFAULT_ARGS,
+    default_args={**DEFAULT_ARGS, "aws_conn_id": AWS_CONN_ID},
     tags=["trainyard", "sagemaker", "distributed-training", "comparison"],
     doc_md=documentation.COMPARE,
 ) as compare_strategies:
@@ -49,6 +50,7 @@ with DAG(
         spec=cell_task_spec,
         ledger_uri=_LEDGER_URI,
         retries=CELL_RETRIES,
+        aws_conn_id=AWS_CONN_ID,  # `partial` takes no default arguments of operators
         **RETRIES,  # `partial` would override the operator's policy with None
         map_index_template="{{ task.cell['name'] }}",
     ).expand(cell=plan.output)

@@ -8,6 +8,9 @@ from trainyard_airflow.operators.janitor import JanitorOperator
 from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
 from trainyard_airflow.tasks.shared.form_schema import bounded
+from trainyard_airflow.tasks.shared.known_params import reject_unknown_params
+
+AWS_CONN_ID = "aws_default"  # the connection of all tasks
 
 with DAG(
     dag_id="clean_up_orphans",
@@ -33,7 +36,7 @@ with DAG(
             ),
         }
     ),
-    default_args=DEFAULT_ARGS,
+    default_args={**DEFAULT_ARGS, "aws_conn_id": AWS_CONN_ID},
     tags=["trainyard", "sagemaker", "clean-up"],
     doc_md=documentation.JANITOR,
 ) as clean_up_orphans:
@@ -41,4 +44,5 @@ with DAG(
         task_id="stop_orphans",
         is_dry_run="{{ params.dry_run }}",
         grace_minutes="{{ params.grace_minutes }}",
+        pre_execute=reject_unknown_params,  # a misspelt `dry_run` would stop jobs
     )

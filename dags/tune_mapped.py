@@ -33,6 +33,7 @@ from trainyard_airflow.tasks.shared.assets import MODEL_ASSET, SHARDS_ASSET
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
 from trainyard_airflow.tasks.shared.form_schema import give_params
 
+AWS_CONN_ID = "aws_default"  # the connection of all tasks
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 _NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"
 
@@ -42,7 +43,7 @@ with DAG(
     schedule=None,
     catchup=False,
     max_active_runs=2,
-    default_args=DEFAULT_ARGS,
+    default_args={**DEFAULT_ARGS, "aws_conn_id": AWS_CONN_ID},
     tags=["trainyard", "sagemaker", "distributed-training", "tuning"],
     doc_md=documentation.TUNE_MAPPED,
 ) as tune_mapped:
@@ -62,6 +63,7 @@ with DAG(
             spec=trial_task_spec,
             ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
+            aws_conn_id=AWS_CONN_ID,  # `partial` takes no default arguments of operators
             **RETRIES,  # `partial` would override the operator's policy with None
         ).expand(trial=ask.output)
         rounds += [ask, trials]

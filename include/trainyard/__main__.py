@@ -44,6 +44,10 @@ COMMANDS = {
         module="trainyard.permissions.__main__",
         help="print the IAM policies that a deployment needs, or templates with them",
     ),
+    "prices": Command(
+        module="trainyard.prices.__main__",
+        help="print the date and region of the catalogue's prices, or refresh them",
+    ),
     "lint": Command(
         module="trainyard_airflow.tasks.end_to_end.lint_command",
         help="print what AWS would reject of a run or a job",

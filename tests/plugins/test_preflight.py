@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +13,11 @@ import pytest
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
+from tests.dags.account_rules import without
+from tests.engine_access import EngineAccess
 from tests.plugins.conftest import connection_json
 from trainyard.errors import SpecError
+from trainyard.permissions.policies import Account, airflow_policy
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.tasks.end_to_end.params import run_params
@@ -307,3 +312,43 @@ def test_occasions_are_checked_with_the_rest_of_the_conf(aws_connection, task):
     assert "notifications.on[0]" in message
     assert "spot" in message
     assert "/nowhere" in message
+
+
+def test_a_bucket_of_another_region_is_refused(aws_connection, task):
+    with closing(aws_connection.client("s3")) as s3:
+        name = f"elsewhere-{uuid.uuid4().hex[:8]}"
+        s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+
+    message = refusal(task, {"bucket": name})
+
+    assert "bucket: is in another region than the jobs" in message
+    assert f"got {name} in eu-west-1; allowed: a bucket in us-east-1" in message
+
+
+@pytest.mark.parametrize("name", ["pytorch-training:9.9.9-cpu-py312", "my-images/training:1"])
+def test_an_image_that_is_not_there_is_refused(aws_connection, task, name):
+    image = f"763104351884.dkr.ecr.us-east-1.amazonaws.com/{name}"
+
+    message = refusal(task, image_uri=image)
+
+    assert f"image_uri: does not exist in its registry; got {image}" in message
+
+
+def test_an_image_that_may_not_be_asked_for_is_a_warning(aws_connection, task):
+    access = EngineAccess(aws_connection)
+    account = Account(
+        account=aws_connection.account,
+        region=aws_connection.region,
+        bucket=aws_connection.bucket,
+        role_arn=aws_connection.role_arn,
+    )
+    policy = airflow_policy(account, ())
+    access.put(airflow=without("ecr:BatchGetImage", policy), role=policy)
+    try:
+        state = preflight(task)
+    finally:
+        access.clear()
+
+    warnings = [each for each in state["plan"]["warnings"] if "image_uri" in str(each)]
+    assert warnings
+    assert "ecr:BatchGetImage" in str(warnings)

@@ -1,19 +1,22 @@
-"""Catalogue of instance types, from the dated data file beside this module."""
+"""Catalogue of instance types, from the dated data file beside this module, or the one of `TRAINYARD_PRICES`."""
 
 from __future__ import annotations
 
 import csv
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.errors import ContractError, Finding, SpecError, near_matches
+from trainyard.errors import ContractError, Finding, Severity, SpecError, near_matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 DATA_FILE = Path(__file__).parent / "training_instances.csv"
+PRICES_VARIABLE = "TRAINYARD_PRICES"
+"""Environment variable with the path of another data file, such as one of `trainyard prices --refresh`."""
 _MEMBERS = ("date", "region", "source")
 
 
@@ -75,6 +78,19 @@ class Catalogue:
         )
 
 
+def region_findings(region: str) -> Iterator[Finding]:
+    """Yield a warning if the catalogue's prices are those of another region than `region`."""
+    table = catalogue()
+    if table.region != region:
+        yield Finding(
+            where="prices",
+            what="are of another region, so all amounts and caps of this run are estimates",
+            got=f"prices of {table.region} of {table.date} for a run in {region}",
+            next_step=f"run 'trainyard prices --refresh --region {region}' and set {PRICES_VARIABLE}",
+            severity=Severity.WARNING,
+        )
+
+
 def ranks_on(instance_type: str) -> int:
     """Return the accelerators of the type: the ranks that SageMaker's toolkit starts. 1 on a CPU or an unknown type."""
     known = catalogue().types.get(instance_type)
@@ -102,13 +118,34 @@ def volume_findings(volume_gb: int, instance_type: str, *, where: str) -> Iterat
         )
 
 
-@cache
-def catalogue(path: Path = DATA_FILE) -> Catalogue:
-    """Return the catalogue read from the data file (read once).
+def data_file() -> Path:
+    """Return the path of the catalogue's data file."""
+    return Path(os.environ.get(PRICES_VARIABLE) or DATA_FILE)
+
+
+def catalogue(path: Path | None = None) -> Catalogue:
+    """Return the catalogue of a data file, by default that of `data_file` (each file is read once).
 
     Raises:
+        SpecError: the file does not exist.
         ContractError: the file lacks its date, region or source.
     """
+    return _read_catalogue(path or data_file())
+
+
+@cache
+def _read_catalogue(path: Path) -> Catalogue:
+    if not path.is_file():
+        raise SpecError(
+            [
+                Finding(
+                    where=PRICES_VARIABLE,
+                    what="names no file",
+                    got=str(path),
+                    next_step="correct the variable, or write the file by 'trainyard prices --refresh'",
+                )
+            ]
+        )
     lines = path.read_text(encoding="utf-8").splitlines()
     notes = dict(line[1:].strip().split(": ", 1) for line in lines if _is_note(line))
     missing = [name for name in _MEMBERS if name not in notes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 EXAMPLE = "trainyard_example"
 CONNECTION = Path("trainyard_connection.json")
 _FILES = Path(__file__).with_name("files")
+_CONNECTION_ID = re.compile(r"[\w.-]{1,200}", re.ASCII)
+_DEFAULT_CONNECTION = "aws_default"
+_CONNECTION_LINE = 'AWS_CONN_ID = "{}"'
 _SCRIPTS_LINE = 'Path(__file__).parent / "SCRIPTS"'
 
 
@@ -55,7 +59,10 @@ class Platform(StrEnum):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the missing files, print them and the next steps, and return 0. Return 2 if the folder does not exist."""
+    """Write the missing files, print them and the next steps, and return 0. Return 2 if the folder does not exist.
+
+    Also return 2 if the connection's id is invalid.
+    """
     options = _parser().parse_args(arguments)
     project: Path = options.project
     if not project.is_dir():
@@ -63,27 +70,66 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"error: {project} is not a folder; create it, or pass your project's folder\n"
         )
         return 2
+    if not _CONNECTION_ID.fullmatch(options.aws_conn_id):
+        sys.stderr.write(
+            f"error: --aws-conn-id: got {options.aws_conn_id!r}; allowed: letters, digits and _ - .\n"
+        )
+        return 2
     platform = Platform.of(project)
     sys.stdout.write(f"{platform} project in {project.resolve()}\n")
-    for name, text in files_of(platform, dags=options.dag).items():
+    for name, text in files_of(platform, dags=options.dag, aws_conn_id=options.aws_conn_id).items():
         path = project / name
         is_new = not path.exists()
         if is_new:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"  {'wrote' if is_new else 'kept '} {name}\n")
-    sys.stdout.write(_NEXT)
+    suffix = _suffix(options.aws_conn_id)
+    sys.stdout.write(
+        _NEXT.format(
+            connection_file=CONNECTION,
+            aws_conn_id=options.aws_conn_id,
+            dag_id=f"{EXAMPLE}{suffix}",
+        )
+    )
     return 0
 
 
-def files_of(platform: Platform, *, dags: Sequence[str] = ()) -> Mapping[Path, str]:
-    """Return the example's files by their paths in the project, with copies of Trainyard's own DAGs."""
+def files_of(
+    platform: Platform, *, dags: Sequence[str] = (), aws_conn_id: str = _DEFAULT_CONNECTION
+) -> Mapping[Path, str]:
+    """Return the example's files by their paths in the project, with copies of Trainyard's own DAGs.
+
+    Args:
+        platform: tool that deploys the project.
+        dags: names of shipped DAG files.
+        aws_conn_id: connection of all tasks. Unless it is `aws_default`, it also ends the names of the files and DAGs,
+            so that the same DAG can exist once for each connection.
+    """
+    suffix = _suffix(aws_conn_id)
+    texts = {EXAMPLE: _example_dag(platform)}
+    texts |= {name: _text(installation.DAGS / f"{name}.py") for name in dags}
     return {
-        Path("dags") / f"{EXAMPLE}.py": _example_dag(platform),
+        **{
+            Path("dags") / f"{name}{suffix}.py": _connected(text, aws_conn_id, suffix=suffix)
+            for name, text in texts.items()
+        },
         platform.scripts / "train.py": _text(_FILES / "train.py"),
         CONNECTION: _connection(),
-        **{Path("dags") / f"{name}.py": _text(installation.DAGS / f"{name}.py") for name in dags},
     }
+
+
+def _suffix(aws_conn_id: str) -> str:
+    return "" if aws_conn_id == _DEFAULT_CONNECTION else f"_{aws_conn_id}"
+
+
+def _connected(dag: str, aws_conn_id: str, *, suffix: str) -> str:
+    """Return a DAG file's text with another connection, and with a suffix of its DAGs' ids and titles."""
+    line = _CONNECTION_LINE.format(_DEFAULT_CONNECTION)
+    text = dag.replace(line, _CONNECTION_LINE.format(aws_conn_id))
+    text = re.sub(r'(dag_id="\w+)"', rf'\1{suffix}"', text)
+    title = f" ({aws_conn_id})" if suffix else ""
+    return re.sub(r'(dag_display_name="[^"]+)"', rf'\1{title}"', text)
 
 
 def shipped_dags() -> Iterator[str]:
@@ -133,13 +179,22 @@ def _parser() -> argparse.ArgumentParser:
         choices=tuple(shipped_dags()),
         help="copy this DAG of Trainyard's, too; may be given more than once",
     )
+    parser.add_argument(
+        "--aws-conn-id",
+        default=_DEFAULT_CONNECTION,
+        metavar="CONNECTION",
+        help="the connection of the DAGs' tasks, such as a team's; files and DAGs are named after it, too "
+        "(default: %(default)s)",
+    )
     return parser
 
 
-_NEXT = f"""Next:
+_NEXT = """Next:
   on this machine   `trainyard engine` runs a SageMaker that trains here, and prints the connection that leads to it
-  on AWS            fill in {CONNECTION}, and make it the connection `aws_default`
-  then              unpause and trigger the DAG `{EXAMPLE}`
+  on AWS            fill in {connection_file}, and make it the connection `{aws_conn_id}`
+  wait              Airflow looks for new files in dags/ every 300 s ([dag_processor] refresh_interval);
+                    `airflow dags reserialize` parses them now, where the command can reach Airflow's database
+  then              unpause and trigger the DAG `{dag_id}`
 """
 
 

@@ -67,16 +67,29 @@ def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
 
 
 def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
-    """Yield a finding if the bucket does not exist, or if the connection has no access to it."""
+    """Yield a finding if the bucket does not exist, is in another region, or is not accessible to the connection."""
     missing = Finding(
         where="bucket",
         what="does not exist",
         got=bucket,
         next_step="create it, or set another bucket in the param or the connection's extra",
     )
-    yield from _unless_there(
-        lambda: clients.client("s3").head_bucket(Bucket=bucket), missing=missing, absent=_NO_BUCKET
-    )
+    regions: list[str] = []
+
+    def ask() -> bool:
+        regions.append(clients.client("s3").head_bucket(Bucket=bucket).get("BucketRegion", ""))
+        return True
+
+    yield from _unless_there(ask, missing=missing, absent=_NO_BUCKET)
+    for region in regions:
+        if region and region != clients.region:
+            yield Finding(
+                where="bucket",
+                what="is in another region than the jobs, and SageMaker accepts no such bucket",
+                got=f"{bucket} in {region}",
+                allowed=f"a bucket in {clients.region}",
+                next_step="set a bucket of that region, or the connection's region_name",
+            )
 
 
 def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:

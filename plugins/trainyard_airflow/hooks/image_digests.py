@@ -1,4 +1,4 @@
-"""Digests of container images, from Elastic Container Registry: the content that a tag names at this moment."""
+"""Existence and digests of container images, from Elastic Container Registry."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainyard.errors import shortened
+from trainyard.errors import Finding, Severity, shortened
+from trainyard_airflow.hooks.refusals import code_and_message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,52 @@ def image_digest(clients: AwsClients, uri: str) -> ImageDigest:
         return ImageDigest(value=answer["images"][0]["imageId"]["imageDigest"])
     reasons = (f"{e['failureCode']}: {e['failureReason']}" for e in answer["failures"])
     return _unknown(uri, next(reasons, "the registry returned no image"))
+
+
+def image_findings(clients: AwsClients, uris: Iterable[str]) -> Iterator[Finding]:
+    """Yield an error for each image that its registry does not have; a warning for each that cannot be checked.
+
+    Images outside of Elastic Container Registry are not checked.
+    """
+    for uri in dict.fromkeys(uris):
+        image = _IMAGE.fullmatch(uri.partition("@")[0])
+        if image is not None:
+            yield from _absent_image(clients, uri, image)
+
+
+def _absent_image(clients: AwsClients, uri: str, image: re.Match[str]) -> Iterator[Finding]:
+    digest = uri.partition("@")[2]
+    wanted = {"imageDigest": digest} if digest else {"imageTag": image["tag"] or "latest"}
+    missing = Finding(
+        where="image_uri",
+        what="does not exist in its registry",
+        got=uri,
+        next_step="correct the image or its tag, or push the image to this region",
+    )
+    try:
+        answer = clients.impatient_client("ecr").batch_get_image(
+            registryId=image["registry"], repositoryName=image["repository"], imageIds=[wanted]
+        )
+    except ClientError as error:
+        if code_and_message(error)[0] == "RepositoryNotFoundException":
+            yield missing
+        else:
+            yield _unchecked(uri, error)
+    except BotoCoreError as error:
+        yield _unchecked(uri, error)
+    else:
+        if not answer["images"]:
+            yield missing
+
+
+def _unchecked(uri: str, error: Exception) -> Finding:
+    return Finding(
+        where="image_uri",
+        what=f"cannot be checked: {shortened(' '.join(str(error).split()), limit=300)}",
+        got=uri,
+        next_step="allow ecr:BatchGetImage on the repository to Airflow's identity",
+        severity=Severity.WARNING,
+    )
 
 
 def _unknown(uri: str, why: str) -> ImageDigest:

@@ -9,6 +9,7 @@ from trainyard.errors import Finding, SpecError, TrainingRunError
 from trainyard.runs.orphans import OrphanVerdict, judge
 from trainyard.runs.run_tags import DAG, RUN
 from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from trainyard.runs.run_tags import Owner
 
 
+@retried_by_error
 class JanitorOperator(ConnectedOperator):
     """Finds by tag the jobs, endpoints and warm pools of this deployment that no queued or running DAG run owns.
 
@@ -41,7 +43,7 @@ class JanitorOperator(ConnectedOperator):
         grace_minutes: float | str = 5,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{**RETRIES, **kwargs})
         self.is_dry_run = is_dry_run
         self.grace_minutes = grace_minutes
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from airflow.sdk import DAG, Param
 
 from trainyard_airflow.operators.training_job import TrainingJobOperator
+from trainyard_airflow.tasks.shared.known_params import reject_unknown_params
 
+AWS_CONN_ID = "aws_default"  # the connection of all tasks
 SCRIPTS = Path(__file__).parent / "SCRIPTS"
 
 with DAG(
@@ -30,5 +32,7 @@ with DAG(
             "max_run": 3600,
             "max_wait": 7200,
         },
+        aws_conn_id=AWS_CONN_ID,
+        pre_execute=reject_unknown_params,  # a misspelt key of a run's conf is an error
         retries=2,
     )

@@ -133,10 +133,11 @@ def run_of(context: Context) -> tuple[AutoMLConf, RunPaths, str]:
     Raises:
         SpecError: the params are wrong, or the connection names no bucket or role.
     """
-    from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+    from trainyard_airflow.hooks.aws_clients import AwsClients
 
     conf = AutoMLConf.from_params(context["params"])
-    clients = AwsClients(ConnectionArguments())
+    task: Any = context["task"]
+    clients = AwsClients(task.connection)
     return conf, paths_of(context, clients), clients.execution_role(conf.role)
 
 

@@ -45,18 +45,19 @@ def limit_findings(
 def job_limit_findings(
     clients: AwsClients, jobs: Iterable[TrainingJobSpec | ProcessingJobSpec]
 ) -> Iterator[Finding]:
-    """Yield the violations of the connection's limits by these jobs, each once."""
+    """Yield the violations of the connection's limits by these jobs, and their images that do not exist, each once."""
+    from trainyard_airflow.hooks.image_digests import image_findings  # a DAG file imports this
     from trainyard_airflow.jobs.job_code import job_image  # a DAG file imports this module
 
     limits = clients.job_limits
+    images = [(job, job_image(job, region=clients.region)) for job in jobs]
     findings = (
         finding
-        for job in jobs
-        for finding in limits.findings(
-            clients.job_defaults.of(job), image_uri=job_image(job, region=clients.region)
-        )
+        for job, image in images
+        for finding in limits.findings(clients.job_defaults.of(job), image_uri=image)
     )
     yield from dict.fromkeys(findings)
+    yield from image_findings(clients, [image for _, image in images if image])
 
 
 def on_every_rung(training: TrainingJobSpec) -> Iterator[TrainingJobSpec]:

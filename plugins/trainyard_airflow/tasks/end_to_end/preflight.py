@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import SkipMixin
 
+from trainyard.catalog.instances import region_findings
 from trainyard.errors import (
     BudgetExceededError,
     Finding,
@@ -101,6 +102,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         params, auto = resolved or (params, None)
         plan = found.result_of(lambda: self.plan(params)) if resolved else None
         region = found.of_connection(self.clients)
+        if region:
+            found.add(region_findings(region))
         if plan and region:
             plan, short = self.within_quotas(params, plan)
             params = {**params, **_decided(plan)}
