@@ -40,8 +40,8 @@ RECOVERY = {
 }
 
 # For one user on one machine: short waits between tasks (0.3 s instead of 0.9 s per task), and few idle processes.
-# A scheduler that polls ten times per second would take a fifth of a core from the training. Airflow parses a changed DAG
-# file at the next refresh; the interval holds only for files that did not change.
+# A scheduler that polls ten times per second would take a fifth of a core from the training. Airflow parses a changed
+# DAG file at the next refresh; the interval holds only for files that did not change.
 RESPONSIVE = {
     "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
     "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -12,19 +13,20 @@ from trainyard.units import format_bytes, format_duration, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from jinja2 import Template
 
+_FOLDER = Path(__file__).parent
+
 
 def page_template(path: Path, **filters: Callable[..., str]) -> Template:
-    """Return the template at `path`, which may include files of the same folder.
+    """Return the template at `path`, which may include files of the same folder, and use `shared.html.jinja`.
 
     It has the filters `duration` (seconds), `size` (bytes), `usd` and `moment` (epoch seconds), and those of `filters`.
     An undefined name is an error.
     """
     environment = Environment(
-        loader=FileSystemLoader(path.parent),
+        loader=FileSystemLoader([path.parent, _FOLDER]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
