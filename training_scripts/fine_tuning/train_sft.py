@@ -3,8 +3,8 @@
 For the image `huggingface-pytorch-training`, alone or under torchrun. Channels: `train` and optionally `validation`
 with `*.jsonl`, `model` with a folder that `save_pretrained` wrote, `init` with the model of an earlier run.
 Hyperparameters: `sft/options.py`. The model lies in SM_MODEL_DIR: safetensors, tokenizer, fine_tuning.json.
-Exit codes: 0 finished; 143 SIGTERM came, the checkpoint and the model so far are saved; 1 failed, with the reason on
-stderr and in `<base>/output/failure`.
+Exit codes: 0 finished; 143 SIGTERM came, the checkpoint is saved, and the model if there was time; 1 failed, with the
+reason on stderr and in `<base>/output/failure`.
 """
 
 from __future__ import annotations

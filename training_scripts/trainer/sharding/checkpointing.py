@@ -43,6 +43,11 @@ class ShardedCheckpointer(Checkpointer):
         self._saver = BackgroundSaver(self._shards, metrics)
         self._buffers = CpuBuffers()
 
+    @property
+    def num_writers(self) -> int:
+        """The number of ranks that write a checkpoint at the same time: all of them."""
+        return self._ranks.world_size
+
     def save(self, state: ShardedState) -> None:  # type: ignore[override]
         """Copy this rank's shards and write them in the background; training waits for the copy only."""
         began = time.monotonic()
