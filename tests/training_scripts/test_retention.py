@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from trainyard_watch.distributed import Ranks
+from trainyard_watch.model_limit import ModelLimit
 from trainyard_watch.retention import CHECKPOINT_VARIABLE, LocalLayout, ManifestLayout, Retention
 from trainyard_watch.s3_prefix import S3Prefix
 
@@ -89,6 +91,35 @@ def test_a_thread_of_its_own_asks_until_the_newest_has_arrived(tmp_path: Path, p
     arrive(prefix, second)
 
     wait_until(lambda: not gone.exists())
+
+
+def test_a_model_after_a_stop_waits_until_the_checkpoint_has_arrived(
+    tmp_path: Path, prefix: str
+) -> None:
+    retention = retention_of(tmp_path / "c", prefix, asked_every_s=3600.0)
+    newest = write(tmp_path / "c", 7)
+    retention.note_durable(7)
+    limit = ModelLimit(Ranks(), retention)
+    limit.note_checkpoint(seconds=6.0, num_bytes=12_000_000_000)  # so that 4 GB take 4 s
+
+    def obstacle(num_bytes: int, *, seconds_left: float) -> str | None:
+        return limit.obstacle(num_bytes, seconds_left=seconds_left, grace_s=120.0)
+
+    delayed = obstacle(4_000_000_000, seconds_left=14.5)
+    brief = obstacle(2_000_000_000, seconds_left=14.5)
+    arrive(prefix, newest)
+
+    assert "the checkpoint has not arrived in S3" in (delayed or "")
+    assert brief is None
+    assert obstacle(4_000_000_000, seconds_left=100.0) is None
+
+
+def test_arrival_is_not_awaited_if_s3_never_answers(tmp_path: Path, prefix: str) -> None:
+    retention = retention_of(tmp_path / "c", "s3://no-such-bucket-anywhere/c")
+    write(tmp_path / "c", 7)
+    retention.note_durable(7)
+
+    assert retention.await_arrival(100.0)
 
 
 def test_a_checkpoint_that_bears_the_name_of_a_damaged_one_proves_nothing(

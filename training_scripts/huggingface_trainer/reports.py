@@ -15,6 +15,8 @@ from transformers import TrainerCallback
 
 from huggingface_trainer import checkpoint_files
 from huggingface_trainer.divergence import divergence
+from trainyard_watch.distributed import Ranks
+from trainyard_watch.model_limit import ModelLimit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +46,7 @@ class Reports(TrainerCallback):
         num_evaluated: int,
     ) -> None:
         self._hp, self._metrics, self._stop, self._identity = hp, metrics, stop, identity
-        self._retention = retention
+        self._retention, self._limit = retention, ModelLimit(Ranks(), retention)
         self._num_samples, self._num_evaluated = num_samples, num_evaluated
         self._said_at, self._said_step, self._idle_since = time.monotonic(), 0, time.monotonic()
         self.is_stopping = False
@@ -152,7 +154,18 @@ class Reports(TrainerCallback):
             seconds = time.monotonic() - self._idle_since
             self._metrics.write("checkpoint", step=state.global_step, stall_seconds=seconds)
             self._metrics.write("durable", step=state.global_step, seconds=seconds, bytes=size)
+            self._limit.note_checkpoint(seconds=seconds, num_bytes=size)
         self._said_at = time.monotonic()
+
+    def obstacle_to_model(self, num_bytes: int) -> str | None:
+        """Return the reason not to write a model of `num_bytes` after a stop, or None; for rank 0, which writes it.
+
+        If only other ranks received the SIGTERM, the grace began at the last step.
+        """
+        left = min(
+            self._stop.seconds_left, self._idle_since + self._stop.grace_s - time.monotonic()
+        )
+        return self._limit.obstacle(num_bytes, seconds_left=left, grace_s=self._stop.grace_s)
 
 
 def agree(stops: bool, device: torch.device) -> bool:

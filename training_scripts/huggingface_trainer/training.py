@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ from trainer.data.token_blocks import TokenBlocks
 from trainer.precision import settle
 from trainer.schedule import LearningRateSchedule, make_schedule
 from trainyard_watch.metrics import MetricsWriter
-from trainyard_watch.retention import LocalLayout, Retention
+from trainyard_watch.model_limit import NO_MODEL
+from trainyard_watch.retention import LocalLayout, Retention, remove
 from trainyard_watch.stopping import EXIT_CODE_TERMINATED
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from trainer.batching import BatchPlan
     from trainyard_watch.environment import ContainerPaths
     from trainyard_watch.stopping import StopRequest
+
+
+log = logging.getLogger(__name__)
 
 
 class Samples:
@@ -148,13 +153,33 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
         step = checkpoint_files.step_of(checkpoint)
         metrics.write("resume", step=step, checkpoint=str(checkpoint))
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    trainer.save_model(str(paths.model_dir))
+    _write_model(trainer, reports, stop, folder=paths.model_dir)
     if trainer.state.global_step < plan.max_steps:
         return EXIT_CODE_TERMINATED
     if reports.evaluated_step < plan.max_steps:
         trainer.evaluate()
     _end(trainer, reports, metrics, seconds=time.monotonic() - began)
     return 0
+
+
+def _write_model(
+    trainer: ScheduledTrainer, reports: Reports, stop: StopRequest, *, folder: Path
+) -> None:
+    """Write the model from rank 0, unless a stop leaves no time for it."""
+    if not trainer.is_world_process_zero():
+        return
+    step = trainer.state.global_step
+    num_bytes = sum(each.numel() * each.element_size() for each in trainer.model.parameters())
+    if reports.is_stopping and (obstacle := reports.obstacle_to_model(num_bytes)):
+        log.warning(NO_MODEL, step, obstacle)
+        return
+
+    def give_up() -> None:
+        remove(folder.glob("*"))
+        log.warning(NO_MODEL, step, "the grace of the stop is almost over")
+
+    with stop.bounded(give_up):
+        trainer.save_model(str(folder))
 
 
 def _trainer(

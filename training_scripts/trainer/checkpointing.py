@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard_watch.background_saver import BackgroundSaver
 from trainyard_watch.checkpoint_folder import CheckpointFolder
 from trainyard_watch.environment import ContainerPaths
+from trainyard_watch.model_limit import ModelLimit
 from trainyard_watch.random_states import (
     begin_random_states,
     random_states,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from trainer.training_state import TrainingState
     from trainyard_watch.distributed import Ranks
     from trainyard_watch.metrics import MetricsWriter
+    from trainyard_watch.stopping import StopRequest
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +51,14 @@ class Checkpointer:
         self._folder = CheckpointFolder(folder, keep=keep, retention=self._retention)
         self._saver = BackgroundSaver(self._folder, metrics)
         self._buffers = CpuBuffers()
+        self._limit = ModelLimit(ranks, self._retention, num_writers=self.num_writers)
         self._durable_step: int | None = None
         self._stall_seconds: float | None = None
+
+    @property
+    def num_writers(self) -> int:
+        """The number of ranks that write a checkpoint at the same time."""
+        return 1
 
     def is_due(self, step: int) -> bool:
         """Return whether a checkpoint follows `step`; called once per step. Ranks other than 0 return False."""
@@ -95,6 +103,10 @@ class Checkpointer:
         """Wait until the last checkpoint is durable or has failed."""
         self._settle()
 
+    def obstacle_to_model(self, num_bytes: int, stop: StopRequest) -> str | None:
+        """Return the reason not to write a model of `num_bytes` after a stop, or None; called after `finish`."""
+        return self._limit.obstacle(num_bytes, seconds_left=stop.seconds_left, grace_s=stop.grace_s)
+
     def abandon(self) -> None:
         """Wait for the write in progress after the run has failed; the write needs no other rank."""
         self._saver.wait()
@@ -110,6 +122,7 @@ class Checkpointer:
             return
         if written.is_durable:
             self._durable_step = written.step
+            self._limit.note_checkpoint(seconds=written.seconds, num_bytes=written.num_bytes)
         choice = self._pace.note_cost(self._stall_seconds + written.cpu_seconds)
         self._stall_seconds = None
         if choice:

@@ -110,7 +110,7 @@ class RunReport:
             step=progress.step,
             validation_loss=progress.validation_loss,
             seconds=seconds,
-            weights_sha256=facts["weights_sha256"],
+            weights_sha256=facts.get("weights_sha256"),
         )
         self._metrics.write_summary(
             **facts,

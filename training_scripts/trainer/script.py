@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from trainer.failure import report_failure
 from trainyard_watch.environment import ContainerPaths
 from trainyard_watch.errors import TrainerError
-from trainyard_watch.stopping import StopRequest
+from trainyard_watch.stopping import StopRequest, grace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,9 +35,9 @@ def run_script(
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line)
     paths = ContainerPaths.from_environment(os.environ)
-    stop = StopRequest().install()
     arguments = sys.argv[1:] if argv is None else argv
     try:
+        stop = StopRequest(grace_s=grace_of(os.environ)).install()
         return run(kind.load(os.environ.get("SM_HPS", "{}"), arguments), paths, stop)
     except (TrainerError, RuntimeError, ValueError, OSError) as error:
         report_failure(error, paths.failure_file)

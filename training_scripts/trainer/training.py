@@ -21,6 +21,7 @@ from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
 from trainer.data.sample_order import RankBatches, SampleOrder
 from trainer.data.shard_index import ShardIndex
 from trainer.evaluation import evaluate
+from trainer.failure import note_stop
 from trainer.hyperparameters import Hyperparameters
 from trainer.measurements import peak_memory, state_bytes
 from trainer.models import build
@@ -38,7 +39,9 @@ from trainer.training_state import TrainingState
 from trainyard_watch.distributed import Ranks, choose_num_threads
 from trainyard_watch.errors import NonFiniteError
 from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
+from trainyard_watch.model_limit import NO_MODEL
 from trainyard_watch.random_states import begin_random_states
+from trainyard_watch.retention import remove
 from trainyard_watch.statistics.checksums import ReplicaChecksums
 from trainyard_watch.statistics.opening import (
     NO_ACTIVATIONS,
@@ -60,6 +63,9 @@ if TYPE_CHECKING:
     from trainyard_watch.environment import ContainerPaths
 
 log = logging.getLogger(__name__)
+
+BYTES_PER_PARAMETER = 4
+"""Of a written model, in float32."""
 
 
 class Training:
@@ -228,7 +234,7 @@ class Training:
                 self.checkpointer.save(self.state)
                 self.checkpointer.finish()
             with self.metrics.kept_alive(self.state.progress.step):
-                facts = self.write_results()
+                facts = self.write_results(obstacle=self.obstacle_to_model())
             self.measure_test_split()
             self.report.say_end(
                 facts, seconds=time.monotonic() - began, index=self.index, ranks=self.ranks
@@ -639,14 +645,56 @@ class Training:
         patience = self.hp.early_stopping_patience
         return bool(patience) and self.state.progress.evaluations_without_gain >= patience
 
-    def write_results(self) -> dict[str, Any]:
-        """Write the model from rank 0; return the facts for the summary on rank 0, an empty dict on other ranks."""
-        weights, measured = self.whole_weights(), self.measure_ranks()
+    def obstacle_to_model(self) -> str | None:
+        """Return the reason not to write the model after a stop, or None; the same on all ranks."""
+        if not self.is_stopping:
+            return None
+        num_bytes = self.count_parameters() * BYTES_PER_PARAMETER
+        return self.checkpointer.obstacle_to_model(num_bytes, self.stop)
+
+    def write_results(self, *, obstacle: str | None) -> dict[str, Any]:
+        """Write the model from rank 0, unless there is an obstacle; return the facts for the summary on rank 0.
+
+        Other ranks return an empty dict.
+        """
+        facts = self.facts()
+        if obstacle is None:
+            with self.stop.bounded(self.give_up_model):
+                facts |= self.write_whole_model(facts)
+        elif self.ranks.is_main:
+            step = self.state.progress.step
+            log.warning(NO_MODEL, step, obstacle)
+            self.metrics.write("no_model", step=step, reason=obstacle)
+        measured = self.measure_ranks()
+        return facts | measured if self.ranks.is_main else {}
+
+    def write_whole_model(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Gather the model and write it from rank 0; return the digest of its weights on rank 0."""
+        weights = self.whole_weights()
         if not self.ranks.is_main:
             return {}
+        tokenizer = self.index.content.get("tokenizer")
+        write_model(
+            self.paths.model_dir,
+            weights,
+            self.task,
+            {**facts, "tokenizer": tokenizer, "categories": self.index.categories},
+        )
+        write_serving_code(self.paths.model_dir / "code")
+        return {"weights_sha256": weights_sha256(weights)}
+
+    def give_up_model(self) -> None:
+        """Remove what rank 0 has written of the model, because the grace of a stop is almost over."""
+        note_stop(self.paths)  # else torchrun would start the ranks again
+        if self.ranks.is_main:
+            remove(self.paths.model_dir.glob("*"))
+            log.warning(NO_MODEL, self.state.progress.step, "the grace of the stop is almost over")
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts about the run for the summary and the model."""
         progress = self.state.progress
         reason = "sigterm" if self.is_stopping else "max_steps"
-        facts = {
+        return {
             "step": progress.step,
             "stopped_by": "early_stopping" if self.has_stopped_improving() else reason,
             "validation_loss": progress.validation_loss,
@@ -654,15 +702,6 @@ class Training:
             "data_fingerprint": self.index.fingerprint,
             "hyperparameters": self.hp.to_dict(),
         }
-        tokenizer = self.index.content.get("tokenizer")
-        write_model(
-            self.paths.model_dir,
-            weights,
-            self.task,
-            facts | {"tokenizer": tokenizer, "categories": self.index.categories},
-        )
-        write_serving_code(self.paths.model_dir / "code")
-        return facts | measured | {"weights_sha256": weights_sha256(weights)}
 
     def measure_ranks(self) -> dict[str, Any]:
         """Return each rank's memory in bytes and the share of collectives, for the summary.

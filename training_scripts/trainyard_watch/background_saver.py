@@ -19,11 +19,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Result of writing one checkpoint."""
+    """Result of writing one checkpoint; `num_bytes` is 0 if it failed."""
 
     step: int
     is_durable: bool
+    seconds: float
     cpu_seconds: float
+    num_bytes: int
 
 
 class BackgroundSaver:
@@ -61,7 +63,7 @@ class BackgroundSaver:
             self._thread.join(within_s)
 
     def _write(self, step: int, content: dict[str, Any]) -> None:
-        began, cpu_began = time.monotonic(), time.thread_time()
+        began, cpu_began, num_bytes = time.monotonic(), time.thread_time(), 0
         try:
             path, num_bytes = self._folder.save(step, **content)
         except Exception as error:
@@ -81,5 +83,10 @@ class BackgroundSaver:
             )
             log.info("%s is durable", path)
             is_durable = True
-        cpu_seconds = time.thread_time() - cpu_began
-        self._written = Written(step=step, is_durable=is_durable, cpu_seconds=cpu_seconds)
+        self._written = Written(
+            step=step,
+            is_durable=is_durable,
+            seconds=time.monotonic() - began,
+            cpu_seconds=time.thread_time() - cpu_began,
+            num_bytes=num_bytes,
+        )

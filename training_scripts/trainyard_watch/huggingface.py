@@ -49,6 +49,7 @@ class WatchCallback(TrainerCallback):
         self._statistics = statistics
         self._starting, self._saving = ExitStack(), ExitStack()
         self._run: Run | None = None
+        self._save_began = 0.0
         self.exit_code = 0
 
     def on_init_end(
@@ -121,6 +122,7 @@ class WatchCallback(TrainerCallback):
             control.should_evaluate = (
                 False  # an evaluation would take the time that the checkpoint needs
             )
+        self._save_began = time.monotonic()
         if control.should_save:  # until `on_save`
             self._saving.enter_context(run.busy())
 
@@ -152,6 +154,7 @@ class WatchCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         """Write the validation loss."""
+        self._save_began = time.monotonic()  # an evaluation precedes the save
         if self._run and metrics and "eval_loss" in metrics:
             self._run.evaluated(loss=metrics["eval_loss"], accuracy=metrics.get("eval_accuracy"))
 
@@ -167,10 +170,10 @@ class WatchCallback(TrainerCallback):
         self._saving.close()
         run.wait_for_all()
         if state.is_world_process_zero:
-            began = time.monotonic()
             (folder / HISTORY).write_bytes(run.history())
             size = write_file_list(folder)
-            run.saved(state.global_step, seconds=time.monotonic() - began, size=size)
+            seconds = time.monotonic() - self._save_began
+            run.saved(state.global_step, seconds=seconds, size=size)
 
     def on_train_end(
         self,
@@ -183,6 +186,11 @@ class WatchCallback(TrainerCallback):
         run = self._watched()
         run.__exit__(None)
         self.exit_code = run.exit_code
+
+    @property
+    def run(self) -> Run:
+        """The watched run, after the training has started."""
+        return self._watched()
 
     def _watched(self) -> Run:
         if self._run is None:

@@ -40,6 +40,7 @@ LINE_KEYS = {
     "alive": ("step",),
     "setup": ("seconds",),
     "skipped": ("step", "reason"),
+    "no_model": ("step", "reason"),
     "done": ("step", "validation_loss", "seconds", "weights_sha256"),
 }  # fmt: skip
 QUOTED_KEYS = ("reason",)

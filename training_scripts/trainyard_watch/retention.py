@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_VARIABLE = "TRAINYARD_CHECKPOINT_S3_URI"
 ASKED_EVERY_S = 15.0
+HURRIED_EVERY_S = 1.0
+"""Seconds between two queries while a stop waits for the newest checkpoint's arrival."""
 MOST_UNDERWAY = 4
 """Limit of checkpoints that are being uploaded to S3: one more would only delay the older ones."""
 KEPT_BY_AGE = 4
@@ -99,7 +101,8 @@ class Retention:
         self._durable: set[int] = set()
         self._in_s3: set[int] = set()
         self._unsure: set[int] = set()  # S3 may have an older checkpoint of the same name
-        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._lock, self._wake = threading.RLock(), threading.Event()
+        self._looked, self._num_looks = threading.Condition(self._lock), 0
         self._thread: threading.Thread | None = None
         self._assumed_at: dict[
             int, float
@@ -183,6 +186,28 @@ class Retention:
             self._thread.start()
         self._wake.set()
 
+    def await_arrival(self, within_s: float) -> bool:
+        """Wait until this start's newest checkpoint is in S3, at most `within_s` seconds; return whether it is there.
+
+        Return True at once if the folder is not synced or this start has written no checkpoint, and after a query that
+        S3 does not answer at all, such as under network isolation: its arrival is not known then.
+        """
+        if self._s3 is None or self._thread is None:
+            return True
+        deadline = self._clock() + within_s
+        with self._looked:
+            newest, num_looks = max(self._durable - self._unsure, default=-1), self._num_looks
+            self._asked_every_s = min(self._asked_every_s, HURRIED_EVERY_S)
+            self._wake.set()
+            while max(self._in_s3, default=-1) < newest:
+                if self._num_looks > num_looks and not self._has_answered:
+                    return True
+                left_s = deadline - self._clock()
+                if left_s <= 0:
+                    return False
+                self._looked.wait(left_s)
+        return True
+
     def look(self) -> None:
         """Query S3 once, and delete checkpoints that newer ones in S3 replace; by age if S3 has never answered.
 
@@ -232,6 +257,9 @@ class Retention:
                 self.look()
             except Exception:  # the thread's boundary: at worst the disk fills, training continues
                 log.exception("old checkpoints are not deleted; it is tried again")
+            with self._looked:
+                self._num_looks += 1
+                self._looked.notify_all()
 
     def _ask(self, s3: S3Prefix) -> None:
         """Update the set of checkpoints that are complete in S3."""

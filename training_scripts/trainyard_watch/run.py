@@ -30,11 +30,12 @@ from trainyard_watch.environment import (
     ContainerPaths,
 )
 from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
-from trainyard_watch.retention import ManifestLayout, Retention
+from trainyard_watch.model_limit import NO_MODEL, ModelLimit
+from trainyard_watch.retention import ManifestLayout, Retention, remove
 from trainyard_watch.statistics.checksums import ReplicaChecksums
 from trainyard_watch.statistics.opening import Start, close_each, open_headlines, open_statistics
 from trainyard_watch.statistics.tensors import ModelTensors
-from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StopRequest
+from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StopRequest, grace_of
 from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Run:
         self._model, self._optimizer = model, optimizer
         self._paths = container_paths()
         self._ranks = current_ranks(model)
-        self._stop, self._has_handler = StopRequest(), False
+        self._stop, self._has_handler = StopRequest(grace_s=grace_of(os.environ)), False
         self._keep, self._earlier = keep_checkpoints, history
         self._buffers = CpuBuffers()
         self._hooks: list[Any] = []
@@ -179,6 +180,7 @@ class Run:
         )
         self._folder = CheckpointFolder(folder, keep=self._keep, retention=retention)
         self._saver = BackgroundSaver(self._folder, self._metrics)
+        self._limit = ModelLimit(self._ranks, retention)
         self._find_state()
         self._begin()
         return self
@@ -292,7 +294,40 @@ class Run:
         """Record a complete checkpoint that the script wrote itself, of step `number` and with `size` bytes."""
         self._metrics.write("checkpoint", step=number, stall_seconds=seconds)
         self._metrics.write("durable", step=number, seconds=seconds, bytes=size)
+        self._limit.note_checkpoint(seconds=seconds, num_bytes=size)
         self._restart_clock()
+
+    def has_time_for(self, num_bytes: int) -> bool:
+        """Return whether a model of `num_bytes` is to be written now; always True without a stop.
+
+        After a SIGTERM the checkpoint has priority: the model must fit into the rest of the grace by the measured speed
+        of the checkpoints, and those of `checkpoint` must have arrived in S3. The log has the reason if not. Call it
+        after the last checkpoint, also after the `with` statement. Every rank must call it; all return the same.
+        """
+        written = self._saver.finish()
+        if written is not None:
+            self._limit.note_checkpoint(seconds=written.seconds, num_bytes=written.num_bytes)
+        obstacle = self._limit.obstacle(
+            num_bytes, seconds_left=self._stop.seconds_left, grace_s=self._stop.grace_s
+        )
+        if obstacle is not None and self._ranks.is_main:
+            log.warning(NO_MODEL, self.num_steps, obstacle)
+            self._metrics.write("no_model", step=self.num_steps, reason=obstacle)
+        return obstacle is None
+
+    @contextmanager
+    def writing_model(self, folder: str | Path) -> Iterator[None]:
+        """Write the model to `folder` in the body; if the grace of a stop ends meanwhile, end with exit code 143.
+
+        The content of `folder` is removed then, so that no incomplete model is uploaded.
+        """
+
+        def give_up() -> None:
+            remove(Path(folder).glob("*"))
+            log.warning(NO_MODEL, self.num_steps, "the grace of the stop is almost over")
+
+        with self._stop.bounded(give_up):
+            yield
 
     def history(self) -> bytes:
         """Return all events so far as JSON lines, for a checkpoint that the script writes; empty but on rank 0."""

@@ -113,14 +113,14 @@ class CapStops:
         at = f" at step {max(found)}" if found else ""
         checkpoint = found[max(found)] if found else "none"
         return BudgetExceededError(
-            f"the cost cap stopped the training{at}, but the script wrote no model to /opt/ml/model",
+            f"the cost cap stopped the training{at}, but there is no model in /opt/ml/model",
             budget_usd=self.spec.max_cost_usd or 0.0,
             needed_usd=paid,
             where=f"job {snapshot.name}",
             got=f"{format_usd(paid)} paid; last checkpoint {checkpoint}",
             allowed=f"{format_usd(self.spec.max_cost_usd)} for all jobs of the task",
-            next_step="on SIGTERM, end the loop and write the model, as docs/own_scripts.md shows; or raise "
-            "max_cost_usd",
+            next_step="if the log has THE MODEL ... IS NOT WRITTEN, take the weights from the checkpoint, or raise "
+            "max_cost_usd to resume; else write the model after SIGTERM, as docs/own_scripts.md shows",
         )
 
     def _has_files(self, uri: str) -> bool:

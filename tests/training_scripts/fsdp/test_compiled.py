@@ -51,6 +51,26 @@ def test_a_split_embedding_has_a_gradient_before_a_compiled_layer(two_ranks):
     assert [name for name, norm in norms.items() if norm == 0] == []
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.torch.jit.script_method")
+@pytest.mark.parametrize("kind", ["full", "selective"])
+def test_a_compiled_layer_that_is_split_may_be_recomputed(two_ranks, kind):
+    """With all that draws random numbers: torch takes the mesh for a tensor if it recomputes them on a CPU."""
+    hp = ShardedHyperparameters(
+        **LAYER,
+        tensor_parallel_degree=2,
+        precision="fp32",
+        compile=True,
+        activation_checkpointing=kind,
+    )
+    config = {**CONFIG, "dropout": 0.1}
+    model, _ = spread(config, hp, RankMesh.of(Degrees.of(hp, 2), CPU), CPU)
+    model.blocks["0"].compile(backend="aot_eager")
+
+    model(torch.arange(4).view(1, 4)).square().sum().backward()
+
+    assert all(each.grad is not None for each in model.parameters())
+
+
 def check(make_job, settings):
     eager, compiled = make_job("eager"), make_job("compiled")
     run = {"main": "train_fsdp", **SHAPE, **settings, "world_size": 2}

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
+from peft import PeftModel
 from transformers import PrinterCallback
 from transformers.trainer_utils import set_seed
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
@@ -42,15 +43,20 @@ def train(options: Options, paths: ContainerPaths) -> int:
         trainer = make_trainer(options, paths, origin, callback)
     checkpoint = newest_checkpoint(paths.default_checkpoint_dir)
     trainer.train(resume_from_checkpoint=checkpoint)
-    if trainer.is_world_process_zero():
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    has_time = callback.run.has_time_for(_num_bytes(model, options))
+    if has_time and trainer.is_world_process_zero():
         _check_finite(trainer.model)
-        save_artifact(
-            trainer.accelerator.unwrap_model(trainer.model),
-            trainer.processing_class,
-            options,
-            folder=paths.model_dir,
-        )
+        with callback.run.writing_model(paths.model_dir):
+            save_artifact(model, trainer.processing_class, options, folder=paths.model_dir)
     return callback.exit_code
+
+
+def _num_bytes(model: nn.Module, options: Options) -> int:
+    """Return the bytes of the weights in the artifact: the adapter's, or those of the whole model."""
+    is_adapter = isinstance(model, PeftModel) and options.artifact == "adapter"
+    written = (each for each in model.parameters() if each.requires_grad or not is_adapter)
+    return sum(each.numel() * each.element_size() for each in written)
 
 
 def _check_finite(model: nn.Module) -> None:

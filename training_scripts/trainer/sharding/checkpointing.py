@@ -38,7 +38,11 @@ class ShardedCheckpointer(Checkpointer):
         super().__init__(folder, keep=keep, pace=pace, ranks=ranks, metrics=metrics)
         self._shards = ShardFolder(folder, keep=keep, ranks=ranks, retention=self._retention)
         self._saver = BackgroundSaver(self._shards, metrics)
-        self._buffers = CpuBuffers()
+
+    @property
+    def num_writers(self) -> int:
+        """The number of ranks that write a checkpoint at the same time: all of them."""
+        return self._ranks.world_size
 
     def save(self, state: ShardedState) -> None:  # type: ignore[override]
         """Copy this rank's shards and write them in the background; training waits for the copy only."""

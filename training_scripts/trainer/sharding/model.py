@@ -22,7 +22,7 @@ from trainer.precision import DTYPES
 from trainer.sharding.context_parallel import SequenceShare
 from trainer.sharding.decoder import SpreadDecoder
 from trainer.sharding.portable_layout import to_plain
-from trainer.sharding.recompute import make_recompute
+from trainer.sharding.recompute import keeps_random_of, make_recompute
 from trainer.sharding.tensor_parallel import split_ends, split_layer
 
 if TYPE_CHECKING:
@@ -63,8 +63,12 @@ def _spread_decoder(
     *,
     share: SequenceShare | None,
 ) -> SpreadDecoder:
+    is_split = mesh is not None and mesh.degrees.tensor > 1
     recompute = make_recompute(
-        hp.activation_checkpointing, offloads=hp.activation_offloading, device=device
+        hp.activation_checkpointing,
+        offloads=hp.activation_offloading,
+        device=device,
+        keeps_random=keeps_random_of(device, is_compiled=bool(hp.compile), is_split=is_split),
     )
     layers = stage_layers(whole.config.num_layers, mesh)
     decoder = SpreadDecoder(whole, layers, share=share, recompute=recompute)

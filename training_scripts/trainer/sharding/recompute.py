@@ -35,7 +35,9 @@ KEPT = frozenset(
 )
 
 
-def make_recompute(kind: str, *, offloads: bool, device: torch.device) -> Recompute | None:
+def make_recompute(
+    kind: str, *, offloads: bool, device: torch.device, keeps_random: bool = False
+) -> Recompute | None:
     """Return the function that runs a layer with recomputation in its backward pass, or None for `kind` "none".
 
     Args:
@@ -43,10 +45,12 @@ def make_recompute(kind: str, *, offloads: bool, device: torch.device) -> Recomp
             layer's input only.
         offloads: keep the saved tensors in the host's memory.
         device: of the layers.
+        keeps_random: keep the results of operators that may draw random numbers, attention among them, instead of
+            computing them again (`keeps_random_of`).
     """
     if kind == "none":
         return None
-    contexts = {"context_fn": _selective_contexts} if kind == "selective" else {}
+    contexts = _contexts(kind, keeps_random=keeps_random)
     run = partial(checkpoint, use_reentrant=False, **contexts)
     if not offloads:
         return run
@@ -60,21 +64,57 @@ def _run_offloaded(
         return run(layer, hidden)
 
 
-def _selective_contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    return create_selective_checkpoint_contexts(_Policy())
+def keeps_random_of(device: torch.device, *, is_compiled: bool, is_split: bool) -> bool:
+    """Return whether a layer must keep the results of random operators, because torch cannot recompute them.
+
+    torch.compile (2.13) puts the random states of the recomputation among the outputs of the forward graph, behind the
+    device mesh that tensor parallelism saves there, and then takes the mesh for a tensor
+    (`functionalize_rng_ops` in torch/_functorch/partitioners.py). On CUDA the states are inputs of the graph.
+    """
+    return is_compiled and is_split and device.type != "cuda"
+
+
+def _contexts(kind: str, *, keeps_random: bool) -> dict[str, Any]:
+    """Return the arguments of `checkpoint` that select what is kept; none if a layer keeps its input only."""
+    if kind == "full" and not keeps_random:
+        return {}
+    is_selective = kind == "selective"
+    return {
+        "context_fn": partial(
+            _selective_contexts, is_selective=is_selective, keeps_random=keeps_random
+        )
+    }
+
+
+def _selective_contexts(
+    **kept: bool,
+) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    return create_selective_checkpoint_contexts(_Policy(**kept))
 
 
 class _Policy:
-    """Policy that keeps attention and every second matrix product, counted separately in forward and recomputation."""
+    """Policy that selects the operators whose results are kept; forward and recomputation are counted separately.
 
-    def __init__(self) -> None:
+    Args:
+        is_selective: keep attention and every second matrix product.
+        keeps_random: keep the results of operators that may draw random numbers.
+    """
+
+    def __init__(self, *, is_selective: bool, keeps_random: bool) -> None:
+        self._is_selective, self._keeps_random = is_selective, keeps_random
         self._num_products = {False: 0, True: 0}
 
     def __call__(self, context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
         """Return whether an operator's output is saved or recomputed."""
+        is_kept = self._keeps_random and torch.Tag.nondeterministic_seeded in getattr(
+            operator, "tags", ()
+        )
+        if self._is_selective and not is_kept:
+            is_kept = self._is_selected(context, operator)
+        return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def _is_selected(self, context: Any, operator: Any) -> bool:
         if operator in PRODUCTS:
             self._num_products[context.is_recompute] += 1
-            is_kept = self._num_products[context.is_recompute] % 2 == 1
-        else:
-            is_kept = operator in KEPT
-        return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
+            return self._num_products[context.is_recompute] % 2 == 1
+        return operator in KEPT

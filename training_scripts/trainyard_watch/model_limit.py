@@ -1,0 +1,92 @@
+"""Limit on the writing of a model after a stop.
+
+After a SIGTERM the checkpoint has priority. After a spot interruption the platform does not upload the model, and its
+writing takes disk and network from the checkpoint's upload. After a user's stop it does upload the model. Both send the
+same signal, so the model is written if it cannot endanger the checkpoint: it fits into the rest of the grace by the
+measured speed of checkpoints, and the checkpoint has arrived in S3 or the model takes two seconds at most.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainyard_watch.distributed import Ranks
+    from trainyard_watch.retention import Retention
+
+NO_MODEL = (
+    "THE MODEL OF STEP %d IS NOT WRITTEN: %s. The newest checkpoint is complete; resume the training, or take the "
+    "weights from the checkpoint"
+)
+SLOWDOWN = 2.0
+"""Seconds to write a model, in those of as many bytes of a checkpoint: the model is also gathered and digested."""
+UNMEASURED_BYTES_PER_S = 50e6
+"""Assumed speed of a rank before a checkpoint was measured; a volume of SageMaker (gp3) has at least 125 MB/s."""
+SMALL_BYTES = 50e6
+"""A smaller checkpoint does not show that the disk is slower than assumed: its files take time, not its bytes."""
+RESERVED_SHARE = 1 / 12
+"""Share of the grace that stays free after the model: 10 s of 120 s."""
+BRIEF_S = 2.0
+"""A model that takes at most these seconds is written before the checkpoint has arrived in S3."""
+
+
+class ModelLimit:
+    """Decision of all ranks whether the model is written after a stop.
+
+    Args:
+        ranks: that write checkpoints and the model; rank 0 writes the model.
+        retention: of the checkpoint folder; it knows what has arrived in S3.
+        num_writers: ranks that write a checkpoint at the same time.
+    """
+
+    def __init__(self, ranks: Ranks, retention: Retention, *, num_writers: int = 1) -> None:
+        self._ranks, self._retention, self._num_writers = ranks, retention, num_writers
+        self._bytes_per_s = UNMEASURED_BYTES_PER_S
+
+    def note_checkpoint(self, *, seconds: float, num_bytes: int) -> None:
+        """Record the time that writing a checkpoint took, and the bytes that all ranks wrote."""
+        if num_bytes <= 0:
+            return
+        measured = num_bytes / max(seconds, 1e-3) / self._num_writers
+        at_least = UNMEASURED_BYTES_PER_S if num_bytes < SMALL_BYTES else 0.0
+        self._bytes_per_s = max(measured, at_least)
+
+    def write_s(self, num_bytes: int) -> float:
+        """Return the seconds that rank 0 probably needs for a model.
+
+        Worked: 8 ranks wrote a checkpoint of 150 GB in 60 s. A model of 50 GB takes 320 s.
+        """
+        return SLOWDOWN * num_bytes / self._bytes_per_s
+
+    def obstacle(self, num_bytes: int, *, seconds_left: float, grace_s: float) -> str | None:
+        """Return the reason not to write a model now, or None. Every rank must call it; all return the same.
+
+        Waits for the checkpoint's arrival in S3 as long as the model would still fit afterwards.
+
+        Args:
+            num_bytes: of the model.
+            seconds_left: until this rank is killed; infinite if it received no SIGTERM.
+            grace_s: seconds between SIGTERM and SIGKILL.
+        """
+        left = min(self._ranks.gather(seconds_left))
+        reason: str | None = None
+        if self._ranks.is_main and math.isfinite(left):
+            reason = self._reason(num_bytes, spare_s=left - RESERVED_SHARE * grace_s)
+        found: str | None = self._ranks.broadcast(reason)
+        return found
+
+    def _reason(self, num_bytes: int, *, spare_s: float) -> str | None:
+        write_s = self.write_s(num_bytes)
+        size = f"{num_bytes / 1e9:.3g} GB"
+        if write_s > spare_s:
+            return (
+                f"its {size} take about {write_s:.0f} s at the speed of the checkpoints, and {max(0.0, spare_s):.0f} s "
+                "are left of the grace of the stop"
+            )
+        if write_s > BRIEF_S and not self._retention.await_arrival(spare_s - write_s):
+            return (
+                f"the checkpoint has not arrived in S3 in time to write the model's {size} after it, and writing them "
+                "would delay its upload"
+            )
+        return None
