@@ -39,6 +39,7 @@ pytestmark = [
 COUNTS = (
     "import time\nfor n in range(60):\n    print(f'line {n}', flush=True)\n    time.sleep(0.1)\n"
 )
+ONE_STEP = "import time\nprint('step=1', flush=True)\ntime.sleep(3)\n"
 WAITS = "import time\nwhile True:\n    time.sleep(0.05)\n"
 
 
@@ -287,7 +288,6 @@ async def wait_for(condition: Any, limit_s: float = 90) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.slow
 def test_an_interruption_is_told_while_the_job_goes_on(aws_connection, task, script):
     clients = AwsClients(ConnectionArguments())
     sns, sqs = clients.client("sns"), clients.client("sqs")
@@ -302,7 +302,7 @@ def test_an_interruption_is_told_while_the_job_goes_on(aws_connection, task, scr
         run_id=task.run_id,
     )
     spec = script(
-        COUNTS,
+        ONE_STEP,
         use_spot_instances=True,
         max_wait=3600,
         checkpoint_s3_uri=f"s3://{aws_connection.bucket}/{task.run_id}/checkpoints",
@@ -314,7 +314,7 @@ def test_an_interruption_is_told_while_the_job_goes_on(aws_connection, task, scr
         poll_interval_s=1,
         notifier=json.dumps(notifier.to_dict()),
     )
-    strike = {"what": "interrupt", "at": {"seconds": 1.5}, "attempt": 1, "notice_s": 1}
+    strike = {"what": "interrupt", "at": {"step": 1}, "attempt": 1}
     with faults(aws_connection.endpoint_url, strike):
         result = type(made).execute.__wrapped__(made, task.context)
 

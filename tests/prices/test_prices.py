@@ -181,7 +181,9 @@ def test_a_region_without_prices_is_an_error(
 def test_a_missing_file_of_prices_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PRICES_VARIABLE, "/nowhere/prices.csv")
 
-    with pytest.raises(SpecError, match=r"TRAINYARD_PRICES: names no file; got /nowhere/prices\.csv"):
+    with pytest.raises(
+        SpecError, match=r"TRAINYARD_PRICES: names no file; got /nowhere/prices\.csv"
+    ):
         catalogue()
 
 

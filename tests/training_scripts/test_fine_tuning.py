@@ -19,6 +19,7 @@ from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.limits import EVENT_LIMIT_S
 from tests.sagemaker_engine.images.built import has_index, need_built
 from tests.training_scripts.inference_client import answers_of
+from trainyard_watch.stopping import GRACE_VARIABLE
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +67,7 @@ class Job:
 
     def __init__(self, python: Path, folder: Path, name: str, *, data: str, **options: Any) -> None:
         self.python, self.place, self.options = python, folder / "jobs" / name, options
+        self.environ: dict[str, str] = {}
         channels = self.place / "input" / "data"
         channels.mkdir(parents=True)
         (channels / "model").symlink_to(folder / "base")
@@ -84,6 +86,7 @@ class Job:
                     "SAGEMAKER_BASE_DIR": str(self.place),
                     "PYTHONPATH": str(SCRIPTS),
                     "OMP_NUM_THREADS": "1",
+                    **self.environ,
                 },
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -259,6 +262,18 @@ def test_interrupted_equals_uninterrupted(python: Path, folder: Path, kind: str)
         both = losses[0].keys() & losses[1].keys()
         assert {1, 12} <= both
         assert all(losses[0][step] == losses[1][step] for step in both)
+
+
+def test_model_without_time_after_a_stop_is_left_out(python: Path, folder: Path) -> None:
+    job = Job(python, folder, "no-time", data="chat", **LORA)
+    job.environ = {GRACE_VARIABLE: "0.001"}
+
+    assert job.interrupt(signal.SIGTERM) == 128 + signal.SIGTERM
+
+    assert "IS NOT WRITTEN" in job.errors
+    assert not list((job.place / "model").glob("*"))
+    assert job.run() == 0, job.errors
+    assert job.weights
 
 
 def test_two_ranks_train_one_model(python: Path, folder: Path) -> None:

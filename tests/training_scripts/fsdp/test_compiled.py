@@ -63,7 +63,7 @@ def test_a_compiled_layer_that_is_split_may_be_recomputed(two_ranks, kind):
         activation_checkpointing=kind,
     )
     config = {**CONFIG, "dropout": 0.1}
-    model, _ = spread(config, hp, RankMesh.of(Degrees.of(hp, 2), CPU), CPU)
+    model, _ = parallelize_model(config, hp, RankMesh.of(Degrees.of(hp, 2), CPU), CPU)
     model.blocks["0"].compile(backend="aot_eager")
 
     model(torch.arange(4).view(1, 4)).square().sum().backward()

@@ -15,7 +15,7 @@ from trainer.sharding.checkpoint_shards import ShardFolder
 from trainyard_watch.background_saver import BackgroundSaver
 from trainyard_watch.errors import CheckpointError
 from trainyard_watch.random_states import random_states
-from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
+from trainyard_watch.tensor_tree import broadcast_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
