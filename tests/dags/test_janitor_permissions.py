@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.dag_run,
     pytest.mark.engine,
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
 ]
 
@@ -227,7 +228,6 @@ def clean_up(orphans: Orphans, access: EngineAccess, database: Any) -> None:
     assert swept(database)[0] == "success"
 
 
-@pytest.mark.slow
 def test_the_janitor_uses_exactly_its_permissions(
     database: Any, orphans: Orphans, access: EngineAccess, account: Account
 ) -> None:
@@ -242,14 +242,7 @@ def test_the_janitor_uses_exactly_its_permissions(
     assert used == set(OF_THE_JANITOR) - {DELETE_ENDPOINT}
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        pytest.param(each, marks=() if each == "sagemaker:StopTrainingJob" else pytest.mark.slow)
-        for each in OF_THE_JANITOR
-        if each != DELETE_ENDPOINT
-    ],
-)
+@pytest.mark.parametrize("action", [each for each in OF_THE_JANITOR if each != DELETE_ENDPOINT])
 def test_without_a_permission_the_janitor_fails_and_names_it(
     action: str,
     database: Any,
@@ -314,7 +307,6 @@ def tags_in_moto(arn: str, engine: RunningEngine) -> dict[str, str]:
     return {each["Key"]: each["Value"] for each in tags}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_allowed", [True, False], ids=["allowed", "removed"])
 def test_an_orphaned_endpoint_needs_the_permission_to_delete_it(
     database: Any,

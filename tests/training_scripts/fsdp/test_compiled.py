@@ -52,7 +52,7 @@ def test_a_split_embedding_has_a_gradient_before_a_compiled_layer(two_ranks):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.torch.jit.script_method")
-@pytest.mark.parametrize("kind", ["full", "selective"])
+@pytest.mark.parametrize("kind", ["full", pytest.param("selective", marks=pytest.mark.slow)])
 def test_a_compiled_layer_that_is_split_may_be_recomputed(two_ranks, kind):
     """With all that draws random numbers: torch takes the mesh for a tensor if it recomputes them on a CPU."""
     hp = ShardedHyperparameters(
