@@ -14,7 +14,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from tests.contract.shapes import ShapeCheck
+from tests.contract.response_shapes import ShapeCheck
 from tests.contract.waiting import Clock, wait_until
 from tests.limits import EVENT_LIMIT_S
 

@@ -1,8 +1,8 @@
 """Simulated lives of runs under a cost cap: the real decisions, a SageMaker and its bill made of seeded chance.
 
 What is real: `JobRun`, the job types' `place`, `place_of`, `patience`, `hands_on`, `completed`, `known_error`, and
-`judge`, by which a follower stops a job. What is simulated is the far end: the service with its clock, its bounds and
-its bill, S3, and who is alive to follow.
+`reason_to_stop`, by which a follower stops a job. What is simulated is the far end: the service with its clock, its
+bounds and its bill, S3, and who is alive to follow.
 """
 
 # ruff: noqa: ARG002, S311 - the doubles have the signatures of what they stand for; chance is seeded, and no secret
@@ -38,7 +38,7 @@ from trainyard_airflow.jobs.task_jobs import TaskKey
 from trainyard_airflow.jobs.task_memory import TaskMemory
 from trainyard_airflow.jobs.training import TrainingJobType
 from trainyard_airflow.jobs.tuning import TuningJobType
-from trainyard_airflow.triggers.watch import judge
+from trainyard_airflow.triggers.stop_criteria import reason_to_stop
 
 if TYPE_CHECKING:
     from trainyard.sagemaker_api.stop_cause import StopCause
@@ -165,7 +165,7 @@ class Life:
             if trained >= float(job.max_run_s or 0) - 1e-6:
                 return self._ended(job, "Stopped", "MaxRuntimeExceeded"), True
             # The machines' clocks may jump: a follower goes by the service's.
-            verdict = judge(job, patience=step.patience, heard_at=None, now=self.clock)
+            verdict = reason_to_stop(job, patience=step.patience, heard_at=None, now=self.clock)
             if is_followed and verdict is not None:
                 self.causes[job.arn] = verdict.cause
                 return self._ended(job, "Stopped", "Stopped"), True

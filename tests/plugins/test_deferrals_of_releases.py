@@ -26,7 +26,7 @@ from trainyard_airflow.jobs.quota_wait import QuotaWait
 from trainyard_airflow.triggers.follow import Followed
 from trainyard_airflow.triggers.job import JobTrigger
 from trainyard_airflow.triggers.rules import RulesTrigger
-from trainyard_airflow.triggers.watch import Patience
+from trainyard_airflow.triggers.stop_criteria import Patience
 
 GOLDEN = Path(__file__).parent / "golden" / "deferrals"
 VERSIONS = sorted(each.stem for each in GOLDEN.glob("*.json"))

@@ -1,7 +1,7 @@
-"""Choice of a starting task's job: its running, its finished or a new one; check that a found job is its own. Pure.
+"""Choice of a starting task's job: the running one, the finished one or a new one; check of a found job. Pure.
 
 The service is the ledger (ADR 0004). The attempts 1, 2, ... of a task have derived names, so describing them gives the
-state of the task. Airflow's task state only adds which failure was reported already, so that an unreported failure is
+state of the task. Airflow's task state adds only the last reported failure, so that an unreported failure is
 raised before another attempt is paid.
 
 A job's name is derived from deployment, DAG, run and task. Two deployments without a name give equal names to equal

@@ -124,7 +124,7 @@ class AutoMLJobType(JobType):
         return {**result, **automl}
 
     def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
-        """Return the job with the seconds that all jobs it made are billed for."""
+        """Return the job with the billed seconds of all jobs that it started."""
         return self._automl.billed(snapshot)
 
     def telling_log(self, name: str) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Cost cap of a task's jobs: the limit of the next one, and the end of one that the cap stopped."""
+"""Cost cap of a task's jobs: the limit for the next job, and the result of a job that the cap stopped."""
 
 from __future__ import annotations
 

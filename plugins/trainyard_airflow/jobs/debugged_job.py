@@ -37,8 +37,8 @@ def debugged(
     """Return the job with the settings of its rule evaluator, and facts about the evaluator; no facts if none was set.
 
     With `debugger: service` the service evaluates the rules, unless it is known not to evaluate the combination, or has
-    no evaluator in the region. In these cases it is Trainyard's evaluator, if there is one for the job, and a warning
-    names the reason and the dropped settings.
+    no evaluator in the region. In these cases Trainyard's evaluator is used, if there is one for the job, and a
+    warning names the reason and the dropped settings.
 
     Args:
         spec: the job.
@@ -71,7 +71,7 @@ def create_debugged(
 
     Raises:
         RejectedRequestError: the service rejected the job for another reason than its rules.
-        TrainingRunError: otherwise as `SageMakerJobs.create`.
+        TrainingRunError: see `SageMakerJobs.create` for all other errors.
     """
     try:
         jobs.create(request)

@@ -73,8 +73,8 @@ class JobRun:
     """The jobs of one start of a task.
 
     The service is the ledger (ADR 0004): each start first describes the task's jobs. It re-attaches to a running job,
-    returns a completed one as the result, and follows a failed or stopped one by the next attempt. One start creates at
-    most one job, or with a capacity ladder at most one per rung.
+    returns the result of a completed one, and starts the next attempt after a failed or stopped one. One start creates
+    at most one job; with a capacity ladder, at most one per rung.
 
     Attributes:
         job_type: implementation of the task's kind of job.
@@ -222,7 +222,7 @@ class JobRun:
         return self.next() if isinstance(step, Again) else step
 
     def resume_late(self) -> Step:
-        """Return the step of a task past its time limit if its job had ended in time; else stop the job.
+        """Return the next step if the job had ended before the task's time limit; otherwise stop the job.
 
         Raises:
             TimeLimitError: the job had not ended.
@@ -455,7 +455,7 @@ class JobRun:
     def _failed(
         self, snapshot: JobSnapshot, result: dict[str, Any], earlier: Sequence[JobSnapshot]
     ) -> Step:
-        """Return the next rung's step if the job got no capacity and there is a next rung; else the error's step."""
+        """Return the next rung's step if the job got no capacity and there is one; otherwise the error's step."""
         if known := self.job_type.known_error(snapshot, earlier):
             self.host.note_failed({**result, "log_tail": []})
             raise known

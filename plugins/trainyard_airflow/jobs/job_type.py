@@ -10,7 +10,7 @@ from trainyard.sagemaker_api.failures import NO_CAUSE, cause_rank, names_excepti
 from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
 from trainyard_airflow.hooks.redaction import masked, secret_forms, spec_secrets
 from trainyard_airflow.jobs.job_code import job_code
-from trainyard_airflow.triggers.watch import Patience
+from trainyard_airflow.triggers.stop_criteria import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +86,7 @@ class JobType(ABC):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Return the capacity of the job after `earlier`, as facts for its result; this kind has no choice.
+        """Return the capacity of the job after `earlier`, as facts for its result; empty in this class.
 
         Raises:
             BudgetExceededError: the task may not pay for another job.
@@ -102,7 +102,7 @@ class JobType(ABC):
         return {}
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:  # noqa: ARG002
-        """Return the limits on the job's silence and on its wait for instances; this kind has none."""
+        """Return the limits on the job's silence and on its wait for instances; none in this class."""
         return Patience()
 
     @property
@@ -111,7 +111,7 @@ class JobType(ABC):
         return DEFAULT_QUOTA_WAIT_S
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:  # noqa: ARG002
-        """Return whether a stopped job's result so far is the task's result; this kind's never is."""
+        """Return whether a stopped job's result so far is the task's result; False in this class."""
         return False
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -131,11 +131,11 @@ class JobType(ABC):
         snapshot: JobSnapshot,  # noqa: ARG002
         error: TrainingRunError,
     ) -> TrainingRunError:
-        """Return the error from the job's end and log, made more exact if the kind has further facts."""
+        """Return the error from the job's end and log, or a more specific one if this kind of job has further facts."""
         return error
 
     def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
-        """Return an ended job with the seconds that are billed for it."""
+        """Return an ended job with its billed seconds."""
         return snapshot
 
     def telling_log(self, name: str) -> Sequence[str]:
@@ -143,7 +143,7 @@ class JobType(ABC):
         return self._own_log(name)
 
     def _own_log(self, name: str) -> Sequence[str]:
-        """Return the last lines of the host whose log names the cause, else of the host that ended last."""
+        """Return the last lines of the host whose log names the cause, or of the host that ended last."""
         from trainyard_airflow.hooks.job_logs import last_lines
 
         logs = self.jobs.clients.client("logs")
@@ -157,10 +157,10 @@ class JobType(ABC):
         return [masked(line, secrets) for line in telling.lines]
 
     def _log_of_children(self, failed: Iterable[tuple[str, str | None]]) -> Sequence[str]:
-        """Return the last lines and the reason of the first job that names an exception, else of the first job.
+        """Return the last lines and the reason of the first failed job, preferably of one whose log has an exception.
 
         Args:
-            failed: (name, failure reason) of jobs that a job without a log of its own ran.
+            failed: name and failure reason of each failed job that a search or an AutoML job started.
         """
         logs = (
             [*self._own_log(name), *([reason] if reason else [])]

@@ -35,7 +35,7 @@ class Placement:
         index: index of the rung, from 0.
         num_rungs: number of rungs in the ladder.
         reason: reason for this rung, as text.
-        waited_s: seconds that the previous attempt waited for instances in vain, if that is the reason.
+        waited_s: seconds that the previous attempt waited for instances without getting any, if that is the reason.
     """
 
     rung: CapacityRung
@@ -105,8 +105,8 @@ def place_next(
 ) -> Placement:
     """Return the placement of the attempt after the `earlier` jobs.
 
-    If the last job got no capacity, the next rung is used, else the same one. After the last rung the ladder starts
-    again from the first. Rungs whose cost limit is too small for another attempt are skipped.
+    If the last job got no capacity, the next rung is used; otherwise the same one. After the last rung the ladder
+    starts again from the first. Rungs whose cost limit is too small for another attempt are skipped.
 
     Args:
         rungs: the rungs with their instance counts; at least one.

@@ -64,7 +64,7 @@ class ProcessingJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Return the limit on the job's billed time as facts, if the spec has a cost cap; else empty.
+        """Return the limit on the job's billed time as facts; empty without a cost cap.
 
         Raises:
             SpecError: there is a cost cap, but the price is unknown.

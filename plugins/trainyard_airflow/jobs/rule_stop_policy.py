@@ -110,7 +110,7 @@ class RuleStopPolicy(EndPolicy):
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step | Again:
-        """Return the step for the remedy that a human chose, or the plan by default; it is stored as a tag of the job.
+        """Return the step for the remedy that a human or, by default, the plan chose; store it as a tag of the job.
 
         Args:
             chosen: the remedy.

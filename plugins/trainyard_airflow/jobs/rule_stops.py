@@ -28,7 +28,7 @@ class RuleStops:
     jobs: TaskJobs
 
     def of(self, snapshot: JobSnapshot) -> tuple[RuleStop, str] | None:
-        """Return the rule that stopped a job, with the service's text if it was one of its rules; None if none did."""
+        """Return the rule that stopped a job, or None. A rule of the service comes with the service's text."""
         if snapshot.status != "Stopped":
             return None
         service = service_stop(snapshot.rule_evaluations)

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingSpec:
-    """Source, settings, S3 prefix (`<destination>/datasets/<fingerprint>/`) and place of a sharding.
+    """A sharding: its source, settings, S3 prefix (`<destination>/datasets/<fingerprint>/`) and instances.
 
     Attributes:
         job: the instances of the processing job; None shards in the worker.
@@ -117,7 +117,7 @@ class ShardingJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Return the limit on the job's billed time as facts, if it has a cost cap; else empty.
+        """Return the limit on the job's billed time as facts; empty without a cost cap.
 
         Raises:
             SpecError: there is a cost cap, but the price is unknown.

@@ -111,7 +111,7 @@ def sharding_job_spec(
     max_source_bytes: int,
     kms_key_id: str | None = None,
 ) -> ProcessingJobSpec:
-    """Return the processing job whose every instance writes one part of the planned data set.
+    """Return the processing job; each of its instances writes one part of the planned data set.
 
     Args:
         job: its instances.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from trainyard.rules.rule_retry import RuleRetry
     from trainyard_airflow.jobs.quota_wait import QuotaWait
-    from trainyard_airflow.triggers.watch import Patience
+    from trainyard_airflow.triggers.stop_criteria import Patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from trainyard_airflow.jobs.model_trainer import (
     launched_by,
     trainer_job,
 )
-from trainyard_airflow.triggers.watch import Patience
+from trainyard_airflow.triggers.stop_criteria import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -132,7 +132,7 @@ class TrainingJobType(JobType):
     def place(
         self, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()
     ) -> dict[str, Any]:
-        """Return the facts on the rung of the attempt after `earlier`; empty without a single instance type.
+        """Return the facts on the rung of the attempt after `earlier`; empty for a cluster of several instance types.
 
         Raises:
             SpecError: the spec has a cost cap, but the price of the rung is unknown.

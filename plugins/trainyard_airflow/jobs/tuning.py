@@ -24,7 +24,7 @@ from trainyard_airflow.jobs.cost_cap import cap_of
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.tuning_result import ended_by, tuning_result, usable_best
-from trainyard_airflow.triggers.watch import Patience
+from trainyard_airflow.triggers.stop_criteria import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -222,12 +222,12 @@ class TuningJobType(JobType):
         )
 
     def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
-        """Return the search with the seconds that all its trials are billed for."""
+        """Return the search with the billed seconds of all its trials."""
         seconds = sum(each.billable_seconds or 0.0 for each in self._trials(snapshot.name))
         return replace(snapshot, billable_seconds=round(seconds))
 
     def telling_log(self, name: str) -> Sequence[str]:
-        """Return the last lines of a failed trial, else of the last one: a search has no log of its own."""
+        """Return the last lines of a failed trial, or of the last one: a search has no log of its own."""
         trials = self._tuning.trials(name)
         telling = [each for each in trials if each.status == "Failed"] or trials[-1:]
         return self._log_of_children(

@@ -36,7 +36,7 @@ def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
 
     Args:
         search: snapshot of the ended search.
-        cause: the reason if Trainyard stopped it, else None.
+        cause: the reason for which Trainyard stopped it, or None.
     """
     if search.status != "Stopped":
         return EndedBy.SERVICE
@@ -48,7 +48,7 @@ def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
 
 
 def usable_best(search: JobSnapshot, facts: SearchFacts, trials: Sequence[Trial]) -> BestTrial:
-    """Return the best trial that the service reports, or else the best of `trials`; without its model's address.
+    """Return the best trial that the service reports, or the best of `trials` without its model's address.
 
     Raises:
         JobFailedError: no trial has a finite objective.

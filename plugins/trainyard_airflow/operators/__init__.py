@@ -1,1 +1,1 @@
-"""Operators. Importing one loads neither boto3 nor the Amazon provider: tasks do, when they run."""
+"""Operators. Importing one does not import boto3 or the Amazon provider, which are imported when a task runs."""

@@ -130,7 +130,7 @@ class CheckRulesOperator(ConnectedOperator):
     def _gives_up(self, context: Context, event: Mapping[str, Any]) -> bool:
         """Return whether the watch continues without a job that has ended and whose watch failed.
 
-        It does not if the job is the last one of a watched task that has ended, or if nothing can be remembered.
+        It stops if the job is the last one of a watched task that has ended, or if the task's memory is not available.
         """
         attempts = self._attempts(context)
         names = [each.name for each in attempts if each.is_terminal]
@@ -232,7 +232,7 @@ class CheckRulesOperator(ConnectedOperator):
 
     @cached_property
     def _plan(self) -> WatchPlan:
-        """The plan; if it sets no pause between polls, with the pause of the connection's extra."""
+        """The plan, with the connection's pause between polls if the plan sets none."""
         plan = WatchPlan.of(self.watch)
         told = self.clients.defaults.get("rules_poll_interval_s")
         return replace(plan, poll_interval_s=plan.poll_interval_s or (told and float(told)))
@@ -240,7 +240,7 @@ class CheckRulesOperator(ConnectedOperator):
     def _watch(
         self, context: Context, *, before_s: float = 0.0, watched: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return the event of one watch in the worker; in the triggerer `execute_complete` gets it.
+        """Return the event of one watch in the worker. With a trigger, `execute_complete` receives the event instead.
 
         Args:
             context: the task's context.
@@ -292,8 +292,8 @@ class CheckRulesOperator(ConnectedOperator):
     def _name(self, context: Context, watched: dict[str, Any] | None = None) -> str:
         """Return the name of the job to watch: the given one, or one of the watched task's.
 
-        A running job comes first, so that no paid job is unguarded. Then come the jobs that ended while the trigger had
-        failed, as their statistics are still there, and then the next attempt.
+        A running job comes first, so that no paid job is unguarded. Then come the jobs that ended after the trigger
+        failed, because their statistics still exist, and then the next attempt.
 
         Args:
             context: the task's context.
@@ -330,7 +330,7 @@ class CheckRulesOperator(ConnectedOperator):
         return found
 
     def _was_watched(self, snapshot: JobSnapshot) -> bool:
-        """Return whether a job that has ended has its last verdicts, or never trained."""
+        """Return whether an ended job has its last verdicts or never trained."""
         from trainyard_airflow.hooks.objects import S3Objects
         from trainyard_airflow.triggers.rule_findings import document_uri
 

@@ -29,7 +29,7 @@ from trainyard_airflow.operators.project import project_folder
 from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 from trainyard_airflow.triggers.pace import trigger_pause_s
-from trainyard_airflow.triggers.watch import Patience
+from trainyard_airflow.triggers.stop_criteria import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +62,7 @@ class SageMakerJobOperator(BaseOperator):
 
     - It re-attaches to a running job.
     - It returns a completed job as the result. Clearing a finished task costs nothing; to train again, start a new run.
-    - It follows a failed or stopped job by the next attempt.
+    - It starts the next attempt after a failed or stopped job.
 
     One start creates at most one job, so `retries` bounds the cost; `trainyard.retry_table` lists the errors that are
     retried. If the spec has a capacity ladder and a job gets no capacity, the same start creates a job on the next
@@ -72,8 +72,8 @@ class SageMakerJobOperator(BaseOperator):
         spec: the job: a spec object, a mapping of its fields (templated), or a function `(context, jinja_env)`
             that returns either.
         deferrable: whether to wait in the triggerer, without a worker slot.
-        poll_interval_s: longest time between two polls of the job, in seconds; young jobs are polled more often. After
-            a rejection for the quota, the first pause; it doubles up to 5 minutes.
+        poll_interval_s: longest time between two polls of the job, in seconds; young jobs are polled more often. It is
+            also the first pause after a rejection for the quota; that pause doubles up to 5 minutes.
         stream_logs: whether the log lines of all hosts appear in the task's log.
         aws_conn_id: the connection; its extra's `trainyard` names bucket and role.
         region_name: overrides the connection's region, for every service.
@@ -214,9 +214,9 @@ class SageMakerJobOperator(BaseOperator):
     def on_kill(self) -> None:
         """Stop the job that this process waits for, after a mark, a clear, a deletion or a timeout of the task.
 
-        The SIGTERM of a drained worker stops nothing, because the task is still running for Airflow. Neither does one
-        during an outage of Airflow's API server. The process continues to wait. If it is killed, the task's next try
-        finds the job; if there is none, the run's report or `clean_up_orphans` stops it.
+        The SIGTERM of a drained worker stops nothing, because Airflow still has the task as running. The same
+        applies during an outage of Airflow's API server. The process continues to wait. If it is killed, the task's
+        next try finds the job; if there is none, the run's report or `clean_up_orphans` stops it.
 
         Airflow calls this method in the middle of `execute`, which continues afterwards. If the job is only about to be
         created, `execute` reads `is_killed` and does not create it.
@@ -488,7 +488,7 @@ class _AirflowTask:
         return _is_over(self._states())
 
     def is_over(self) -> bool:
-        """Return whether Airflow has the task in another state or no more; False if it does not answer within 2 s.
+        """Return whether the task is deleted or in another state than `running`; False without an answer within 2 s.
 
         The query runs in a thread, because a signal may have interrupted another query of this process.
         """

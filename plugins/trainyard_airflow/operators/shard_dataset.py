@@ -82,7 +82,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return self.job_type(self.task_jobs(context), context)
 
     def _found_in_place(self, context: Context) -> dict[str, Any] | None:
-        """Return the data set if it is complete already, so that no job is needed; else None."""
+        """Return the data set if it is complete already, so that no job is needed; otherwise None."""
         from trainyard.sharding.plan import finished_index
 
         sharding = self._job_type(context)

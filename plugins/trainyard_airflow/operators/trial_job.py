@@ -86,7 +86,7 @@ class TrialJobOperator(SageMakerJobOperator):
             return self._failed_trial(context, error)
 
     def _failed_trial(self, context: Context, error: Exception) -> dict[str, Any]:
-        """Return the result of a failed trial that the policy did not handle: its time was over, or it fell silent."""
+        """Return the result of a failed trial that the policy did not handle: a time limit or a silent log ended it."""
         self.log.warning("Trial %s failed, the search continues: %s", self.trial["number"], error)
         jobs = self.task_jobs(context)
         name = getattr(error, "job_name", None) or jobs.name_of(1)

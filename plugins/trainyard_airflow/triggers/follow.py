@@ -35,7 +35,7 @@ from trainyard_airflow.triggers.kill_job import note_follower, stop_job
 from trainyard_airflow.triggers.log_tail import LogTail, newest_heartbeat
 from trainyard_airflow.triggers.pace import Pace, jittered
 from trainyard_airflow.triggers.renewed_clients import RenewedClients
-from trainyard_airflow.triggers.watch import Patience, WatchVerdict, judge
+from trainyard_airflow.triggers.stop_criteria import Patience, StopReason, reason_to_stop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -306,7 +306,7 @@ class Look:
             await self._pass_logs_on(look_for_streams=True)
             verdict = self._verdict(snapshot)
         if verdict is not None:
-            log.warning("Job %s is stopped: %s", snapshot.name, verdict.says)
+            log.warning("Job %s is stopped: %s", snapshot.name, verdict.text)
             await stop_job(self.followed, tag=verdict.cause.tag)
 
     def log_cost(self, billed_s: float) -> None:
@@ -324,8 +324,8 @@ class Look:
                 format_usd(limit_s * usd_per_s),
             )
 
-    def _verdict(self, snapshot: JobSnapshot) -> WatchVerdict | None:
-        return judge(
+    def _verdict(self, snapshot: JobSnapshot) -> StopReason | None:
+        return reason_to_stop(
             snapshot,
             patience=self.followed.patience,
             heard_at=self._heard_at,

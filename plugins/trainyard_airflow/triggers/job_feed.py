@@ -26,7 +26,7 @@ from trainyard_airflow.hooks.job_logs import host_of
 from trainyard_airflow.triggers.answers import FAULTS, Answers, is_refusal
 from trainyard_airflow.triggers.pace import Pace, jittered
 from trainyard_airflow.triggers.renewed_clients import RenewedClients
-from trainyard_airflow.triggers.watch import is_heartbeat
+from trainyard_airflow.triggers.stop_criteria import is_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

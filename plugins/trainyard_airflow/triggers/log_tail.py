@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from trainyard_airflow.hooks.job_logs import host_of
-from trainyard_airflow.triggers.watch import is_heartbeat
+from trainyard_airflow.triggers.stop_criteria import is_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Watch of one job by rules: describe the job, read its new statistics, evaluate the rules, react."""
+"""Watch of one job by rules: it polls the job and its statistics, evaluates the rules, and stops the job."""
 
 from __future__ import annotations
 

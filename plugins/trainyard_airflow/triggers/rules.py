@@ -26,9 +26,8 @@ class WatchArguments:
 
     Attributes:
         job_name: the training job; it may not exist yet.
-        absent_s: seconds to wait for the job to exist. After that, the trigger waits again if the watched task is at
-            rest or has not begun (`ObservedTask.rests`); otherwise it fires, and the deferred task continues in a
-            worker.
+        absent_s: seconds to wait for the job to exist. After that, the trigger waits again if the watched task waits
+            for a retry or has not begun (`ObservedTask.rests`); otherwise it fires, and the task continues in a worker.
         plan: the rules, and what follows from an issue.
         connection: the connection of the job and its statistics.
         notifier: recipient of messages on issues, or None.

@@ -1,4 +1,4 @@
-"""Base of triggers as rows of Airflow's database: their arguments, and the earliest time to resume their tasks."""
+"""Base of triggers that Airflow stores in its database: their arguments, and when their tasks may resume."""
 
 from __future__ import annotations
 

@@ -64,16 +64,16 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchVerdict:
-    """Decision to stop a job: the cause, and its description in words."""
+class StopReason:
+    """Reason to stop a job: the cause, and its description for the log."""
 
     cause: StopCause
-    says: str
+    text: str
 
 
-def judge(
+def reason_to_stop(
     snapshot: JobSnapshot, *, patience: Patience, heard_at: float | None, now: float
-) -> WatchVerdict | None:
+) -> StopReason | None:
     """Return the reason to stop the job now, or None.
 
     Silence is evaluated only in the status `Training`, and only if the job has printed a heartbeat. It begins with the
@@ -87,13 +87,13 @@ def judge(
     """
     if snapshot.status != "InProgress":
         return None
-    if verdict := _capped(snapshot, patience, now):
-        return verdict
+    if reason := _capped(snapshot, patience, now):
+        return reason
     waited_s = _waited_s(snapshot, now)
     if patience.max_wait_s is not None and waited_s is not None and waited_s >= patience.max_wait_s:
-        return WatchVerdict(
+        return StopReason(
             cause=StopCause.NO_CAPACITY,
-            says=f"it waits for instances for {format_duration(waited_s)} "
+            text=f"it waits for instances for {format_duration(waited_s)} "
             f"(max_wait_s {patience.max_wait_s})",
         )
     if not patience.heartbeat_timeout_s or heard_at is None:
@@ -104,20 +104,20 @@ def judge(
     silent_s = now - max(heard_at, began)
     if silent_s < patience.heartbeat_timeout_s:
         return None
-    return WatchVerdict(
+    return StopReason(
         cause=StopCause.HUNG,
-        says=f"its training printed nothing for {format_duration(silent_s)} "
+        text=f"its training printed nothing for {format_duration(silent_s)} "
         f"(heartbeat_timeout_s {patience.heartbeat_timeout_s})",
     )
 
 
-def _capped(snapshot: JobSnapshot, patience: Patience, now: float) -> WatchVerdict | None:
+def _capped(snapshot: JobSnapshot, patience: Patience, now: float) -> StopReason | None:
     limit_s, billed_s = patience.max_billed_s, snapshot.billed_seconds_at(now)
     if limit_s is None or billed_s < limit_s:
         return None
-    return WatchVerdict(
+    return StopReason(
         cause=StopCause.BUDGET,
-        says=f"{format_duration(billed_s)} are billed, and its cost cap leaves {format_duration(limit_s)} before "
+        text=f"{format_duration(billed_s)} are billed, and its cost cap leaves {format_duration(limit_s)} before "
         "the stop (max_cost_usd)",
     )
 

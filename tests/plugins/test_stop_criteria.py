@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 import tests.dags.airflow_home  # noqa: F401
 from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
 from trainyard.sagemaker_api.stop_cause import StopCause, stop_cause
-from trainyard_airflow.triggers.watch import Patience, is_heartbeat, judge
+from trainyard_airflow.triggers.stop_criteria import Patience, is_heartbeat, reason_to_stop
 
 PATIENCE = Patience(heartbeat_timeout_s=60, max_wait_s=100)
 
@@ -22,16 +22,16 @@ def job(secondary: str = "Training", *, began: float = 0, **changes: Any) -> Job
 
 
 def cause(snapshot: JobSnapshot, *, heard_at: float | None, now: float) -> StopCause | None:
-    verdict = judge(snapshot, patience=PATIENCE, heard_at=heard_at, now=now)
+    verdict = reason_to_stop(snapshot, patience=PATIENCE, heard_at=heard_at, now=now)
     return verdict.cause if verdict else None
 
 
 def test_silence_of_a_training_that_was_heard_of_is_a_hang() -> None:
-    verdict = judge(job(), patience=PATIENCE, heard_at=10, now=70)
+    verdict = reason_to_stop(job(), patience=PATIENCE, heard_at=10, now=70)
 
     assert verdict is not None
     assert verdict.cause is StopCause.HUNG
-    assert verdict.says == "its training printed nothing for 1 min 00 s (heartbeat_timeout_s 60)"
+    assert verdict.text == "its training printed nothing for 1 min 00 s (heartbeat_timeout_s 60)"
 
 
 def test_silence_counts_from_when_the_instances_began_to_train_again() -> None:
@@ -44,7 +44,7 @@ def test_script_that_prints_no_such_lines_is_not_judged() -> None:
 
 
 def test_silence_may_be_allowed() -> None:
-    assert judge(job(), patience=Patience(), heard_at=0, now=1e9) is None
+    assert reason_to_stop(job(), patience=Patience(), heard_at=0, now=1e9) is None
 
 
 @pytest.mark.parametrize("secondary", ["Downloading", "Uploading", "Stopping", "Completed"])
@@ -125,18 +125,18 @@ def test_job_under_a_cap_is_stopped_by_the_time_it_is_billed_for() -> None:
         transitions=waited,
     )
 
-    assert judge(running, patience=CAPPED, heard_at=None, now=959) is None
-    verdict = judge(running, patience=CAPPED, heard_at=None, now=960)
+    assert reason_to_stop(running, patience=CAPPED, heard_at=None, now=959) is None
+    verdict = reason_to_stop(running, patience=CAPPED, heard_at=None, now=960)
     assert verdict is not None
     assert verdict.cause is StopCause.BUDGET
-    assert verdict.says.startswith("1 min 40 s are billed, and its cost cap leaves 1 min 40 s")
+    assert verdict.text.startswith("1 min 40 s are billed, and its cost cap leaves 1 min 40 s")
 
 
 @given(now=st.floats(-1e9, 1e9), began=st.floats(0, 1e6))
 def test_clock_that_jumps_back_is_billed_nothing_and_none_is_stopped_before_its_limit(
     now: float, began: float
 ) -> None:
-    verdict = judge(job(began=began), patience=CAPPED, heard_at=None, now=now)
+    verdict = reason_to_stop(job(began=began), patience=CAPPED, heard_at=None, now=now)
 
     assert (verdict is not None) is (max(0.0, now - began) >= 100)
 
