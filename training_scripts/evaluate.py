@@ -1,7 +1,7 @@
 """Evaluation script of a trained model on the test split, for a processing job.
 
-- Input: `<base>/processing/input/{model/model.tar.gz,test/,index/index.json}`. `<base>` is --base-dir, else
-  SAGEMAKER_BASE_DIR, else /opt/ml.
+- Input: `<base>/processing/input/{model/model.tar.gz,test/,index/index.json}`. `<base>` is --base-dir, by
+  default SAGEMAKER_BASE_DIR or /opt/ml.
 - Output: `<base>/processing/output/evaluation/evaluation.json`.
 - Processes: a single one, or the ranks of one instance under torchrun. Each rank reads its own samples and has the
   whole model (`--layout whole`) or a shard of it (`--layout shards`).

@@ -1,7 +1,7 @@
 """Request handlers for models of these training scripts: `code/inference.py` in their model.tar.gz.
 
-The toolkit of the PyTorch inference images calls them. Requests and answers are JSON, as `trainer.serving` has them.
-A wrong request is an error with HTTP status 400 if the toolkit is installed, else a ValueError.
+The toolkit of the PyTorch inference images calls them. Requests and answers are JSON; `trainer.serving` has the format.
+An invalid request is an error with HTTP status 400 if the toolkit is installed, otherwise a ValueError.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
 def predict_fn(input_data: dict[str, Any], model: ServedModel) -> dict[str, Any]:
     """Return the answer to a request.
 
-    A request that does not go with the model is a `ValueError`, with status 400 as above.
+    Raises a `ValueError`, with status 400 as above, if the request does not match the model.
     """
     with _client_errors():
         return model.answer(input_data)
 
 
 def output_fn(prediction: dict[str, Any], accept: str) -> tuple[str, str]:
-    """Return the answer as JSON and its content type, whatever else the client accepts."""
+    """Return the answer as JSON and its content type, for any accepted type."""
     del accept
     return json.dumps(prediction), JSON
 
 
 @contextmanager
 def _client_errors() -> Iterator[None]:
-    """Raise a ValueError as the toolkit's error with status 400; the toolkit answers any other by status 500.
+    """Convert a ValueError to the toolkit's error with status 400; any other error has status 500.
 
     Raises:
         ValueError: one was raised, and the toolkit is not installed.

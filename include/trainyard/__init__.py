@@ -1,1 +1,1 @@
-"""Trainyard's library: everything that needs no Airflow, as floors whose imports only point down."""
+"""Trainyard's library: all code that does not need Airflow, in floors whose imports only point down."""

@@ -1,4 +1,4 @@
-"""`trainyard COMMAND`: everything that is done from a terminal, one command each."""
+"""`trainyard COMMAND`: the command line interface."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command: the module whose `main` takes its arguments, and those that come before the user's."""
+    """A command: the module whose `main` runs it, and arguments that precede the user's."""
 
     module: str
     help: str

@@ -3,22 +3,22 @@
     TrainingRunError
     ├── SpecError (ValueError)         the author fixes spec or conf; has findings
     ├── PlanError                      nothing fits data, cluster or budget; has findings
-    ├── RejectedRequestError           the service refused: permission, quota, name, bad member
+    ├── RejectedRequestError           the service rejected a request: permission, quota, name, value
     │   ├── QuotaExceededError         the account's quota for this instance type is used up
-    │   └── QuotaTooSmallError         the quota could never hold the job, whoever else ends
-    ├── CapacityError                  no such instances now: wait, or take another type
+    │   └── QuotaTooSmallError         the job alone exceeds the quota
+    ├── CapacityError                  no such instances now: wait, or use another type
     ├── ThrottledError                 too many calls: wait
     ├── JobFailedError                 the job was accepted and did not complete
     │   ├── ScriptError                the training script raised: fix the code
     │   ├── DeviceMemoryError          out of memory, on the device or on the host
     │   ├── DataError                  a channel could not be read: no prefix, no permission
-    │   ├── SpotInterruptionError      spot capacity went away and the wait ran out
+    │   ├── SpotInterruptionError      spot capacity was lost, and `max_wait` ended
     │   ├── InfrastructureError        the service or a machine failed, a rank was killed
-    │   ├── HungJobError               the training fell silent and was stopped
+    │   ├── HungJobError               the training logged no progress and was stopped
     │   ├── TimeLimitError             max_run ended the job
-    │   │   └── ResumableTimeLimitError   likewise, and it left newer checkpoints than it found
-    │   └── JobStoppedError            somebody stopped the job
-    ├── RuleViolatedError              a check on the running training said stop
+    │   │   └── ResumableTimeLimitError   likewise, after new checkpoints
+    │   └── JobStoppedError            the job was stopped, by a person or by Trainyard
+    ├── RuleViolatedError              a rule stopped the training
     ├── BudgetExceededError            the run costs, or would cost, more than it may
     └── ContractError                  our bug: two parts of Trainyard disagree
 
@@ -49,7 +49,7 @@ class Severity(StrEnum):
 class Finding:
     """One fault of a spec, a conf or a request: where it is, what is wrong, what to do.
 
-    `why` and `source` are set where the fault is no fact of the input but a rule of AWS or of its software.
+    `why` and `source` are set if the finding follows from a rule of AWS or of its software.
     """
 
     where: str
@@ -72,7 +72,7 @@ class Finding:
 
 
 def distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings, errors first, each once: several checks may find the same fault of the same place."""
+    """Return the findings, errors first, without duplicates: several checks may report the same fault."""
     worst_first = sorted(findings, key=lambda each: each.severity is not Severity.ERROR)
     by_fault: dict[tuple[str, str, str | None], Finding] = {}
     for each in worst_first:
@@ -81,14 +81,14 @@ def distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 class TrainingRunError(Exception):
-    """Base of every error a training run reports on purpose.
+    """Base of all errors of a training run.
 
     Args:
         what: one sentence that names what is wrong.
         where: the place: a field, a task, a job, a file.
         got: the value that was found.
-        allowed: the values that would have been right.
-        next_step: what the person who reads this should do.
+        allowed: the allowed values.
+        next_step: the reader's next step.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class TrainingRunError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        """Return the sentence, then one labelled line for each thing that is known."""
+        """Return the sentence, then one labelled line for each known fact."""
         return "\n".join([self.what, *self._detail_lines()])
 
     def _detail_lines(self) -> list[str]:
@@ -154,19 +154,19 @@ class FindingsError(TrainingRunError):
 
 
 class SpecError(FindingsError, ValueError):
-    """The spec or the run's conf is wrong: its author fixes it. Nothing was started."""
+    """The spec or the run's conf is invalid and must be corrected. Nothing was started."""
 
     headline = "{count} problem(s) to fix before anything starts"
 
 
 class PlanError(FindingsError):
-    """Nothing that can be planned fits data, cluster and budget. Nothing was started."""
+    """No plan fits data, cluster and budget. Nothing was started."""
 
     headline = "no plan fits, {count} reason(s)"
 
 
 class RejectedRequestError(TrainingRunError):
-    """The service refused a request (access, validation, name in use, ...)."""
+    """The service rejected a request (access, validation, name in use, ...)."""
 
     def __init__(self, what: str, *, operation: str, code: str, **detail: Any) -> None:
         super().__init__(what, **detail)
@@ -175,15 +175,15 @@ class RejectedRequestError(TrainingRunError):
 
 
 class QuotaExceededError(RejectedRequestError):
-    """The account's quota is used up (`ResourceLimitExceeded`); it frees when other jobs end."""
+    """The account's quota is used up (`ResourceLimitExceeded`) until other jobs end."""
 
 
 class QuotaTooSmallError(RejectedRequestError):
-    """The job alone is more than the account's whole quota: waiting would not help, another type may."""
+    """The job alone exceeds the account's quota. Waiting does not help; another instance type may."""
 
 
 class CapacityError(TrainingRunError):
-    """The service has none of the wanted instances now; the same request may succeed later."""
+    """The service has no such instances now; the same request may succeed later."""
 
     def __init__(self, what: str, *, job_name: str | None = None, **detail: Any) -> None:
         super().__init__(what, **detail)
@@ -191,7 +191,7 @@ class CapacityError(TrainingRunError):
 
 
 class ThrottledError(TrainingRunError):
-    """The service asks for fewer calls; the same call succeeds after a wait."""
+    """The service rejected a call because of its rate; the same call may succeed after a wait."""
 
 
 class JobFailedError(TrainingRunError):
@@ -199,8 +199,8 @@ class JobFailedError(TrainingRunError):
 
     Attributes:
         job_name: the job's name in SageMaker.
-        reason: the service's `FailureReason` or `ExitMessage`, as it came; None when it gave none.
-        exit_code: the script's exit code where the reason names one.
+        reason: the service's `FailureReason` or `ExitMessage`, unchanged; None if the service returned none.
+        exit_code: the script's exit code, if the reason contains one.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class JobFailedError(TrainingRunError):
 
 
 class ScriptError(JobFailedError):
-    """The training script raised or returned a failure: the same code and data would fail again."""
+    """The training script failed; the same code and data would fail again."""
 
 
 class DeviceMemoryError(JobFailedError):
@@ -231,7 +231,7 @@ class DataError(JobFailedError):
 
 
 class SpotInterruptionError(JobFailedError):
-    """Spot capacity was taken back, or never came, and `max_wait` ran out."""
+    """Spot capacity was interrupted or not available until the end of `max_wait`."""
 
 
 class InfrastructureError(JobFailedError):
@@ -239,7 +239,7 @@ class InfrastructureError(JobFailedError):
 
 
 class HungJobError(JobFailedError):
-    """The training was heard of and then no more, for longer than `heartbeat_timeout_s`: it was stopped."""
+    """The training logged no progress for longer than `heartbeat_timeout_s`, and was stopped."""
 
 
 class TimeLimitError(JobFailedError):
@@ -247,15 +247,15 @@ class TimeLimitError(JobFailedError):
 
 
 class ResumableTimeLimitError(TimeLimitError):
-    """The job reached `max_run` and left newer checkpoints than it found: the next attempt gets further."""
+    """The job reached `max_run` after it wrote new checkpoints, so the next attempt continues from them."""
 
 
 class JobStoppedError(JobFailedError):
-    """Somebody stopped the job. `Stopped` is never success."""
+    """The job was stopped, which is never a success."""
 
 
 class RuleViolatedError(TrainingRunError):
-    """A check on the running training found an issue whose action is to stop."""
+    """A rule stopped the training."""
 
 
 class BudgetExceededError(TrainingRunError):
@@ -268,14 +268,14 @@ class BudgetExceededError(TrainingRunError):
 
 
 class ContractError(TrainingRunError):
-    """Two parts of Trainyard disagree: a bug of ours, not of the run's author."""
+    """Two parts of Trainyard disagree: a bug in Trainyard, not in the run."""
 
 
 def error_from_dict(data: Mapping[str, Any]) -> TrainingRunError:
     """Return the error that `to_dict` wrote.
 
     Raises:
-        ContractError: the data names no error of this module.
+        ContractError: the data does not describe an error of this module.
     """
     kind = {cls.__name__: cls for cls in _family(TrainingRunError)}.get(str(data.get("error")))
     if kind is None:
@@ -289,7 +289,7 @@ def error_from_dict(data: Mapping[str, Any]) -> TrainingRunError:
 
 
 def near_matches(word: str, known: Iterable[str], *, limit: int = 3) -> list[str]:
-    """Return the known words nearest to `word`, nearest first, without those far behind."""
+    """Return the known words nearest to `word`, nearest first, without much more distant ones."""
     lowered = {each.lower(): each for each in known}
     near = difflib.get_close_matches(word.lower(), list(lowered), n=limit, cutoff=0.6)
     ratios = [difflib.SequenceMatcher(None, each, word.lower()).ratio() for each in near]

@@ -1,4 +1,4 @@
-"""Place of Trainyard's own files: an installed package has all of them within itself, a checkout beside `include`."""
+"""Place of Trainyard's own files: inside an installed package, or beside `include` in a checkout."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ IMPORT_PATH: tuple[Path, ...] = (
 
 
 def project() -> Path:
-    """Return the folder whose `dags` and `plugins` the launcher runs: the checkout, else the working directory."""
+    """Return the folder whose `dags` and `plugins` the launcher runs: the checkout, or the working directory."""
     return _SHIPPED if IS_CHECKOUT else Path.cwd()

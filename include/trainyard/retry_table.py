@@ -106,6 +106,6 @@ RETRY_TABLE: Mapping[type[TrainingRunError], RetryRule] = {
 
 
 def retry_rule(error: BaseException | type[BaseException]) -> RetryRule | None:
-    """Return the rule of the error's nearest class; None for an error that is not ours."""
+    """Return the rule of the error's nearest class; None for an error of another library."""
     kind = error if isinstance(error, type) else type(error)
     return next((RETRY_TABLE[base] for base in kind.__mro__ if base in RETRY_TABLE), None)

@@ -1,4 +1,4 @@
-"""Units as types, and how amounts are written for people. Standard library only."""
+"""Units as types, and formatting of amounts. Standard library only."""
 
 from __future__ import annotations
 

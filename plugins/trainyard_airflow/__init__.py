@@ -23,6 +23,6 @@ of `trainyard.stack.airflow_environment`. Both need a connection, here as the JS
        "extra": {"region_name": "...", "endpoint_url": "...",
                  "trainyard": {"bucket": "...", "execution_role_arn": "arn:aws:iam::..."}}}
 
-Airflow's default `[triggerer] on_kill_timeout` of 30 s is sufficient: a trigger ends its tries to stop a job shortly
-before.
+Airflow's default `[triggerer] on_kill_timeout` of 30 s is sufficient: a trigger gives up its attempts to stop a
+job after 28 s.
 """

@@ -87,7 +87,7 @@ def _param_defaults(task: Any) -> dict[str, Any]:
 
 
 def _specs(task: Any) -> Sequence[object]:
-    """Return the specs of a stored task's jobs: several if the task is mapped over a list of specs, else one."""
+    """Return the specs of a stored task's jobs: one, or several if the task is mapped over a list of specs."""
     if not task.is_mapped:
         return [getattr(task, "spec", None)]
     expanded = getattr(task.expand_input, "value", {})
@@ -98,7 +98,8 @@ def _specs(task: Any) -> Sequence[object]:
 def _pool_sizes() -> dict[str, int]:
     """Return the slots of each pool of TRAINYARD_TRAINING_POOL, in its order; empty without a pool.
 
-    TRAINYARD_TRAINING_POOL_SLOTS has a number per pool, separated by commas. The last one holds for all further pools.
+    TRAINYARD_TRAINING_POOL_SLOTS has a number per pool, separated by commas. The last number applies to all further
+    pools.
     """
     pools = _listed(os.environ.get("TRAINYARD_TRAINING_POOL", ""))
     given = _listed(os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", "")) or [

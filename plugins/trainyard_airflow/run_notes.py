@@ -1,8 +1,8 @@
-"""Listener for the end of a run, which sets the run's note, and the state of a run that was marked failed.
+"""Listener for the end of a run, which sets the run's note, and sets a run that was marked failed to failed.
 
 A run that a rule stopped is a success in Airflow. Only its note distinguishes it from others in a list of runs.
 
-A run that is marked failed while none of its tasks runs would become a success. Airflow 3.3 skips the tasks that have
+A run that is marked failed while none of its tasks runs would end as a success. Airflow 3.3 skips the tasks that have
 not run, and runs the report as a teardown. Afterwards no task of the run has failed.
 """
 

@@ -2,7 +2,7 @@
 
 A request has `messages` (a conversation, if the tokenizer has a chat template) or `prompt`; and optionally
 `max_new_tokens` (1 to 4,096; 256) and `temperature` (0: always the likeliest token). The answer has `text`.
-The toolkit answers every error of a handler by HTTP status 400. It sends what `output_fn` returns as it is.
+The toolkit responds to every error of a handler with HTTP status 400. It sends the result of `output_fn` unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
     """Return the parsed request.
 
     Raises:
-        ValueError: it is not a JSON object of the known members, has neither messages nor a prompt, or a wrong value.
+        ValueError: it is not a JSON object, has an unknown member or a wrong value, or has neither messages nor a
+            prompt.
     """
     if request_content_type.partition(";")[0].strip() != JSON:
         raise ValueError(f"content type {request_content_type!r} is not supported; send {JSON}")

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 def divergence(
     logs: Mapping[str, Any], *, since: int, step: int, hp: HuggingFaceHyperparameters
 ) -> NonFiniteError | None:
-    """Return an error if the loss or the gradient norm is NaN or infinite, else None.
+    """Return an error if the loss or the gradient norm is NaN or infinite, otherwise None.
 
     All ranks have the same result: the Trainer logs the mean loss of all ranks, and the norm of their mean gradient.
     One non-finite step makes the mean loss since the last log non-finite. With fp16 a non-finite norm is allowed, since
     the scaler skips such a step.
 
     Args:
-        logs: of the steps after `since`, up to `step`.
+        logs: logs of the steps after `since`, up to `step`.
         since: step of the previous log.
         step: the last step.
-        hp: of the run.
+        hp: hyperparameters of the run.
     """
     loss, norm = float(logs["loss"]), float(logs.get("grad_norm", 0.0))
     if math.isfinite(loss) and (math.isfinite(norm) or hp.precision == "fp16"):

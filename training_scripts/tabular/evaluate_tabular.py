@@ -3,7 +3,8 @@
 Reads `<base>/processing/input/{model/model.tar.gz,train/,test/}` and writes
 `<base>/processing/output/evaluation/evaluation.json`. The model predicts with its own `code/<program>`, which has
 model_fn, input_fn and predict_fn, the interface of SageMaker's inference toolkit. The report also has a baseline from
-the training targets only: their mean, or the most common class. `<base>` is SAGEMAKER_BASE_DIR, else /opt/ml. Exit
+the training targets only: their mean, or the most common class. `<base>` is SAGEMAKER_BASE_DIR, by default /opt/ml.
+Exit
 codes: 0 measured; 1 failed, with the reason in `<base>/output/message`.
 """
 
@@ -112,7 +113,7 @@ def rows_of(channel: str) -> pd.DataFrame:
 
 
 def predictions(folder: Path, program: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the column `prediction`, and the classes' probabilities if the model returns them, one row per row."""
+    """Return the column `prediction`, and the classes' probabilities if the model returns them, by input row."""
     with tarfile.open(INPUT / "model" / "model.tar.gz") as tar:
         tar.extractall(folder, filter="data")
     served = load(folder / "code" / program)
@@ -174,7 +175,7 @@ def classification(
 
 
 def labels(truth: pd.Series[str], guesses: pd.Series[str], classes: list[str]) -> dict[str, float]:
-    """Return the metrics of predicted classes; of two classes, the last is the positive one."""
+    """Return the metrics of predicted classes. If there are two classes, the last is the positive one."""
     options: dict[str, Any] = {"labels": classes, "average": "macro", "zero_division": 0.0}
     suffix = "Macro"
     if len(classes) == 2:
@@ -191,7 +192,7 @@ def labels(truth: pd.Series[str], guesses: pd.Series[str], classes: list[str]) -
 
 
 def ordered(values: pd.Series[str]) -> list[str]:
-    """Return the classes in order: by value if all are numbers, else alphabetically."""
+    """Return the classes in order: by value if all are numbers, otherwise alphabetically."""
     found = [str(each) for each in values.unique()]
     try:
         return sorted(found, key=float)

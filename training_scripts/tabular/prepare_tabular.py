@@ -1,8 +1,8 @@
 """Script that splits a table into training, validation and test rows, for a processing job.
 
-Reads a table that comes with scikit-learn (--dataset), or the CSV files below `<base>/processing/input/source`. Writes
+Reads a table bundled with scikit-learn (--dataset), or the CSV files below `<base>/processing/input/source`. Writes
 CSVs with a header to `<base>/processing/output/{train,validation,test}/rows.csv` and `output/facts/facts.json`; the
-validation rows only with --validation-fraction. `<base>` is SAGEMAKER_BASE_DIR, else /opt/ml. The same table and
+validation rows only with --validation-fraction. `<base>` is SAGEMAKER_BASE_DIR, by default /opt/ml. The same table and
 --seed give the same rows. Exit codes: 0 written; 1 failed, with the reason in `<base>/output/message`.
 """
 

@@ -40,7 +40,7 @@ def wait_until_gone(address: str, *, limit_s: float) -> None:
 
 
 def receive_stop_notices(on_notice: Callable[[], None], *, port: int = STOP_PORT) -> int:
-    """Call `on_notice`, on a thread, for each notice of another host; return the port (a free one if 0 is given).
+    """Call `on_notice`, on a thread, for each notice of another host; return the port (a free one for port 0).
 
     Raises:
         OSError: the port is in use.

@@ -11,7 +11,7 @@ class StepResult:
 
     Attributes:
         loss: mean over the global batch, in nats per token.
-        norm: of the gradient before clipping.
+        norm: norm of the gradient before clipping.
         is_stopping: whether any host received SIGTERM.
     """
 

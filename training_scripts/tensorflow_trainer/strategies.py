@@ -1,7 +1,7 @@
 """TensorFlow's distribution strategies behind one interface.
 
 AWS's toolkit selects the strategy by `TF_CONFIG`: a cluster with parameter servers, with workers only, or none. A
-global batch is divided into equal parts, one per replica. Every strategy takes the same step with the mean gradient.
+global batch is divided into equal parts, one per replica. All strategies take the same step, with the mean gradient.
 """
 
 from __future__ import annotations

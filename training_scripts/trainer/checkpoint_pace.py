@@ -43,7 +43,7 @@ def make_pace(interval: int, mean_time_to_interruption_s: float) -> Pace:
 
 
 class FixedPace:
-    """A checkpoint at each multiple of `interval` steps, even if training must wait for the previous; -1: none."""
+    """A checkpoint at each multiple of `interval` steps, even if training must wait for the last write; -1: none."""
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
@@ -53,10 +53,10 @@ class FixedPace:
         return self._interval > 0 and step % self._interval == 0
 
     def note_cost(self, cost_s: float) -> None:
-        """Return None: the interval stays."""
+        """Return None: the interval does not change."""
 
     def note_past(self, *, interruptions: int, trained_s: float) -> None:
-        """Do nothing: the interval stays."""
+        """Do nothing: the interval does not change."""
 
 
 class ChosenPace:
@@ -115,7 +115,7 @@ class ChosenPace:
     def _expected_s(self, trained_s: float) -> float:
         """Return the expected seconds to the next interruption after `trained_s` seconds of training.
 
-        One interruption is no rate yet, and neither is a checkpoint without seconds, of an earlier version.
+        A single interruption, or a checkpoint of an earlier version without seconds, does not define a rate.
         Worked: 3600 s are given, the run was interrupted 3 times in 120 s: 40 s.
         """
         is_known = self._interruptions > 1 and self._trained_s > 0
@@ -136,8 +136,8 @@ def choose_interval(
 ) -> IntervalChoice:
     """Return the interval, in steps of `step_s` seconds, for checkpoints that stall training for `cost_s` seconds.
 
-    The interval is Daly's optimum, stretched until checkpoints cost at most 1 % of the training time, but at most to
-    twice the optimum. At twice the optimum, checkpoints and redone work together cost a quarter more than at the
+    The interval is Daly's optimum. It is extended until checkpoints cost at most 1 % of the training time, but at most
+    to twice the optimum. At twice the optimum, checkpoints and redone work together cost a quarter more than at the
     optimum: (T / T_opt + T_opt / T) / 2 is 1.25 for T = 2 T_opt.
 
     Worked: 0.1 s per checkpoint, 0.2 s per step, M = 3600 s: 26.8 s, 134 steps.
@@ -168,7 +168,7 @@ def daly_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> flo
     """Return the higher-order optimum of the training seconds between checkpoints.
 
     Source: Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart dumps",
-    equation 37: sqrt(2 C M) [1 + 1/3 sqrt(C / 2M) + 1/9 (C / 2M)] - C if C < 2M, else M.
+    equation 37: sqrt(2 C M) [1 + 1/3 sqrt(C / 2M) + 1/9 (C / 2M)] - C if C < 2M, otherwise M.
     Worked (his figures 3 to 5): a cost of 5 min gives 117 min for M = 24 h, 57 min for M = 6 h and
     9.1 min for M = 15 min.
     """

@@ -175,7 +175,7 @@ class Checkpointer:
 
 
 def warn_of_rejected(rejected: Sequence[str], *, is_last: bool) -> None:
-    """Log each rejected checkpoint, and the start from step 0 if there is none before them (`is_last`)."""
+    """Log each rejected checkpoint, and the start from step 0 if there is no earlier one (`is_last`)."""
     for text in rejected:
         log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
     if rejected and is_last:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Evaluation:
     """Result over all ranks: mean loss per unit, number of units, and accuracy.
 
-    `accuracy` is None if the task has no right or wrong predictions.
+    `accuracy` is None if the task does not count correct predictions.
     """
 
     loss: float
@@ -42,10 +42,10 @@ def evaluate(
     Args:
         task: defines outputs, loss and correctness.
         model: the model to evaluate.
-        batches: of this rank; None is a round for which only other ranks have a batch.
-        precision: of the forward pass.
-        ranks: over which the sums are reduced.
-        see: called with the outputs and targets of each batch.
+        batches: batches of this rank; None is a round for which only other ranks have a batch.
+        precision: precision of the forward pass.
+        ranks: ranks over which the sums are reduced.
+        see: function that is called with the outputs and targets of each batch.
     """
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0
     has_accuracy = True

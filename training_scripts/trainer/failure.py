@@ -92,7 +92,7 @@ def _leave(reason: str, file: Path) -> None:
 
 
 def _as_peer_error(error: BaseException) -> PeerError | None:
-    """Return a PeerError if the error is that of a collective that lost a peer, else None."""
+    """Return a PeerError if the error is that of a collective that lost a peer, otherwise None."""
     text = str(error)
     if isinstance(error, RuntimeError) and any(words in text for words in PEER_LOST_WORDS):
         return PeerError(

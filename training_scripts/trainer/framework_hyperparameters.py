@@ -17,7 +17,7 @@ CHECKPOINT_EVERY = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkHyperparameters(Hyperparameters):
-    """Hyperparameters of the script `script`; those in `not_here` allow the given value only."""
+    """Hyperparameters of the script `script`; those in `not_here` allow only the value given there."""
 
     script: ClassVar[str]
     not_here: ClassVar[Mapping[str, Any]]

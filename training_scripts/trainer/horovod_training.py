@@ -54,7 +54,7 @@ class HorovodTraining(Training):
         return nullcontext()
 
     def clip_gradients(self, limit: float) -> float:
-        """Wait for the averaged gradients, scale them down to the L2 norm `limit`; return their norm before."""
+        """Wait for the averaged gradients, scale them down to the L2 norm `limit`; return the norm before clipping."""
         self.optimizer.synchronize()  # type: ignore[attr-defined]  # Horovod's
         return super().clip_gradients(limit)
 

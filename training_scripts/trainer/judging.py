@@ -42,7 +42,7 @@ def judge(script: Path, hyperparameters: Mapping[str, Any], *, ranks: int) -> li
 
 
 def declared(script: Path) -> type[Hyperparameters] | None:
-    """Return the class that a script declares, or None if it declares none, is missing or is not valid Python.
+    """Return the class that a script declares; None if the script declares none, is missing or is not valid Python.
 
     The script is parsed, not run; the module of the class is imported.
 
@@ -64,7 +64,7 @@ def declared(script: Path) -> type[Hyperparameters] | None:
 
 
 def answer(job: Mapping[str, Any]) -> list[str] | str:
-    """Return the findings about a job, or one text if the class of its script fails, which may be a user's."""
+    """Return the findings about a job, or one text if the script's class fails: it may be a user's class."""
     try:
         return judge(Path(job["entry_point"]), job["hyperparameters"], ranks=job["ranks"])
     except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a module of the user's raises

@@ -67,7 +67,7 @@ class Meter:
         return {"step_seconds": time.monotonic() - self._step_began, **self._parts}
 
     def read(self) -> tuple[int, float, float]:
-        """Return the steps since the last call, their seconds, and the part of these that was a wait for data."""
+        """Return the steps since the last call, their seconds, and the seconds of these that were a wait for data."""
         reading = self._steps, self._seconds, self._data_wait_seconds
         self._steps, self._seconds, self._data_wait_seconds = 0, 0.0, 0.0
         return reading
@@ -88,7 +88,7 @@ def peak_memory(device: torch.device) -> tuple[int, str]:
 def state_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """Return this rank's bytes of parameters, gradients and optimizer states.
 
-    Of a sharded tensor only this rank's shard counts. Worked: 1,000 float32 parameters under AdamW take 4,000 bytes,
+    For a sharded tensor, only this rank's shard counts. Worked: 1,000 float32 parameters under AdamW take 4,000 bytes,
     their gradients 4,000 and their moments 8,000, together 16,000; after the first step 4 bytes more per tensor for
     its step count.
     """
@@ -104,5 +104,5 @@ def _tensors(state: dict[Any, dict[str, Any]]) -> Iterator[Tensor]:
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a tensor: of a DTensor the local shard, else the tensor."""
+    """Return this rank's part of a tensor: the local shard of a DTensor, otherwise the tensor."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -1,7 +1,7 @@
 """Profiles by torch.profiler: traces of the steps in `trace_steps`, and the share of collectives in the last steps.
 
-A trace is one file per rank and span, in the statistics' folder.
-A traced step is slower (some percent with CPU activities, more on a GPU). A trace is large: 0.1 MB per step for a
+A trace is one file per rank and span, in the statistics' folder. A traced step is slower (some percent with CPU
+activities, more on a GPU). A trace is large: 0.1 MB per step for a
 small MLP, 1.4 MB for a small GPT. By default nothing is traced.
 """
 
@@ -43,9 +43,9 @@ class StepTraces:
     The step before a span, if there is one, is the profiler's warm-up. A failed trace is logged as a warning.
 
     Args:
-        spans: of step numbers.
-        is_gpu: trace CUDA activities, too.
-        path_of: returns the path of a span's trace.
+        spans: spans of step numbers.
+        is_gpu: whether to trace CUDA activities, too.
+        path_of: function that returns the path of a span's trace.
     """
 
     def __init__(

@@ -119,7 +119,8 @@ class ServedDecoder:
         """Return the tokens to continue.
 
         Raises:
-            ValueError: there are none, one is outside the vocabulary, or the prompt is no text for this model.
+            ValueError: there are none, one is outside the vocabulary, or the prompt is not text that this model can
+                continue.
         """
         if "prompt" in request and "tokens" in request:
             raise ValueError("the request has both prompt and tokens; send one of them")
@@ -221,12 +222,12 @@ def _chosen(logits: Tensor, *, temperature: float, generator: torch.Generator) -
 
 
 def _tensor(rows: list[list[Any]], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return rows of values as a tensor (rows, columns), also for 0 columns."""
+    """Return rows of values as a tensor (rows, columns), even for 0 columns."""
     return torch.tensor(rows, dtype=dtype, device=device).reshape(len(rows), len(rows[0]))
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts that a value may have as a category: of 5.0 also `5`, which some clients write as 5.0."""
+    """Return the texts that a value may have as a category: for 5.0 also `5`, which some clients write as 5.0."""
     if value is None:
         return []
     is_whole = isinstance(value, float) and value.is_integer()
@@ -249,7 +250,7 @@ def _temperature(request: Mapping[str, Any]) -> float:
     """Return the temperature of a request, 0 without one.
 
     Raises:
-        ValueError: it is no number, negative or infinite.
+        ValueError: it is not a number, is negative or infinite.
     """
     value = request.get("temperature", 0.0)
     if type(value) not in {int, float} or not 0 <= value <= sys.float_info.max:

@@ -12,7 +12,7 @@ _SPAN = re.compile(r"(\d+)(?::(\d+))?")
 
 
 def read_steps(text: str | None) -> frozenset[int]:
-    """Return the steps of a text such as `77,80:82`, both ends of a span included; an empty set for no text.
+    """Return the steps of a text such as `77,80:82`, both ends of a span included; an empty set for an empty text.
 
     Raises:
         HyperparameterError: the text is not a list of steps and spans, or has more than 1000 steps.
@@ -36,7 +36,7 @@ def read_steps(text: str | None) -> frozenset[int]:
 
 
 def read_spans(text: str | None) -> tuple[range, ...]:
-    """Return the spans of a text such as `10:13,200:201`, both ends included; an empty tuple for no text.
+    """Return the spans of a text such as `10:13,200:201`, both ends included; an empty tuple for an empty text.
 
     Raises:
         HyperparameterError: the text is not a list of spans, or they have more than 50 steps.

@@ -113,7 +113,7 @@ class LanguageTask:
         return torch.stack(losses).sum()
 
     def num_correct(self, outputs: Tensor, batch: Batch) -> None:
-        """Return None: the task counts no correct tokens."""
+        """Return None: the task does not count correct tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,8 @@ def describe(
 
     Args:
         result: the evaluation over all ranks.
-        task: of the model.
-        index: of the data set.
+        task: task of the model.
+        index: index of the data set.
         split: name of the measured split.
         num_samples: number of measured samples.
         num_split_samples: number of samples in the split.

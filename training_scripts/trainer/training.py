@@ -446,8 +446,8 @@ class Training:
     def update_weights(self, loss: float) -> float:
         """Clip, take one optimizer step, clear the gradients; return the norm before clipping.
 
-        A step with a non-finite loss or gradient norm changes no weights; all ranks decide alike. With fp16 the loss
-        scaler skips a step whose gradient norm overflowed.
+        A step with a non-finite loss or gradient norm does not change weights; all ranks make the same decision. With
+        fp16 the loss scaler skips a step whose gradient norm overflowed.
 
         Raises:
             NonFiniteError: the loss or the norm is not finite, and `on_non_finite` is "fail" or more than
@@ -489,7 +489,7 @@ class Training:
         self.metrics.write("skipped", step=progress.step + 1, reason=error.findings[0])
 
     def clip_gradients(self, limit: float) -> float:
-        """Scale the gradient down to the L2 norm `limit`; return its norm before."""
+        """Scale the gradient down to the L2 norm `limit`; return its norm before clipping."""
         total, norm = self.statistics.measure()
         self.tensors.clip(limit, total)
         return norm
@@ -587,7 +587,7 @@ class Training:
     def measure_test_split(self) -> None:
         """Measure the test split if `test_samples` is set, and write evaluation.json from rank 0.
 
-        The model is written before. A stop ends the measurement without evaluation.json, because the loss over a part
+        The model is written first. A stop ends the measurement without evaluation.json, because the loss over a part
         of the samples is not comparable. A later start of the job measures the split again.
         """
         if self.is_stopping or not self.test_sets:
@@ -641,7 +641,7 @@ class Training:
         write_report(self.paths.output_data_dir, report)
 
     def has_stopped_improving(self) -> bool:
-        """Return whether to stop early. All ranks decide alike because they have the same validation losses."""
+        """Return whether to stop early. All ranks have the same validation losses, so they make the same decision."""
         patience = self.hp.early_stopping_patience
         return bool(patience) and self.state.progress.evaluations_without_gain >= patience
 

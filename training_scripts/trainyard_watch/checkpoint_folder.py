@@ -6,7 +6,7 @@ complete. A folder without a manifest is never restored, and is deleted at the n
 they are written.
 
 Files are written under their final names. The platform uploads everything in the checkpoint folder, so a draft inside
-would be uploaded twice. The folder is also a mount, so a draft outside could not be renamed into it.
+would be uploaded twice. The folder is also a mount, so a draft outside could not be moved into it by a rename.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Ranks:
 
 
 def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]] | None]) -> None:
-    """Raise one error with each finding of all ranks once. A finding of only some ranks has their numbers."""
+    """Raise one error with the findings of all ranks, without duplicates. A finding of some ranks names them."""
     failed = {rank: failure for rank, failure in enumerate(failures) if failure}
     if not failed:
         return
@@ -169,9 +169,9 @@ def rank_variables(environ: Mapping[str, str], *, host: str | None = None) -> di
 def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ranks]:
     """Join the process group of the environment's variables, and destroy it if the body succeeds.
 
-    The backend is SMDDP if the job enables it and the image has it, else NCCL on GPUs and gloo on CPUs. Collectives
-    wait at most `timeout_s` seconds. After an error the group is not destroyed, since destroying NCCL's group can wait
-    for peers in a collective. End the process with `failure.end_process` then.
+    The backend is SMDDP if the job enables it and the image has it, otherwise NCCL on GPUs and gloo on CPUs.
+    Collectives wait at most `timeout_s` seconds. After an error the group is not destroyed, since destroying NCCL's
+    group can wait for peers in a collective. In that case, end the process with `failure.end_process`.
 
     When the body ends, no reference to a model that uses the group may remain, for example in a caller's variable.
 
@@ -248,7 +248,7 @@ def native_backend(device: torch.device) -> str:
 
 
 def _backend(environ: Mapping[str, str], device: torch.device) -> str:
-    """Return SMDDP's backend if the job enables it and the image has it, else the native one of the device."""
+    """Return SMDDP's backend if the job enables it and the image has it, otherwise the native one of the device."""
     native = native_backend(device)
     asked = json.loads(environ.get("SM_FRAMEWORK_PARAMS") or "{}")
     if not asked.get(SMDDP_FLAG):
@@ -270,7 +270,7 @@ def _device(local_rank: int) -> torch.device:
 
 
 def choose_num_threads(ranks: Ranks, requested: int) -> int:
-    """Return the number of CPU threads for this rank: `requested`, or if that is 0 an equal part of the processors.
+    """Return the number of CPU threads for this rank: `requested`, or an equal part of the processors if that is 0.
 
     Ranks of different containers on one machine share its processors; they are recognised by the kernel's boot id.
     """

@@ -82,5 +82,5 @@ def available_cpus() -> int:
 
 
 def num_restarts(environ: Mapping[str, str]) -> int:
-    """Return how often torchrun has restarted the ranks on these hosts; 0 for other launchers."""
+    """Return the number of restarts of the ranks by torchrun; 0 for other launchers."""
     return int(environ.get("TORCHELASTIC_RESTART_COUNT", "0"))

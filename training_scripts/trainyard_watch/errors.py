@@ -68,6 +68,6 @@ class NonFiniteError(TrainerError):
 
 
 class PeerError(TrainerError):
-    """This rank is healthy; another rank failed or went away."""
+    """Another rank failed or ended; this rank is healthy."""
 
     title = "Another rank failed"

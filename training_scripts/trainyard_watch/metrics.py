@@ -160,7 +160,8 @@ class MetricsWriter:
     ) -> Iterator[None]:
         """Report the run as alive from a thread while the body runs, for at most `at_most_s` seconds.
 
-        For long work outside of steps. The default limit is the time that ranks wait for each other there.
+        Use it for long work outside of steps. The default limit is the timeout with which ranks wait for each other
+        there.
         """
         has_ended = threading.Event()
         last = time.monotonic() + at_most_s
@@ -181,7 +182,8 @@ class MetricsWriter:
     def setting_up(self, *, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
         """Print a `setup` line, and report the run as alive while the body runs, as `kept_alive` does.
 
-        A job's limit on silence begins with its first line, so a hang before any other line ends, too.
+        A job's limit on silence begins with its first line. This line makes the limit cover a hang before all other
+        lines.
         """
         self.write("setup", seconds=time.monotonic() - self._began)
         with self.kept_alive(at_most_s=at_most_s):
@@ -210,7 +212,7 @@ def _text(key: str, value: Any) -> str:
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Return `values` with None for NaN and infinities, which JSON does not have."""
+    """Return `values` with None for NaN and infinities, which JSON cannot represent."""
     return {
         key: None if isinstance(v, float) and not math.isfinite(v) else v
         for key, v in values.items()

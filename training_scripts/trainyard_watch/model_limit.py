@@ -1,9 +1,11 @@
 """Limit on the writing of a model after a stop.
 
-After a SIGTERM the checkpoint has priority. After a spot interruption the platform does not upload the model, and its
-writing takes disk and network from the checkpoint's upload. After a user's stop it does upload the model. Both send the
-same signal, so the model is written if it cannot endanger the checkpoint: it fits into the rest of the grace by the
-measured speed of checkpoints, and the checkpoint has arrived in S3 or the model takes two seconds at most.
+After a SIGTERM the checkpoint has priority. After a spot interruption the platform does not upload the model, and
+writing it takes disk and network from the checkpoint's upload. After a user's stop it does upload the model. Both send
+the same signal, so the model is written only if it cannot endanger the checkpoint:
+
+- it fits into the rest of the grace period by the measured speed of checkpoints, and
+- the checkpoint has arrived in S3, or the model takes two seconds at most.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ class ModelLimit:
     """Decision of all ranks whether the model is written after a stop.
 
     Args:
-        ranks: that write checkpoints and the model; rank 0 writes the model.
-        retention: of the checkpoint folder; it knows what has arrived in S3.
-        num_writers: ranks that write a checkpoint at the same time.
+        ranks: all ranks of the job; rank 0 writes the model.
+        retention: retention of the checkpoint folder; it records which checkpoints have arrived in S3.
+        num_writers: number of ranks that write a checkpoint at the same time.
     """
 
     def __init__(self, ranks: Ranks, retention: Retention, *, num_writers: int = 1) -> None:
@@ -53,7 +55,7 @@ class ModelLimit:
         self._bytes_per_s = max(measured, at_least)
 
     def write_s(self, num_bytes: int) -> float:
-        """Return the seconds that rank 0 probably needs for a model.
+        """Return the estimated seconds that rank 0 needs to write a model.
 
         Worked: 8 ranks wrote a checkpoint of 150 GB in 60 s. A model of 50 GB takes 320 s.
         """
@@ -62,11 +64,11 @@ class ModelLimit:
     def obstacle(self, num_bytes: int, *, seconds_left: float, grace_s: float) -> str | None:
         """Return the reason not to write a model now, or None. Every rank must call it; all return the same.
 
-        Waits for the checkpoint's arrival in S3 as long as the model would still fit afterwards.
+        Waits for the checkpoint's arrival in S3 while there is still time for the model afterwards.
 
         Args:
-            num_bytes: of the model.
-            seconds_left: until this rank is killed; infinite if it received no SIGTERM.
+            num_bytes: size of the model.
+            seconds_left: seconds until this rank is killed; infinite if it received no SIGTERM.
             grace_s: seconds between SIGTERM and SIGKILL.
         """
         left = min(self._ranks.gather(seconds_left))

@@ -38,8 +38,8 @@ def restore_random_states(states: Mapping[str, Any], device: torch.device) -> No
 def begin_random_states(seed: int, *, rank: int, step: int) -> None:
     """Seed this rank's random streams, at step 0 or after a change of the number of ranks.
 
-    After such a change the saved states do not match the ranks. The step is part of the seed: with the streams of
-    step 0, a rank would draw the same dropout masks again.
+    After such a change the saved states do not match the ranks. The seed includes the step, because a rank would
+    otherwise draw the dropout masks of step 0 again.
     """
     digest = hashlib.sha256(f"trainyard random streams {seed} {rank} {step}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7], "little"))

@@ -1,13 +1,14 @@
 """Retention of checkpoints: an old one is deleted only after a newer one is known to be complete in S3.
 
 The platform copies the checkpoint folder to S3 file by file, in no guaranteed order and with an unlimited delay. It
-also deletes in S3 what is deleted here ("If a checkpoint is deleted in the SageMaker container, it will also be
+also deletes a file in S3 that is deleted here ("If a checkpoint is deleted in the SageMaker container, it will also be
 deleted in the S3 folder", SageMaker developer guide, read November 2026). The retention therefore queries S3, on a
-separate thread: a checkpoint has arrived if its files have the sizes there that they were written with.
+separate thread: a checkpoint has arrived if S3 has all of its files with their sizes.
 
-If S3 cannot be queried at all, age decides, and the log has one warning. A checkpoint is then deleted if four newer
-ones are complete here, and one of these has had the time to be uploaded. The newest checkpoint of the start stays: S3
-has it for certain. An answer of S3, even an error such as 503, ends this: from then on only S3's listing decides.
+If S3 cannot be queried at all, checkpoints are deleted by age, and the log has one warning. A checkpoint is deleted if
+four newer ones are complete here, and enough time has passed to upload one of these. The newest checkpoint that
+was found at the start is kept, because it is certainly in S3. After any response of S3, even an error such as 503, only
+S3's listing is used.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ class Layout(Protocol):
         """Return the files or folders of each step in the folder, complete or not."""
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:
-        """Return the expected bytes of each file of a step by its name below the prefix, or None if not known yet.
+        """Return the expected bytes of a step's files by name below the prefix; None if they are not known yet.
 
         Args:
-            step: of the checkpoint.
+            step: step of the checkpoint.
             s3: the checkpoints' prefix.
-            there: name -> bytes of the objects below the prefix.
+            there: sizes in bytes of the objects below the prefix, by name.
 
         Raises:
             S3UnavailableError: a request to S3 failed.
@@ -76,7 +77,7 @@ class Retention:
     Args:
         layout: of the folder.
         keep: number of newest checkpoints that are never deleted.
-        s3: prefix that the platform copies the folder to; None if it is not known.
+        s3: prefix to which the platform copies the folder; None if it is not known.
         is_synced: whether the platform copies the folder. If not, checkpoints older than the newest durable ones are
             deleted at once.
         is_restored: whether the platform filled the folder at this start.
@@ -128,10 +129,10 @@ class Retention:
         Args:
             layout: of the folder.
             keep: number of newest checkpoints that are never deleted.
-            folder: of the checkpoints.
+            folder: folder of the checkpoints.
             config: content of input/config/checkpointconfig.json; None if there is none.
             environ: the container's variables.
-            below: name of the folder in the folder that the platform copies; empty if the platform copies `folder`.
+            below: path of `folder` in the folder that the platform copies; empty if the platform copies `folder`.
         """
         uri = (config or {}).get("S3Uri") or environ.get(CHECKPOINT_VARIABLE)
         if uri and below:
@@ -176,7 +177,7 @@ class Retention:
     def note_durable(self, step: int) -> None:
         """Record that a checkpoint is complete on this disk.
 
-        Older ones are deleted now if the folder is not synced, else after the checkpoint has arrived in S3.
+        Older ones are deleted now if the folder is not synced, otherwise after the checkpoint has arrived in S3.
         """
         self._note(step)
         if not self._is_synced:
@@ -189,8 +190,8 @@ class Retention:
     def await_arrival(self, within_s: float) -> bool:
         """Wait until this start's newest checkpoint is in S3, at most `within_s` seconds; return whether it is there.
 
-        Return True at once if the folder is not synced or this start has written no checkpoint, and after a query that
-        S3 does not answer at all, such as under network isolation: its arrival is not known then.
+        Return True at once if the folder is not synced or this start has written no checkpoint. Return True, too, if S3
+        does not answer, such as under network isolation, because the arrival cannot be determined.
         """
         if self._s3 is None or self._thread is None:
             return True
@@ -209,9 +210,9 @@ class Retention:
         return True
 
     def look(self) -> None:
-        """Query S3 once, and delete checkpoints that newer ones in S3 replace; by age if S3 has never answered.
+        """Query S3 once, and delete checkpoints that newer ones in S3 replace. If S3 has never answered, delete by age.
 
-        Age never deletes the newest checkpoint of the start, which may be the only one in S3.
+        The newest checkpoint that was found at the start is never deleted by age: it may be the only one in S3.
         """
         if self._s3 is None:
             self._say(CANNOT_ASK, "no address of the job's checkpoints")

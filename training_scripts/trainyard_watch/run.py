@@ -88,9 +88,9 @@ def watch(
     """Return this rank's run. Every rank must use it in a `with` statement, after the process group is initialised.
 
     Args:
-        model: its weights, gradients and activations are measured; None measures none of them. For a sharded model
-            (FSDP, DeepSpeed, tensor parallelism) only the steps are written.
-        optimizer: gradients and weights are measured at its step; without it neither is measured.
+        model: model whose weights, gradients and activations are measured; None measures none of them. For a sharded
+            model (FSDP, DeepSpeed, tensor parallelism) only the steps are written.
+        optimizer: optimizer at whose step gradients and weights are measured; None measures neither.
         step: optimizer steps already done, if the script writes its own checkpoints.
         max_steps: optimizer steps of the whole training; None if it is not limited by steps.
         global_batch_size: samples of one optimizer step, over all ranks.
@@ -114,7 +114,8 @@ def watch(
 def setting_up(*, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
     """Report a job as alive while its script loads models and data before `watch`, for at most `at_most_s` seconds.
 
-    A job's limit on silence begins with its first line: here, or else in `watch`. Ranks need no process group yet.
+    A job's limit on silence begins with its first line, which is printed here or in `watch`. No process group is
+    needed.
     """
     metrics = MetricsWriter(
         container_paths().output_data_dir / OWN_FOLDER,
@@ -217,11 +218,11 @@ class Run:
         """Record the optimizer step that was just taken; return whether to stop now. Every rank must call it.
 
         Args:
-            loss: of this rank's batch; the mean over the ranks is written.
+            loss: loss of this rank's batch; the mean over the ranks is written.
             lr: learning rate; None = that of the optimizer's first parameter group.
-            epoch: counted from 0.
-            gradient_norm: before clipping; None = as measured at the optimizer's step.
-            number: of the step, if it is not the next one.
+            epoch: epoch, counted from 0.
+            gradient_norm: gradient norm before clipping; None = as measured at the optimizer's step.
+            number: number of the step, if it is not the next one.
 
         Raises:
             RuntimeError: a checkpoint was found, and the script has not called `resume`.
@@ -269,7 +270,7 @@ class Run:
         self._restart_clock()
 
     def begin_step(self, number: int) -> None:
-        """Begin the observation of step `number`; needed only if it is not the successor of the last recorded step."""
+        """Begin the observation of step `number`; needed only if it does not follow the last recorded step."""
         self._begun = number
         self._emitter.begin_step(number)
 
@@ -302,7 +303,8 @@ class Run:
 
         After a SIGTERM the checkpoint has priority: the model must fit into the rest of the grace by the measured speed
         of the checkpoints, and those of `checkpoint` must have arrived in S3. The log has the reason if not. Call it
-        after the last checkpoint, also after the `with` statement. Every rank must call it; all return the same.
+        after the last checkpoint; it may be called after the `with` statement. Every rank must call it; all return the
+        same.
         """
         written = self._saver.finish()
         if written is not None:
@@ -317,9 +319,9 @@ class Run:
 
     @contextmanager
     def writing_model(self, folder: str | Path) -> Iterator[None]:
-        """Write the model to `folder` in the body; if the grace of a stop ends meanwhile, end with exit code 143.
+        """Write the model to `folder` in the body; if a stop's grace period ends meanwhile, end with exit code 143.
 
-        The content of `folder` is removed then, so that no incomplete model is uploaded.
+        In that case the content of `folder` is removed, so that no incomplete model is uploaded.
         """
 
         def give_up() -> None:
@@ -330,7 +332,7 @@ class Run:
             yield
 
     def history(self) -> bytes:
-        """Return all events so far as JSON lines, for a checkpoint that the script writes; empty but on rank 0."""
+        """Return all events so far as JSON lines, for a checkpoint that the script writes; empty except on rank 0."""
         return self._metrics.history()
 
     @contextmanager
@@ -480,7 +482,7 @@ class Run:
     def _current_rate(self) -> float | None:
         """Return the learning rate of the last step, or None without an optimizer.
 
-        If a scaler found an overflow, the optimizer took no step; the current learning rate is returned then.
+        If a scaler found an overflow and the optimizer took no step, the current learning rate is returned.
         """
         if self._learning_rate is not None or self._optimizer is None:
             return self._learning_rate
@@ -616,7 +618,7 @@ def current_ranks(model: nn.Module | None) -> Ranks:
 
 
 def _launched(name: str, *, default: int) -> int:
-    """Return the launcher's variable `name`, under torchrun's or else mpirun's name, or `default` without one."""
+    """Return the launcher's variable `name`, by torchrun's or mpirun's name, or `default` without one."""
     return int(os.environ.get(name) or os.environ.get(OPEN_MPI[name]) or default)
 
 

@@ -25,7 +25,7 @@ class S3UnavailableError(TrainerError):
     """A request to S3 failed: no boto3, no network, no credentials, no permission or no such object.
 
     Attributes:
-        is_outage: whether S3 itself answered that it cannot serve the request now (429 or 5xx).
+        is_outage: whether S3 responded that it cannot serve the request now (429 or 5xx).
     """
 
     def __init__(self, message: str, *, is_outage: bool = False) -> None:
@@ -86,7 +86,7 @@ class S3Prefix:
         )
 
     def write(self, name: str, content: bytes) -> None:
-        """Put an object, encrypted with the key of TRAINYARD_KMS_KEY_ID, by default as the bucket defines.
+        """Put an object, encrypted with the key of TRAINYARD_KMS_KEY_ID, or with the bucket's default.
 
         Raises:
             S3UnavailableError: the request failed.

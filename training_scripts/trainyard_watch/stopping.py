@@ -58,9 +58,9 @@ class StopRequest:
 
     @contextmanager
     def bounded(self, undo: Callable[[], None]) -> Iterator[None]:
-        """Run the body; if the grace of a stop is almost over, call `undo` and end the process with exit code 143.
+        """Run the body; if a stop's grace period is almost over, call `undo` and end the process with exit code 143.
 
-        So a kill leaves no partly written files. `undo` is called on another thread, while the body still runs.
+        A kill therefore leaves no partly written files. `undo` is called on another thread, while the body still runs.
         """
         has_ended = threading.Event()
 

@@ -22,8 +22,8 @@ class AwsImages:
     Attributes:
         as_of: the day on which the file was written.
         source: the SDK's release.
-        images: framework to version to processor (`cpu`, `gpu`, `trainium`) to Python (empty for one without) to
-            `repository:tag`.
+        images: framework to version to processor (`cpu`, `gpu`, `trainium`) to Python (empty for an image without
+            Python) to `repository:tag`.
         accounts: repository to region to the registry's account.
     """
 

@@ -70,7 +70,7 @@ def read_sdk() -> dict[str, Any]:
 
 
 def as_text(table: Mapping[str, Any]) -> str:
-    """Return the data file's text, one version and one registry a line."""
+    """Return the data file's text, with one version or one registry per line."""
     frameworks = ",\n".join(
         f"  {json.dumps(framework)}: {{\n"
         + ",\n".join(f"    {json.dumps(name)}: {json.dumps(each)}" for name, each in known.items())
@@ -92,9 +92,9 @@ def _scope(table: str, scope: str = "training") -> dict[str, Any]:
 
 
 def _images(table: str, name: str) -> Iterator[tuple[str, str, str, str, dict[str, str]]]:
-    """Yield version, processor, Python, URI and registries of each image of a table that is for `name`.
+    """Yield version, processor, Python, URI and registries of each image for `name` in a table.
 
-    A shortened version such as `2.8` has its own entry: the SDK's tag for it is not always that of the full one.
+    A shortened version such as `2.8` has its own entry: the SDK's tag for it may differ from that of the full version.
     """
     scope = _scope(table, name)
     aliases = scope.get("version_aliases", {})

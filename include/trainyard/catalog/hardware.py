@@ -53,7 +53,7 @@ def hardware() -> Mapping[str, Hardware]:
     """Return the instance types with NVIDIA accelerators, by name (read once).
 
     Raises:
-        ContractError: an accelerator or a network of the catalogue is in neither file.
+        ContractError: the files lack an accelerator or a network of the catalogue.
     """
     accelerators, networks = _rows(ACCELERATORS_FILE), _rows(NETWORKS_FILE)
     return {

@@ -29,7 +29,7 @@ class InstanceType:
         accelerator_memory_gib: memory per accelerator.
         has_efa: whether the ranks of several instances can use EFA.
         has_local_storage: whether its storage is local NVMe disks, which accept no volume key.
-        local_storage_gb: GB of all its disks, the most that a volume size may be; None without disks or if unknown.
+        local_storage_gb: GB of all its disks, the largest allowed volume size; None without disks or if unknown.
         is_for_processing: whether processing jobs may use it, too.
         price_usd_per_hour: price of one instance; None if it is unknown.
     """
@@ -98,7 +98,7 @@ def ranks_on(instance_type: str) -> int:
 
 
 def largest_volume_gb(volume_gb: int, instance_type: str) -> int:
-    """Return the volume size that the service accepts for a type: `volume_gb`, at most the type's local disks."""
+    """Return the smaller of `volume_gb` and the type's local disks, the largest volume that the service accepts."""
     known = catalogue().types.get(instance_type)
     disks_gb = known.local_storage_gb if known else None
     return volume_gb if disks_gb is None else min(volume_gb, disks_gb)

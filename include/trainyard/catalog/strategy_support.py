@@ -1,7 +1,7 @@
 """Dated table of the hardware and versions that AWS's strategies support, and of invalid combinations.
 
 A combination's `when` is a list of conditions that all hold: `word` or `!word` (a claim of `FLAGS`), `name=a|b` or
-`!name=a|b` (one of `NAMES`), `torch>=2.1` or `tensorflow<2.6` (the image's version; without one it does not hold).
+`!name=a|b` (one of `NAMES`), `torch>=2.1` or `tensorflow<2.6` (the image's version; false if it is unknown).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class PinnedImage:
     """One image of AWS's in all its registries.
 
     Attributes:
-        version: the framework's version, as at the begin of the tags.
+        version: the framework's version, with which the tags begin.
         py_version: the Python version, as the estimators write it (`py312`).
         repository: name of the repository in the registry.
         tags: tags by processor, "cpu" and "gpu".
@@ -56,7 +56,7 @@ class PinnedImage:
     accounts: Mapping[str, str]
 
     def has_version(self, version: str | None) -> bool:
-        """Return whether this is the image of a framework version; None asks for the default, which it is."""
+        """Return whether this is the image of a framework version; True for None, the default version."""
         return version is None or version == self.version or version.startswith(f"{self.version}.")
 
     def uri(self, *, region: str, processor: str, dns_suffix: str) -> str:

@@ -52,7 +52,7 @@ class CostCap:
 
         Raises:
             SpecError: the price is unknown, so the cap cannot be enforced.
-            BudgetExceededError: the rest of the cap does not pay for the shortest job and its stop.
+            BudgetExceededError: the rest of the cap is less than the cost of the shortest job with its stop.
         """
         if usd_per_s is None:
             raise SpecError([unpriced(on, self.max_cost_usd)], subject="cost cap")

@@ -130,7 +130,7 @@ def budget_of(team: str, budgets: Mapping[str, float]) -> float | None:
 
 
 def unnamed_team(tag: str) -> Finding:
-    """Return the error that a connection with team budgets has no team tag."""
+    """Return the error for a connection that has team budgets but no team tag."""
     return Finding(
         where="the connection's extra, trainyard.job_defaults.tags",
         what="has no team tag, but job_limits has team budgets",
@@ -140,7 +140,7 @@ def unnamed_team(tag: str) -> Finding:
 
 
 def unreadable(uri: str, error: ContractError) -> Finding:
-    """Return the finding that a document of the team's month cannot be read."""
+    """Return the finding for an unreadable document of the team's month."""
     return Finding(
         where=uri,
         what="is not the spend document of a run, so the rest of the budget is unknown",
@@ -151,7 +151,7 @@ def unreadable(uri: str, error: ContractError) -> Finding:
 
 
 def rejected(error: RejectedRequestError) -> Finding:
-    """Return the finding that S3 rejects the documents of a team's month."""
+    """Return the finding for a rejection by S3 of the documents of a team's month."""
     return Finding(
         where=error.where or BUDGETS,
         what=f"S3 rejected {error.operation} on the team's spend documents",
@@ -168,7 +168,7 @@ def over_budget(
     budget_usd: float,
     needed_usd: float | None,
 ) -> Finding | None:
-    """Return the error that a run does not fit into the rest of its team's monthly budget; None if it fits.
+    """Return an error if a run exceeds the rest of its team's monthly budget, or None.
 
     Args:
         counted: money of the team's other runs of the month, and earlier money of the run itself.

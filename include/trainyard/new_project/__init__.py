@@ -1,1 +1,1 @@
-"""`trainyard init`: the first DAG, training script and connection of a project that has an Airflow already."""
+"""`trainyard init`: the first DAG, training script and connection for a project with its own Airflow."""

@@ -1,4 +1,4 @@
-"""Write an example into a project: a DAG file, a training script and a connection. What exists stays as it is."""
+"""Write an example into a project: a DAG file, a training script and a connection. Existing files are not changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCRIPTS_LINE = 'Path(__file__).parent / "SCRIPTS"'
 
 
 class Platform(StrEnum):
-    """Tool that deploys the project's Airflow, and so the folders that reach the workers."""
+    """Tool that deploys the project's Airflow; it determines the folders that reach the workers."""
 
     ASTRO = "Astro"
     MWAA = "MWAA"

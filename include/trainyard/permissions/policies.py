@@ -1,7 +1,7 @@
 """IAM policies of Airflow's identity and of the jobs' execution role, for one account and the features in use. Pure.
 
 Actions and resource types: Service Authorization Reference (2026-11). The DAGs' tests run under exactly these
-policies, `tests/dags/test_account_rules.py` without each action of a run.
+policies; `tests/dags/test_account_rules.py` removes each action of a run in turn.
 """
 
 from __future__ import annotations

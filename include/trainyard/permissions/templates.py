@@ -31,7 +31,7 @@ def policies(account: Account, features: Sequence[Feature]) -> Document:
 
 
 def cloudformation(account: Account, features: Sequence[Feature]) -> Document:
-    """Return a CloudFormation template; the Airflow policies are managed ones to attach to Airflow's own role."""
+    """Return a CloudFormation template. Airflow's policies are managed policies, to attach to Airflow's own role."""
     kms = {"KMSMasterKeyID": account.kms_keys[0]} if account.kms_keys else {}
     algorithm = "aws:kms" if account.kms_keys else "AES256"
     encryption = {"ServerSideEncryptionByDefault": {"SSEAlgorithm": algorithm, **kms}}

@@ -1,6 +1,6 @@
 """`make plan CONF=file.json`: ranked plans for a training, without starting anything.
 
-The file holds what `trainyard.planning.plan_request` lists: a model (`{"model": "llama3-8b", ...}`, a shape, or
+The file has the fields of `trainyard.planning.plan_request`: a model (`{"model": "llama3-8b", ...}`, a shape, or
 `num_parameters`), `global_batch_size`, `tokens`, and perhaps `deadline_h`, `budget_usd`, `instance_types`.
 """
 

@@ -79,7 +79,7 @@ def open_fields(params: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-    """Return the params with the planner's choices in the place of "auto", and the choice.
+    """Return the params with the planner's choices in place of "auto", and the choice itself.
 
     Without "auto" return a copy of the params and None.
 
@@ -107,7 +107,7 @@ def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice 
 
 
 def _stand_ins(params: Mapping[str, Any], wanted: object) -> dict[str, Any]:
-    """Return the values with which the rest of a conf is read: those of the sharded script, unless `wanted` is ddp."""
+    """Return placeholders for the open fields, with which the rest of a conf is checked."""
     if wanted == REPLICAS:
         return _STAND_INS
     rest = given = params.get("hyperparameters") or {}

@@ -36,7 +36,7 @@ class PlanCandidate:
     Attributes:
         memory: bytes per rank at the peak of a step.
         usable_bytes: usable bytes of one accelerator.
-        worst: the memory peak outside of the steps that leaves the least room.
+        worst: of the memory peaks outside of the steps, the one that leaves the least memory free.
         hours: hours of the whole training, with its start-up.
         cost_usd: cost of the whole training; None if the price is unknown.
     """
@@ -96,7 +96,7 @@ class PlanCandidate:
 
 
 def candidates(request: PlanRequest, cluster: Cluster) -> Iterator[PlanCandidate]:
-    """Yield every candidate of a cluster, fitting or not; none if the batch cannot be divided over the ranks."""
+    """Yield every candidate of a cluster, even if it does not fit; none if the batch does not divide over the ranks."""
     shape = request.shape
     for mesh in meshes(shape, cluster):
         for batching in _batchings(request, mesh):

@@ -1,4 +1,4 @@
-"""Parts of a run's cost cap: the most that each task may be billed so that the following tasks can be paid."""
+"""Parts of a run's cost cap: the largest amount of each task that leaves enough for the following tasks."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> Comp
 
 
 def merged_findings(by_cell: Mapping[str, Iterable[Finding]]) -> list[Finding]:
-    """Return each finding once, with the names of its cells. Findings of all cells get no names."""
+    """Return each finding once, with the names of its cells. A finding that applies to all cells names none."""
     cells_of: dict[Finding, list[str]] = {}
     for name, findings in by_cell.items():
         for each in dict.fromkeys(findings):

@@ -76,7 +76,8 @@ class EvaluationPlan:
         tokens_per_s: estimated speed of all processes together.
         estimated_s: estimated seconds for max_samples, with the start-up of the job.
         unfit: reason why the type cannot run the evaluation; None if it can.
-        may_fall_back: for a last step: whether a processing job may measure if the training ended before that step.
+        may_fall_back: whether a processing job may measure if the training ended before its evaluation in the last
+            step.
     """
 
     place: Place
@@ -101,7 +102,7 @@ class EvaluationPlan:
 
 
 def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> EvaluationPlan:
-    """Return the plan of the evaluation: on the conf's own type, else the training's, else the cheapest.
+    """Return the plan of the evaluation: on the conf's own type, the training's, or the cheapest.
 
     If the model fits on no type of processing jobs, or if `evaluation_place` is `training`, the training evaluates the
     model in its last step. This is decided before the training, for all rungs of a capacity ladder.
@@ -224,12 +225,12 @@ def parameters(conf: RunConf) -> float:
 
 
 def processing_run_s(conf: RunConf) -> int:
-    """Return the time limit of a processing job without its own: the training's, at most the service's."""
+    """Return the time limit of a processing job without its own: the training's, limited to the service's."""
     return min(conf.max_run_s, LIMIT_S)
 
 
 def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
-    """Return the plan on the training's type if that can run it, else on the cheapest type that can."""
+    """Return the plan on the training's type, or on the cheapest type if that type cannot run it."""
     known = catalogue().types.get(name)
     own = on_type(conf, name) if known and known.is_for_processing else None
     if own and not own.unfit:
@@ -453,7 +454,7 @@ def _needed_gb(conf: RunConf) -> int:
 def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
     """Return the reason why a type's local disks are too small for the evaluation; None if they are not.
 
-    A volume size of the conf's own is checked by its number if the conf also names the type.
+    The conf's own volume size is checked here only if the conf does not name the type.
     """
     disks_gb = instance.local_storage_gb
     if disks_gb is None:

@@ -1,4 +1,4 @@
-"""Estimate of the steps, hours and cost of a fine-tuning, by its data and the size of its base model."""
+"""Estimate of the steps, hours and cost of a fine-tuning, from its data and the size of its base model."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class PlanRequest:
         vocab_size: None = 50,304, or the published model's.
         global_batch_size: sequences per optimizer step.
         tokens: tokens of the whole training.
-        compile: whether the training uses torch.compile. The published speeds are those with it.
+        compile: whether the training uses torch.compile. The published speeds are measured with it.
         deadline_h: the most hours that the training may take.
         budget_usd: the most that the training may cost, on demand.
         instance_types: candidates; empty = every NVIDIA type of the catalogue.

@@ -88,7 +88,7 @@ def make_plans(
     Args:
         request: the training.
         allowed: returns whether a candidate may be chosen.
-        since: why other candidates are not allowed, for the reasons of plans and rejections.
+        since: the reason why other candidates are not allowed, for the texts of plans and rejections.
 
     Raises:
         PlanError: there is no plan; with the reason per cluster.

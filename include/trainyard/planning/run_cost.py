@@ -103,7 +103,7 @@ def total_cost(
 
 
 def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> float | None:
-    """Return the budget of all training attempts: the run's, less the search and one attempt of each other job.
+    """Return the budget of all training attempts: the run's minus the search and one attempt of each other job.
 
     None without a budget. At least a cent: if the others use up the budget, the first attempt is rejected.
 
@@ -139,7 +139,7 @@ def _capped_estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
 
 
 def left_for_training(budget_usd: float, estimates: Mapping[str, CostEstimate]) -> float:
-    """Return the budget less one attempt of each job other than the training, at least a cent."""
+    """Return the budget minus one attempt of each job other than the training, at least a cent."""
     others = (each.ceiling_usd for name, each in estimates.items() if name != TaskId.TRAIN)
     return max(0.01, budget_usd - sum(each for each in others if each is not None))
 

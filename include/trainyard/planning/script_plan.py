@@ -103,8 +103,9 @@ def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPl
 def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
     """Return the job that evaluates the model; None if the conf has no `evaluation_entry_point`.
 
-    Its type is the conf's evaluation type, else the training's if processing jobs support it, else SMALL_TYPE. With a
-    capacity ladder the first rung's type is used, so that the job does not depend on the rung that the training got.
+    Its type is the conf's evaluation type. Otherwise it is the training's if processing jobs support it, or SMALL_TYPE.
+    With a capacity ladder the first rung's type is used, so that the job does not depend on the rung that the training
+    got.
     """
     if conf.evaluation_entry_point is None:
         return None
@@ -137,7 +138,7 @@ def script_quota_needs(conf: ScriptConf) -> Iterator[QuotaNeed]:
 
 
 def script_training_budget_usd(conf: ScriptConf) -> float | None:
-    """Return the budget of all training attempts: the run's less one evaluation; None without a budget."""
+    """Return the budget of all training attempts: the run's minus one evaluation; None without a budget."""
     if conf.budget_usd is None:
         return None
     return left_for_training(conf.budget_usd, _estimates(conf))

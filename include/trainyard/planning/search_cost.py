@@ -39,7 +39,7 @@ def search_cost(conf: RunConf, *, attempts: int = 1) -> SearchCost | None:
     """Return the most that the conf's search can cost; None without a search.
 
     Worked example: 12 trials on 2 x ml.m5.large at 0.115 USD/h for 3600 s each cost 12 x 0.23 = 2.76 USD. With a budget
-    of 4 USD, half of it for the search, the most is 2 USD.
+    of 4 USD, half of it for the search, the ceiling is 2 USD.
 
     Args:
         conf: the run's conf.

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _products(region: str) -> tuple[list[str], str | None]:
-    """Return the products of a region, and the error of AWS or None; without products if there was an error."""
+    """Return the products of a region, and AWS's error or None. After an error there are no products."""
     pages = boto3.client("pricing", region_name=API_REGION).get_paginator("get_products")
     try:
         found = pages.paginate(ServiceCode=SERVICE_CODE, Filters=filters(region))

@@ -39,7 +39,7 @@ class SimilarAcrossRuns(Rule):
 
     @property
     def other(self) -> str | None:
-        """The folder of the other run: `other_trial_0`, else `other_trials`; None if neither is set."""
+        """The folder of the other run: `other_trial_0` or `other_trials`; None if neither is set."""
         return self.other_trial_0 or self.other_trials
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:

@@ -252,7 +252,7 @@ def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
 
 
 def _aws_action(parameters: Mapping[str, Any]) -> RuleAction | None:
-    """Return the action of an `action_json`: `STOP` for a `stoptraining` action, else None."""
+    """Return the action of an `action_json`: `STOP` for a `stoptraining` action, otherwise None."""
     return RuleAction.STOP if "stoptraining" in str(parameters.get("action_json")) else None
 
 

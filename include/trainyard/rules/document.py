@@ -76,8 +76,8 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return one document for all jobs of a training, with each rule's issues in all jobs.
 
     A rule counts as not evaluated if it was evaluated in no job. A rule that failed in a job keeps the status and error
-    of its newest failure, whatever it found in the other jobs. If there are several jobs, each issue's text and the
-    error name their job.
+    of its newest failure, even if it found issues in the other jobs. If there are several jobs, each issue's text and
+    the error name their job.
 
     Args:
         documents: the documents of the jobs, each with its `job`; oldest first, at least one.
@@ -96,7 +96,7 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the verdicts on the statistics, completed with the issues and verdicts that only the log has.
+    """Return the verdicts on the statistics, completed with the issues and verdicts that only the log provides.
 
     A rule that failed on the statistics keeps its status and error. `num_issues` is a lower bound: issues of the log
     may be among the issues that the verdict on the statistics counts and does not list.
@@ -158,7 +158,7 @@ def _place(issue: Mapping[str, Any]) -> tuple[Any, ...]:
 def _one(told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:
     """Return one verdict for a rule's verdicts in all jobs.
 
-    It starts from the last verdict with an issue, else the last that was evaluated, else the last of all.
+    It starts from the last verdict with an issue; without one, from the last evaluated verdict, or the last of all.
     """
     verdicts = [verdict for _, verdict in told]
     with_issues = [each for each in verdicts if each["issues"]]

@@ -283,7 +283,7 @@ class _RuleRun:
         return self._watches[rank]
 
     def _weigh(self, judgement: Judgement, record: Record) -> Issue | None:
-        """Count a judgement; return an issue at the `persistence`-th violation in a row, else None."""
+        """Count a judgement; return an issue at the `persistence`-th violation in a row, otherwise None."""
         rule = self._rule
         step = record.step if judgement.step is None else judgement.step
         rank = record.rank if judgement.rank is None else judgement.rank
@@ -324,7 +324,7 @@ class _RuleRun:
         return self._said_why_not() or f"needs {self._rule.NEEDS}"
 
     def _said_why_not(self) -> str | None:
-        """Return why the records read were not enough; None if no record was read."""
+        """Return the reason why the records were not enough; None if there were none."""
         if self._configured.left_out is not None:
             return self._configured.left_out
         if self._is_warming_up:

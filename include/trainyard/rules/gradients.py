@@ -1,4 +1,4 @@
-"""Rules on gradients, and on numbers that exploded anywhere."""
+"""Rules on gradients, and on values that are not finite."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class VanishingGradient(Rule):
 
 
 def _mean_abs(each: TensorStatistics) -> float | None:
-    """Return the mean absolute value of a tensor, else its root mean square; None if neither is known."""
+    """Return the mean absolute value of a tensor, or its root mean square; None if neither is known."""
     if each.mean_abs is None and each.l2 is not None and each.num_elements:
         return each.l2 / math.sqrt(each.num_elements)
     return each.mean_abs
@@ -142,7 +142,7 @@ class _ExplodingTensor(RuleState[StepRecord]):
 
 
 def _output_has(each: TensorStatistics) -> tuple[bool, bool]:
-    """Return whether a module's output has a NaN, and whether it has an infinity above all numbers."""
+    """Return whether a module's output has a NaN, and whether it has a positive infinity."""
     ends = [end for end in (each.minimum, each.maximum) if end is not None]
     if not ends:
         return each.has_nan, each.has_infinity

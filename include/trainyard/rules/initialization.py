@@ -1,4 +1,4 @@
-"""Rules of a network's beginning: weights, gradients and losses of its first steps."""
+"""Rules on the start of a training: weights, gradients and losses of its first steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on the course of the training loss: rising, never learned, and stagnating."""
+"""Rules on the training loss over time: rising, not learning, and stagnating."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Reaction:
 
 
 class Reactions:
-    """The actions that follow issues: the action of the rule, else the action of the severity."""
+    """The actions that follow issues: the action of the rule or, by default, of the severity."""
 
     def __init__(
         self,

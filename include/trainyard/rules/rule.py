@@ -1,4 +1,4 @@
-"""The interface of all rules: a frozen value of parameters, which makes a mutable state per run."""
+"""The interface of all rules: frozen parameters that create a mutable state per run."""
 
 from __future__ import annotations
 

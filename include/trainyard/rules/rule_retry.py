@@ -41,14 +41,14 @@ class RuleRetry:
     """Policy for retries after a stop by a rule. The stop after the last retry is the result.
 
     Attributes:
-        action: `RetryRemedy.LOWER` or `RetryRemedy.SKIP`, or `ask` for a human's choice among all remedies.
+        action: `RetryRemedy.LOWER` or `RetryRemedy.SKIP`; `ask` lets a human choose among all remedies.
         factor: factor for the learning rate; applied once per stop that lowers the rate.
         rollback_steps: least distance, in steps, from the checkpoint to resume from to the rule's step. Without such
             a checkpoint the training starts from step 0.
         most: largest number of retries; 1 with `ask`.
         timeout_s: seconds that a human has for the answer.
         default: the remedy if no answer came in time.
-        users: ids of the users who may answer, as the auth manager has them; empty for everybody with the permission.
+        users: ids of the users who may answer, as in Airflow's auth manager; empty for all users with the permission.
     """
 
     action: str = RetryRemedy.LOWER

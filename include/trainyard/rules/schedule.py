@@ -73,7 +73,7 @@ class _LRSanity(RuleState[Record]):
         )
 
     def _certain_fault(self, step: int, rate: float) -> str | None:
-        """Return the fault of a rate that is invalid in any schedule or differs from the declared one, else None."""
+        """Return the fault of a rate that is invalid in any schedule or differs from the declared one, or None."""
         if not math.isfinite(rate) or rate < 0:
             return f"the learning rate is {rate:g}"
         declared = declared_rate(self._facts, step)
@@ -84,7 +84,7 @@ class _LRSanity(RuleState[Record]):
         return None
 
     def _odd(self, step: int, rate: float) -> str | None:
-        """Return the fault of a rate that few schedules have (zero, or a jump), else None."""
+        """Return the fault of a rate that few schedules have (zero, or a jump), or None."""
         rates, factor = self._seen.values, self._rule.jump_factor
         if rate == 0:
             is_right = step <= 1 or self._may_end(step)

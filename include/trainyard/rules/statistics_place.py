@@ -10,7 +10,7 @@ def statistics_place(
 ) -> str | None:
     """Return the S3 prefix of a job's statistics, or None if it uploads none.
 
-    It is that of the service's hook if the request has one, else a prefix below the checkpoints'.
+    The prefix is that of the service's hook if the request has one, otherwise one below the checkpoints' prefix.
 
     Args:
         job_name: of the training job.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def metrics_of(document: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers under `metrics`, or those of the document itself if it has no such part.
 
-    Truth values are no numbers, and what is not finite is left out: it meets no condition, and JSON has no word for it.
+    Booleans do not count as numbers. NaN and infinities are left out: they meet no condition, and are not valid JSON.
     """
     part = document.get("metrics")
     return {

@@ -43,8 +43,8 @@ class TrainingSpan:
         job: the training job.
         at: when the processes began to train, epoch seconds.
         lost_from: end of its last step that survived; None if nothing was lost.
-        lost_until: when its processes were gone; with `lost_from`.
-        restarted_from: if the next start is on the same instances, this one's end; else None.
+        lost_until: end of its processes; set together with `lost_from`.
+        restarted_from: if the next start is on the same instances, this one's end; otherwise None.
     """
 
     job: str
@@ -63,7 +63,7 @@ class Goodput:
 
     @property
     def share(self) -> float:
-        """Share of the wall time in which steps were taken that survived, 0 to 1."""
+        """Share of the wall time that was spent on steps that survived, 0 to 1."""
         return self.seconds[Cause.STEPPING] / self.wall_seconds if self.wall_seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """The ledger of a run: every paid resource, from before its creation until its end was observed. Pure.
 
 An entry is one JSON document, `<run>/ledger/<kind>-<name>.json`. It is written twice: before the Create call (an
-intent), and when the resource has ended (settled, with its cost). If a ledger has no unsettled entry, nothing of the
-run costs money any more. A process that dies between intent and Create leaves an entry too many, never one too few.
+intent), and when the resource has ended (settled, with its cost). If a ledger has no unsettled entry, no resource of
+the run still costs money. If a process dies between intent and Create, the ledger has one entry too many; it never
+lacks one.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class LedgerEntry:
 
     @property
     def is_settled(self) -> bool:
-        """True if it costs nothing any more."""
+        """True if it no longer costs money."""
         return self.settled_at is not None
 
     @property
@@ -124,7 +125,7 @@ class Ledger:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing of the run costs money any more."""
+        """True if no resource of the run still costs money."""
         return not self.unsettled
 
     @property

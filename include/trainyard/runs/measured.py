@@ -89,7 +89,7 @@ def _on_instances_s(job: JobRecord) -> float:
 
 
 def _loop_s(record: RunRecord, work: JobWork) -> float | None:
-    """Return the seconds of all steps after the first; None if the training was resumed or took another number."""
+    """Return the seconds of all steps after the first; None if the training was resumed or ran fewer or more steps."""
     if any(event.get("event") == "resume" for event in record.history):
         return None
     times = [(int(step), float(at)) for step, at in _times(record)]

@@ -65,7 +65,8 @@ def judge(
         deployment: name of this deployment; a resource of another one is never an orphan.
         now: epoch seconds.
         grace_s: a resource younger than this many seconds is never an orphan.
-        is_live: whether the owner's DAG run is queued or running; asked last, and only about things of ours.
+        is_live: whether the owner's DAG run is queued or running; called last, and only for resources of this
+            deployment.
     """
     if thing.tags.get(DEPLOYMENT) != deployment:
         return OrphanVerdict.FOREIGN

@@ -130,10 +130,10 @@ class RunRecord:
         resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
             none.
         cost: total_usd, is_complete, once_usd, ceiling_usd, max_cost_usd, saved_usd, usd_per_million_tokens, prices;
-            estimate_usd (low, expected, high, by preflight) and estimate_error, the total's difference from what was
-            expected as a share of that; on_demand_usd and saved_fraction, what the same seconds cost without spot, and
-            the share of it that spot saved; of the training usd_per_epoch and usd_per_loss_point, for each whole point
-            that the validation loss fell from its first measurement to its lowest.
+            estimate_usd (low, expected, high, by preflight); estimate_error, the total's difference from the expected
+            value, relative to that value; on_demand_usd, the cost of the same seconds without spot; saved_fraction, the
+            share of it that spot saved; usd_per_epoch of the training; and usd_per_loss_point, per whole point by which
+            the validation loss fell from its first measurement to its lowest.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, the rules' verdicts on the training; None if no rule was evaluated.
         profile: the summary of profile.json, the training's time by part; None if there is no profile.
@@ -141,9 +141,9 @@ class RunRecord:
         goodput: `Goodput.to_dict()`: the run's wall time by cause; None if the run has not begun.
         ledger: `Ledger.to_dict()`: the paid resources of the run; None if it kept no ledger.
         verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
-            where none did.
+            if none did.
         cap_stop: step, last_checkpoint, cost_usd and max_cost_usd (its part of the cap) of a training that the cost cap
-            stopped, and whose model so far is the run's; None if it did not.
+            stopped, and whose last model is the run's; None without such a stop.
         failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
             if none.
     """
@@ -188,7 +188,7 @@ class RunRecord:
         return max(0.0, self.ended_at - self.started_at)
 
     def job_of(self, task_id: str) -> JobRecord | None:
-        """Return the last job of a task; None when it has none."""
+        """Return the last job of a task; None if it has none."""
         return next((job for job in reversed(self.jobs) if job.task_id == task_id), None)
 
     def to_json(self) -> str:
@@ -197,10 +197,10 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the record a document describes.
+        """Return the record that a document describes.
 
         Raises:
-            ContractError: the document is no run record of this version.
+            ContractError: the document is not a run record of this version.
         """
         try:
             return cls(**_members(json.loads(text)))

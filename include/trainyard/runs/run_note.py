@@ -1,4 +1,4 @@
-"""Summary of an ended run: one line and a few metrics, for lists of runs such as Airflow's."""
+"""Summary of an ended run: one line and a few metrics, for lists of runs such as the one in Airflow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run_note(record: RunRecord) -> str:
 
 
 def run_figures(record: RunRecord) -> dict[str, float]:
-    """Return up to 6 metrics of a run's evaluation, or of its training without an evaluation."""
+    """Return up to 6 metrics of a run's evaluation; without an evaluation, of its training."""
     job = record.job_of(TaskId.TRAIN)
     measured = record.evaluation.get("metrics") or (job.final_metrics if job else {})
     known = {name: value for name, value in measured.items() if isinstance(value, (int, float))}
@@ -34,7 +34,7 @@ def run_figures(record: RunRecord) -> dict[str, float]:
 
 
 def run_image(record: RunRecord) -> dict[str, str]:
-    """Return `image_uri` and `image_digest` of a run's training, as far as they are known."""
+    """Return the known ones of `image_uri` and `image_digest` of a run's training."""
     job = record.job_of(TaskId.TRAIN)
     known = {"image_uri": job.image_uri, "image_digest": job.image_digest} if job else {}
     return {name: value for name, value in known.items() if value}
@@ -55,7 +55,7 @@ def _verdict(record: RunRecord) -> str:
 
 
 def _cause(failure: Mapping[str, Any]) -> str:
-    """Return the cause of a failure. Of several findings return the first, and the number of the others."""
+    """Return the cause of a failure. For several findings, return the first and the number of the others."""
     findings = failure.get("findings") or ()
     if not findings:
         return str(failure.get("what", "see its log"))

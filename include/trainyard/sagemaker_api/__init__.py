@@ -1,4 +1,4 @@
-"""The only place with AWS wire keys: requests out, descriptions in. Pure; it calls no service.
+"""The only package with AWS wire keys: it renders requests and reads descriptions. Pure; it calls no service.
 
     names               deterministic job names and run slugs
     training_request    TrainingJobSpec -> CreateTrainingJob

@@ -39,7 +39,7 @@ class AutoMLCandidate:
 
     @property
     def is_terminal(self) -> bool:
-        """True if it has ended, in whatever way."""
+        """True if it has ended, with or without success."""
         return self.status in TERMINAL
 
     @property

@@ -1,4 +1,4 @@
-"""Messages of each cause of a failed job, in the service's, the toolkit's and torchrun's words.
+"""Messages of each cause of a failed job, as written by the service, the toolkit and torchrun.
 
 The texts are those of AWS's training toolkit (sagemaker-training 5.1.4), of torchrun (torch 2.13)
 and of the service (its documentation and public threads, November 2026).

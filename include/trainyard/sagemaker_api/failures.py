@@ -55,10 +55,10 @@ def failure_error(
 
     Args:
         snapshot: the ended job.
-        log_lines: last lines of the hosts' logs, for a reason that names no cause: the reason of one host is often
-            only that its peers are lost.
+        log_lines: last lines of the hosts' logs, used if the reason names no cause: often it is only the loss of a
+            peer.
         log_hint: location of the logs, for the next step.
-        stopped_for: why Trainyard stopped the job; None if it did not.
+        stopped_for: reason for which Trainyard stopped the job; None if it did not.
 
     Raises:
         ContractError: the job completed, or has not ended.
@@ -102,7 +102,7 @@ def names_exception(log_lines: Sequence[str]) -> bool:
 
 
 def telling_lines(log_lines: Sequence[str], *, most: int = 15) -> list[str]:
-    """Return at most `most` lines, ending with the last one that names an exception, else with the last."""
+    """Return at most `most` lines. They end with the last one that names an exception, or with the last line."""
     raised = _raised_line(log_lines)
     end = len(log_lines)
     if raised is not None:
@@ -277,7 +277,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
 
 
 def _ending(snapshot: JobSnapshot) -> str | None:
-    """Return the secondary status. A processing job has none, so its reason is checked for the end by max_run."""
+    """Return the secondary status. A processing job has none, so its reason is searched for an end by max_run."""
     reason = _reason(snapshot) or ""
     limits = (row for row in FAILURE_TABLE if row.error is TimeLimitError)
     is_told = snapshot.secondary_status is None and any(

@@ -25,9 +25,8 @@ def job_name(
 ) -> str:
     """Return the name of one logical job: legal for SageMaker (`longest` of `[a-zA-Z0-9-]`) and stable.
 
-    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all seven values, so that
-    two different jobs never share a name and a retry, a restarted worker or a second submit finds
-    the same job.
+    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all seven values. Two different jobs
+    therefore never share a name, and a retry, a restarted worker or a second submit finds the same job.
 
     `rung` is the index in a capacity ladder (0 = first choice). `attempt` is the number of the job in its task, from 1;
     only a failed job is followed by another. It is not Airflow's try number: a retry that re-attaches keeps the

@@ -53,9 +53,9 @@ def render_processing_job(
         spec: the job.
         name: the job's name.
         region: region of the job.
-        code_s3_uri: sourcedir.tar.gz with the entry point; needed when the spec has an entry_point
+        code_s3_uri: sourcedir.tar.gz with the entry point; needed if the spec has an entry_point
             and its source_dir is not on S3 already.
-        image_uri: the image when the spec names none (see `images.image_uri`).
+        image_uri: the image if the spec names none (see `images.image_uri`).
         tags: tags in addition to the spec's.
         account: account id that completes a bare role name to an ARN.
     """

@@ -17,7 +17,7 @@ KMS_KEY_VARIABLE = "TRAINYARD_KMS_KEY_ID"
 def present(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members that are set: without None, empty text, empty lists and empty mappings.
 
-    False and 0 are values and stay.
+    False and 0 count as set.
     """
     return {name: value for name, value in members.items() if value not in (None, "", [], (), {})}
 
@@ -29,10 +29,10 @@ def tag_list(*tags: Mapping[str, str] | None) -> list[dict[str, str]]:
 
 
 def role_arn(role: str, account: str | None, *, region: str) -> str:
-    """Return the role's ARN; a bare name gets the account's and the partition of the region.
+    """Return the role's ARN; a bare name is completed by the account and the partition of the region.
 
     Raises:
-        SpecError: a bare name and no account.
+        SpecError: the role is a bare name, and there is no account.
     """
     if role.startswith("arn:"):
         return role
@@ -73,7 +73,7 @@ def folder_uri(uri: str) -> str:
 
 
 def with_checkpoint_folder(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a training job's request, or a search's definition of one, with a `/` at its checkpoints' prefix."""
+    """Return a training job's request, or a search's job definition, with a `/` at the end of the checkpoint prefix."""
     config = job.get("CheckpointConfig")
     if not isinstance(config, Mapping) or not isinstance(config.get("S3Uri"), str):
         return dict(job)
@@ -117,7 +117,7 @@ def puts_statistics(request: Mapping[str, Any]) -> bool:
 
 
 def set_checkpoints(request: dict[str, Any], uri: str) -> None:
-    """Set the S3 prefix of a training request's checkpoints, also in those of its `place_variables` that it has."""
+    """Set the S3 prefix of a training request's checkpoints, also in its `place_variables`."""
     request["CheckpointConfig"] = {**request["CheckpointConfig"], "S3Uri": uri}
     variables, places = request.get("Environment") or {}, place_variables(uri)
     changed = {name: places[name] for name in places.keys() & variables.keys()}

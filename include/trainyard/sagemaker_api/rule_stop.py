@@ -18,7 +18,7 @@ _STEP_IN_DETAILS = re.compile(r"at step (\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleStop:
-    """Rule, by its given name, that stopped a job; the step, and whether the task fails by it.
+    """A rule's stop of a job: the rule's configured name, the step, and whether the task fails.
 
     Attributes:
         onset: step of the first of the violations that led to the stop; None if it is not known.

@@ -42,8 +42,8 @@ class Serving:
     """Image and instance types that serve a model.
 
     Attributes:
-        instance_types: types whose memory is at least that of the training's type, and which the service's model has;
-            empty if no such type is known.
+        instance_types: types in the service's model whose memory is at least that of the training's type; empty if no
+            such type is known.
         environment: variables of the container.
     """
 

@@ -7,7 +7,7 @@ process 1 has no handler, so its script receives no signal (sagemaker-training 5
 kills its ranks 30 s after a SIGTERM. This program signals the ranks only: they finish their step, save and exit. Then
 it ends the toolkit if torchrun would start them again (`PET_MAX_RESTARTS`).
 
-It imports the standard library only, because its text is the command.
+It imports the standard library only, because its source text is passed on the command line.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def main(program: str) -> int:
 
 
 def stop(child: subprocess.Popen[bytes], program: str) -> None:
-    """Stop the ranks; if torchrun would start them again, end it with the toolkit once they have ended."""
+    """Stop the ranks. If torchrun would start them again, end torchrun and the toolkit once the ranks have ended."""
     told = set(tell_ranks(program))
     if RESTARTS in os.environ:
         threading.Thread(target=end_after_ranks, args=(child, program, told), daemon=True).start()
 
 
 def end_after_ranks(child: subprocess.Popen[bytes], program: str, told: set[int]) -> None:
-    """End the toolkit after the signalled ranks: at once if others started, else after a moment to end by itself."""
+    """End the toolkit after the signalled ranks: at once if other ranks started, otherwise after a grace period."""
     while told & {pid for pid, _ in running(program)}:
         time.sleep(POLL_S)
     until = time.monotonic() + OWN_END_S
@@ -88,7 +88,7 @@ def command_line(folder: Path) -> list[str]:
 
 
 def runs(arguments: list[str], program: str) -> bool:
-    """Return whether a command line is an interpreter's that runs the program, not a launcher's."""
+    """Return whether a command line runs the program in an interpreter, and is not a launcher's."""
     for argument in arguments[1:]:
         if Path(argument).name == Path(program).name:
             return True

@@ -100,7 +100,7 @@ class JobSnapshot:
 
     @property
     def is_terminal(self) -> bool:
-        """True if the job has ended, in whatever way."""
+        """True if the job has ended, with or without success."""
         return self.status in TERMINAL_STATUSES
 
     @property
@@ -117,7 +117,7 @@ class JobSnapshot:
     def last_wait(self) -> tuple[float, float | None] | None:
         """Begin and end of the job's last wait for instances, epoch seconds; the end is None while it waits.
 
-        None if the last wait was followed by work, that is by `Downloading` or a later status.
+        None if work followed the last wait: `Downloading` or a later status.
         """
         waits: list[Transition] = []
         for each in reversed(self.transitions):
@@ -134,7 +134,7 @@ class JobSnapshot:
     def waiting_seconds(self) -> float | None:
         """Seconds without working instances over all waits; None if the service reports no transitions.
 
-        A current wait counts up to the answer's last change.
+        A current wait counts up to the last change in the response.
         """
         if not self.transitions:
             return None
@@ -143,10 +143,10 @@ class JobSnapshot:
         return sum(max(0.0, (t.end or now or t.start) - t.start) for t in waits)
 
     def billed_seconds_at(self, now: float) -> float:
-        """Return an upper bound of the billed seconds per instance by `now`, in the service's time.
+        """Return an upper bound of the billed seconds per instance at `now`, in the service's time.
 
-        The billed seconds if the service reports them, else the time during which the job has had instances, over all
-        its starts. The bill for spot instances is lower. If the clock runs backwards, the result is not negative.
+        These are the billed seconds if the service reports them, otherwise the time with instances over all starts. The
+        bill for spot instances is lower. If the clock runs backwards, the result is not negative.
         """
         if self.billable_seconds is not None:
             return float(self.billable_seconds)

@@ -12,7 +12,7 @@ _KEY = "trainyard:stopped"
 
 
 class StopCause(StrEnum):
-    """Reasons for which the operator stops a job without a request."""
+    """Reasons for which the operator stops a job on its own."""
 
     HUNG = "hung"
     """The training had reported and then was silent."""

@@ -50,7 +50,7 @@ def render_training_job(
         spec: the job.
         name: the job's name.
         region: region of the job.
-        code_s3_uri: sourcedir.tar.gz with the entry point; needed when the spec has an entry_point
+        code_s3_uri: sourcedir.tar.gz with the entry point; needed if the spec has an entry_point
             and its source_dir is not on S3 already.
         image_uri: the image if the spec names none (see `images.image_uri`).
         tags: tags in addition to the spec's.
@@ -92,7 +92,7 @@ def render_training_job(
 def _code_channel(spec: TrainingJobSpec, code_s3_uri: str | None) -> dict[str, Channel]:
     """Return the channel with the code, for a container without network access; the SDK v2 has the same channel.
 
-    If the other channels name instance groups, it names all groups, or the service would reject the job.
+    If the other channels name instance groups, this channel names all groups; otherwise the service rejects the job.
     """
     if not (spec.entry_point and spec.enable_network_isolation):
         return {}

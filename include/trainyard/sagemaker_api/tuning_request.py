@@ -1,8 +1,8 @@
 """CreateHyperParameterTuningJob request of a TuningJobSpec.
 
 A trial's definition is derived from its CreateTrainingJob request, so a launcher's flags become static
-hyperparameters. A definition lacks some members, above all the container's entry point. Trials run the image's entry
-point, which does not forward SIGTERM to the ranks (see `sigterm_relay`).
+hyperparameters. A definition cannot have some members, above all the container's entry point. Trials run the image's
+entry point, which does not forward SIGTERM to the ranks (see `sigterm_relay`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def render_tuning_job(
     Args:
         spec: the job.
         name: the tuning job's name, at most 32 characters; trials are named `<name>-<number>-<8 hex digits>`.
-        region: where the trials run.
+        region: region of the trials.
         code_s3_uri: see `render_training_job`.
         image_uri: likewise.
         tags: tags in addition to the training's; the service also adds them to the trials.
@@ -192,7 +192,7 @@ def _definition(trial: Mapping[str, Any], *, volume_gb: int) -> dict[str, Any]:
 
 
 def _first_to_be_had(resources: Mapping[str, Any], *, volume_gb: int) -> dict[str, Any]:
-    """Return instance preferences in the form of a tuning job, which uses the first type with capacity per trial."""
+    """Return instance preferences in the form of a tuning job. Each trial gets the first type with capacity."""
     count = resources.get("InstanceCount", 1)
     return present(
         {

@@ -49,7 +49,7 @@ class SearchFacts:
         """Return the facts of a DescribeHyperParameterTuningJob answer.
 
         Raises:
-            ContractError: the mapping is none.
+            ContractError: the mapping is not such an answer.
         """
         config = description.get("HyperParameterTuningJobConfig")
         definitions = description.get("TrainingJobDefinitions") or [
@@ -86,7 +86,7 @@ class SearchFacts:
 
     @property
     def maximize(self) -> bool:
-        """True if more is better."""
+        """True if a higher objective is better."""
         return self.objective_type == "Maximize"
 
 

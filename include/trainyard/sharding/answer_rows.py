@@ -1,4 +1,4 @@
-"""Rows of a fine-tuning as JSON lines: their formats, and what is wrong with a row.
+"""Rows of a fine-tuning as JSON lines: their formats, and the faults of a row.
 
 | format | row |
 |---|---|
@@ -42,12 +42,12 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def format_of(row: Mapping[str, Any]) -> RowFormat | None:
-    """Return the format whose keys the row has; None if that is none."""
+    """Return the format whose keys the row has; None if there is no such format."""
     return next((name for name, keys in KEYS.items() if all(key in row for key in keys)), None)
 
 
 def faults_of(row: object, *, method: str) -> Iterator[str]:
-    """Yield what is wrong with a row, each as a predicate: "has no assistant message".
+    """Yield the faults of a row, each as a predicate: "has no assistant message".
 
     Args:
         row: a line's JSON.
@@ -70,7 +70,7 @@ def faults_of(row: object, *, method: str) -> Iterator[str]:
 
 
 def _part_faults(row: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with texts or messages, of which only the prompt may be empty."""
+    """Yield the faults of texts or messages, of which only the prompt may be empty."""
     parts = {key: row[key] for key in keys}
     if all(isinstance(each, str) for each in parts.values()):
         for key, text in parts.items():
@@ -109,7 +109,7 @@ def _content_fault(message: Mapping[str, Any]) -> str | None:
 
 
 def _order_faults(roles: Sequence[str], *, where: str) -> Iterator[str]:
-    """Yield that instructions come late, that a user speaks twice, or that no answer ends the conversation."""
+    """Yield faults in the order of messages: late instructions, two user messages in a row, or no answer at the end."""
     talk = [role for role in roles if role not in {"system", "developer"}]
     if any(role in {"system", "developer"} for role in roles[len(roles) - len(talk) :]):
         yield f"has a system message after others in {where}"

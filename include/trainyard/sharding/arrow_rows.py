@@ -139,7 +139,7 @@ def _parts(
 
 
 def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows, dictionaries of other values than strings as columns of those values."""
+    """Return the rows. Dictionaries become columns of their values, unless these are strings."""
     for at, field in enumerate(batch.schema):
         if pa.types.is_dictionary(field.type) and not is_text(field.type.value_type):
             batch = batch.set_column(at, field.name, batch.column(at).dictionary_decode())

@@ -1,4 +1,4 @@
-"""Second pass of sharding: the shards of the first pass of a split become exactly N shards of equal weight."""
+"""Second pass of sharding: it divides the shards of a split's first pass into exactly N shards of equal weight."""
 
 from __future__ import annotations
 

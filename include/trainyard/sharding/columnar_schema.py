@@ -75,7 +75,7 @@ def check_types(
 
 
 def wanted_schema(schema: pa.Schema, *, ignored: frozenset[str], only: str | None) -> pa.Schema:
-    """Return the columns of a file that are read, dictionaries as the types of their values."""
+    """Return the columns of a file that are read. A dictionary has the type of its values."""
     names = [only] if only in schema.names else schema.names
     return pa.schema(
         [(name, plain_type(schema.field(name).type)) for name in names if name not in ignored]

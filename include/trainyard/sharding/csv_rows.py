@@ -43,7 +43,7 @@ _Rows = list[tuple[int, list[str]]]
 
 
 class CsvTable(TextSchema):
-    """Csv files with a header line each; the column types are inferred from the first rows of up to four files.
+    """Csv files, each with a header line. The column types are inferred from the first rows of up to four files.
 
     Args:
         files: the files, read in this order.
@@ -77,7 +77,7 @@ class CsvTable(TextSchema):
         super().__init__(schema, nullable)
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
-        """Yield the rows, typed as `schema` says.
+        """Yield the rows with the types of `schema`.
 
         Raises:
             DataError: a file cannot be read or has other columns.
@@ -223,7 +223,7 @@ class CsvTable(TextSchema):
 
 
 def _type_of(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
-    """Return a column's type; an ignored one is never parsed."""
+    """Return a column's type; a column that is ignored is never parsed."""
     is_ignored = name in settings.ignore_columns
     return pa.string() if is_ignored else column_type(values, settings, name=name)
 
@@ -274,7 +274,7 @@ def _other_columns(file: SourceFile, header: list[str], expected: list[str]) -> 
 
 
 def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Rows:
-    """Return the rows of csv text with the lines they start on, empty lines left out."""
+    """Return the rows of csv text, each with the line on which it starts; empty lines are left out."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows, line = [], first_line
     for row in reader:
@@ -342,9 +342,9 @@ def _has_wrong_bytes(value: str) -> bool:
 
 
 def _delimiter_of(data: bytes) -> str:
-    """Return the delimiter that splits most of the first rows into as many fields as the header, but more than one.
+    """Return the delimiter that splits most of the first rows into as many fields as the header, if these are several.
 
-    Delimiters within quotes are not counted. A header of one field has a comma.
+    Delimiters within quotes are not counted. For a header of one field, return a comma.
     """
     whole = data if len(data) <= _DELIMITER_BYTES else data[:_DELIMITER_BYTES].rpartition(b"\n")[0]
     text = whole.decode("utf-8-sig", errors="replace")

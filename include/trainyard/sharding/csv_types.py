@@ -28,13 +28,13 @@ Wrong = list[tuple[int, str]]
 
 
 def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
-    """Return the type of a column from a sample of its strings, in which null is a missing value; null if all are null.
+    """Return the type of a column from a sample of its strings; null stands for a missing value, also as a type.
 
     A column is numeric if nine in ten of its values are numbers; rows with other values are then bad rows. A column
-    with whole numbers that have leading zeros, such as zip codes, is one of strings.
+    with whole numbers that have leading zeros, such as zip codes, is a column of strings.
 
     Raises:
-        DataError: the column holds whole numbers beyond 64 bits.
+        DataError: the column has whole numbers beyond 64 bits.
     """
     if name in (*settings.category_columns, settings.text_column):
         return pa.string()
@@ -57,18 +57,18 @@ def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.D
 def parse_column(
     values: pa.Array, kind: pa.DataType, settings: ShardSettings, *, name: str, is_fractional: bool
 ) -> tuple[pa.Array, Wrong]:
-    """Return strings as values of a type, and the wrong strings; missing and wrong strings become null.
+    """Return strings as values of a type, and the strings that cannot be converted; these and missing ones become null.
 
     Args:
         values: the strings.
         kind: the type.
-        settings: for a column that was empty so far.
+        settings: settings for a column that was empty so far.
         name: the column's name.
         is_fractional: whether a column of floats must stay one.
 
     Raises:
         ReplanNeededError: the column is of another type.
-        DataError: it holds whole numbers that its type cannot keep.
+        DataError: it has whole numbers that its type cannot represent.
     """
     if kind == pa.string():
         return values, []
@@ -100,7 +100,7 @@ def check_codes(values: pa.Array, *, name: str) -> None:
     """Check that no string of a numeric column is a whole number with leading zeros.
 
     Raises:
-        ReplanNeededError: one does; the column is read as strings then.
+        ReplanNeededError: there is one; the column must be read as strings.
     """
     if _has_codes(values.drop_null(), name):
         raise ReplanNeededError(name, pa.string())
@@ -123,8 +123,8 @@ def check_exact(values: pa.Array, *, name: str, is_fractional: bool) -> None:
     """Check that no whole number among these strings loses digits as float64.
 
     Raises:
-        ReplanNeededError: one does, in a column that may be of whole numbers.
-        DataError: one does, in a column of fractions.
+        ReplanNeededError: there is one, in a column that may be of whole numbers.
+        DataError: there is one, in a column of fractions.
     """  # noqa: DOC501 - the named function returns a DataError
     long = values.filter(pc.fill_null(pc.match_substring_regex(values, _LONG_WHOLE), False))
     lost = next((text for text in long.to_pylist() if int(text) != int(float(text))), None)

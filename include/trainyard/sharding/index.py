@@ -117,12 +117,12 @@ class ShardIndex:
         return dataset_uri(destination, self.fingerprint)
 
     def to_json(self) -> str:
-        """Return the document, keys in a fixed order; null where something does not apply."""
+        """Return the document, with its keys in a fixed order, and null for values that do not apply."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ShardIndex:
-        """Return the index a document describes.
+        """Return the index that a document describes.
 
         Raises:
             ContractError: the document is not an index of a version that this release reads.

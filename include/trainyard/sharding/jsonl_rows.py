@@ -1,4 +1,4 @@
-"""Record batches out of JSON lines: whole blocks by Arrow, and line by line where a block has a bad one."""
+"""Record batches from JSON lines: Arrow parses whole blocks; a block with a bad line is parsed line by line."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class JsonlTable(TextSchema):
     Args:
         files: the files, read in this order.
         objects: opens remote files.
-        settings: `category_columns` become strings whatever they hold.
-        bad_rows: takes lines that are not JSON objects, or whose values have another type.
+        settings: `category_columns` become strings, even if they contain numbers.
+        bad_rows: collects lines that are not JSON objects, or whose values have another type.
 
     Raises:
         DataError: a file cannot be read, or none of the first lines is a JSON object.
@@ -143,7 +143,7 @@ class JsonlTable(TextSchema):
         A column that is only in lines too deeply nested to be parsed is not planned: these are bad rows.
 
         Raises:
-            ReplanNeededError: so that the source is read again.
+            ReplanNeededError: always, so that the source is read again.
         """
         late: dict[str, list[dict[str, Any]]] = {}
         for file in self._files:
@@ -164,7 +164,7 @@ class JsonlTable(TextSchema):
         """Return one line's values.
 
         Raises:
-            ValueError: says what is wrong with the line.
+            ValueError: the line is invalid; the message has the reason.
         """
         try:
             row = json.loads(content.decode())
@@ -198,11 +198,11 @@ class JsonlTable(TextSchema):
         raise ValueError(f"wrong type: {field.name!r} is {expected}, got {str(value)[:50]!r}")
 
     def _number(self, field: pa.Field, value: Any) -> int | float:
-        """Return an int or a float as the column's type holds it.
+        """Return an int or a float in the column's type.
 
         Raises:
             ReplanNeededError: the column is of another type.
-            DataError: no type holds all of its numbers.
+            DataError: no type can represent all of its numbers.
         """  # noqa: DOC501 - the named function returns a DataError
         if pa.types.is_integer(field.type):
             if isinstance(value, float):
@@ -221,7 +221,7 @@ class JsonlTable(TextSchema):
 
 
 def _objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects among lines; the others are found, and named, when rows are read."""
+    """Yield the JSON objects among lines. The other lines are reported when rows are read."""
     for line in lines:
         try:
             row = json.loads(line)

@@ -96,7 +96,7 @@ def _blocks(
 
 @contextmanager
 def opened(file: SourceFile, objects: Objects) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Open a file; yields the decompressed stream and the stored one."""
+    """Open a file, and yield the decompressed stream and the stored one."""
     is_remote = file.is_remote
     with objects.open(file.uri, etag=file.etag) if is_remote else Path(file.uri).open("rb") as raw:
         yield _decompressed(raw, file.compression), raw

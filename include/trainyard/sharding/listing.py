@@ -99,7 +99,7 @@ _STDLIB_LEFT_OUT = frozenset(
 
 
 def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[SourceFile]]:
-    """Return the format and the files of a source, sorted by name, `max_source_bytes` applied.
+    """Return the format and the files of a source, sorted by name and limited to `max_source_bytes`.
 
     Files of other formats, and linked folders, are not read: a warning names them.
 

@@ -1,4 +1,4 @@
-"""Local files that a run may read: below allowed folders, never in private ones, symbolic links resolved."""
+"""Local files that a run may read: below allowed folders, never in private ones, after symbolic links are resolved."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LocalFiles:
     private: tuple[Path, ...] = ()
 
     def findings(self, uri: str, *, where: str) -> Iterator[Finding]:
-        """Yield why a source, a tokenizer or a glob may not be read; nothing for S3 addresses.
+        """Yield the reasons why a source, a tokenizer or a glob may not be read; nothing for S3 addresses.
 
         Only the path itself is checked; `check` is for the files that it leads to.
         """
@@ -131,7 +131,7 @@ def local_files(*, roots: object, private: object) -> LocalFiles:
         roots: a list of absolute folders; `~` is the worker's home.
         private: a list of absolute folders. Credential files that the environment names are private, too.
 
-    A value that is not a list, or a folder that is not absolute, raises a SpecError.
+    Raises a SpecError if a value is not a list or a folder is not absolute.
     """
     named = [os.environ[each] for each in CREDENTIAL_VARIABLES if os.environ.get(each)]
     credentials = [Path(each).absolute() for name in named for each in name.split(os.pathsep)]

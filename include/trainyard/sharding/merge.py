@@ -137,7 +137,7 @@ def _merged_columns(
 def _without_valueless(
     splits: Mapping[str, Split], part: PartIndex, schema: list[SchemaColumn]
 ) -> dict[str, Split]:
-    """Drop a part's buffers of numeric columns without any value: the part stored them as categories."""
+    """Drop a part's buffers of numeric columns without values, which the part stored as categories."""
     numbers = {column.name for column in schema if column.categories is None}
     gone = {each.name for each in part.index.schema or () if each.categories == ()} & numbers
     return {
@@ -182,7 +182,7 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
 
 
 def _merged_categories(parts: list[PartIndex]) -> dict[str, dict[str, int]]:
-    """Return each category column's codes: the first part's, then what the others add."""
+    """Return each category column's codes: the first part's, then the categories that other parts add."""
     merged: dict[str, dict[str, int]] = {}
     for column in itertools.chain.from_iterable(part.index.schema or () for part in parts):
         codes = merged.setdefault(column.name, {})
@@ -192,7 +192,7 @@ def _merged_categories(parts: list[PartIndex]) -> dict[str, dict[str, int]]:
 
 
 def _code_tables(part: PartIndex, merged: dict[str, dict[str, int]]) -> dict[str, Codes]:
-    """Return, for each column whose codes change, the new code of each old one."""
+    """Return the new code of each old one, for each column whose codes change."""
     tables = {}
     for column in part.index.schema or ():
         new = [merged[column.name][value] for value in column.categories or ()]
@@ -210,8 +210,8 @@ def _recoded(
 ) -> Shard:
     """Rewrite the category codes of a shard and store it again.
 
-    An interrupted or a parallel merge may have done so already. The downloaded content decides: it is either the part's
-    content, or content that becomes the part's if the codes are mapped back, or damaged.
+    An interrupted or a parallel merge may have done so already. The downloaded content is one of three: the
+    part's content; the rewritten content, which becomes the part's if the codes are mapped back; or damaged.
 
     Raises:
         DataError: the shard is damaged.

@@ -28,7 +28,7 @@ class ObjectHead:
         uri: `s3://bucket/key`.
         size: bytes.
         etag: the store's ETag without quotes; it changes with the content.
-        sha256: hex digest given at the put; None if unknown, as possible in a listing.
+        sha256: hex digest from the upload; None if unknown, as in some listings.
     """
 
     uri: str
@@ -41,10 +41,10 @@ class Objects(Protocol):
     """Thread-safe interface to object storage for sharding. Addresses have the form `s3://bucket/key`."""
 
     def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
-        """Store the file's content, with any digest as metadata `sha256`; visible whole or not at all."""
+        """Store the file's content atomically, with its digest, if any, as metadata `sha256`."""
 
     def head(self, uri: str) -> ObjectHead | None:
-        """Return the object's head with its `sha256` metadata; None when there is no such object."""
+        """Return the object's head with its `sha256` metadata; None if there is no such object."""
 
     def list(self, prefix: str) -> Iterator[ObjectHead]:
         """Yield the objects whose address starts with the prefix, in key order."""
@@ -89,7 +89,7 @@ class LocalObjects:
             arriving.replace(note)
 
     def head(self, uri: str) -> ObjectHead | None:
-        """Return size, digest and a mark made of size and time of change."""
+        """Return size, digest, and an ETag derived from size and modification time."""
         path, note = self._path(uri), self._note(uri)
         if not path.is_file():
             return None

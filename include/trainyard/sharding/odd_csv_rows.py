@@ -1,4 +1,4 @@
-"""Record batches out of csv files that need `pandas.read_csv` options: encodings, comments, decimal commas."""
+"""Record batches from csv files that need `pandas.read_csv` options: encodings, comments, decimal commas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CHUNK_ROWS = 20_000
 class OddCsvTable(TextSchema):
     """Csv files read by pandas with the user's options; slower than `CsvTable`, and as strict.
 
-    Lines are counted by rows: where the options skip lines, a bad row's line is off by those.
+    Line numbers are derived from rows: lines that the options skip are not counted.
 
     Raises:
         DataError: a file cannot be read.
@@ -66,7 +66,7 @@ class OddCsvTable(TextSchema):
         super().__init__(schema, nullable)
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
-        """Yield the rows, typed as `schema` says.
+        """Yield the rows with the types of `schema`.
 
         Raises:
             DataError: a file cannot be read or has other columns.
@@ -153,7 +153,7 @@ class OddCsvTable(TextSchema):
         return batch.filter(kept) if faults else batch
 
     def _plain_numbers(self, values: pa.Array) -> pa.Array:
-        """Return numbers written with other marks as `1234.5`, and other values so that they are no numbers."""
+        """Return numbers with other separators as `1234.5`, and other values in a form that is not numeric."""
         if not self._thousands and self._decimal == ".":
             return values
         plain = pc.replace_substring(values, self._thousands, "") if self._thousands else values
@@ -163,7 +163,7 @@ class OddCsvTable(TextSchema):
 
 
 def _number_pattern(decimal: str, thousands: str | None) -> str:
-    """Return the pattern of numbers with these marks; dates and addresses with the same marks do not match.
+    """Return the pattern of numbers with these separators; dates and addresses with the same characters do not match.
 
     Groups have three digits (1.234.567). With commas they may also be Indian (12,34,567).
     """
@@ -181,7 +181,7 @@ def _check_width(file: SourceFile, chunk: pd.DataFrame) -> None:
     """Check that pandas did not use the first fields as row labels, as it does if rows are longer than the header.
 
     Raises:
-        DataError: it did.
+        DataError: pandas did.
     """
     if not isinstance(chunk.index, pd.RangeIndex):
         raise DataError(

@@ -194,7 +194,7 @@ def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
 
 
 def _is_in(path: str, names: frozenset[str]) -> bool:
-    """Return whether a path, such as `input_ids.list.element`, is a named column or lies in one."""
+    """Return whether a path, such as `input_ids.list.element`, is a named column or part of one."""
     return path in names or any(path.startswith(f"{name}.") for name in names)
 
 

@@ -84,7 +84,7 @@ def part_name(part: int) -> str:
 
 
 def files_of_part(files: Iterable[SourceFile], *, part: int, num_parts: int) -> list[SourceFile]:
-    """Return the files of one part, selected by a hash of their names. It does not depend on other files."""
+    """Return the files of one part, selected by a hash of their names. The selection does not depend on other files."""
     return [
         file
         for file in files
@@ -94,7 +94,7 @@ def files_of_part(files: Iterable[SourceFile], *, part: int, num_parts: int) -> 
 
 
 def _home(name: str) -> str:
-    """Return the name whose hash selects the part: of a Megatron index that of its array, so both share a part."""
+    """Return the name whose hash selects the part. A Megatron index has its array's name, so that both share a part."""
     return name.removesuffix(INDEX_SUFFIX) + ".bin" if name.endswith(INDEX_SUFFIX) else name
 
 
@@ -108,7 +108,8 @@ def write_part(
 ) -> PartIndex:
     """Shard the files of one part below the plan's prefix and return its index, which is written last.
 
-    An unreadable file is a `DataError`. The merge checks the share of bad rows and the number of rows per split.
+    Raises a `DataError` if a file is unreadable. The merge checks the share of bad rows and the number of rows per
+    split.
 
     Args:
         plan: plan of the data set.

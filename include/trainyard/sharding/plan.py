@@ -95,8 +95,8 @@ def plan_dataset(
 ) -> tuple[DatasetPlan, list[SourceFile]]:
     """Return the plan and the files of a source. A local source is read once, for its fingerprint.
 
-    Before that, a number of shards that does not divide evenly is a `SpecError`. A source that is missing, empty or of
-    unknown format is a `DataError`.
+    Raises a `SpecError` before reading if the number of shards does not divide evenly. Raises a `DataError` if the
+    source is missing, empty or of unknown format.
     """
     fit_num_shards(settings, train_bytes=0)
     data_format, files = list_files(source, objects)
@@ -142,7 +142,7 @@ def warn_of_older_layout(plan: DatasetPlan, objects: Objects) -> None:
 
 
 def _source_algorithm(files: list[SourceFile], settings: ShardSettings) -> str:
-    """Return the name of the mark by which changes of the source's files are detected."""
+    """Return the name of the digest or stamp by which changes of the source's files are detected."""
     if any(file.etag is not None for file in files):
         return "etag"
     if not settings.checksums:
@@ -162,7 +162,7 @@ def _mark(source_mark: str, described: dict[str, Any]) -> str:
 
 
 def finished_index(plan: DatasetPlan, objects: Objects) -> ShardIndex | None:
-    """Return the index of the data set if it is complete, else None."""
+    """Return the index of the data set if it is complete, or None."""
     uri = f"{plan.uri}/{INDEX_NAME}"
     if objects.head(uri) is None:
         return None

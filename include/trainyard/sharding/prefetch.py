@@ -33,7 +33,7 @@ class _Reader(Generic[T]):
             raise item.error
 
     def stop(self) -> None:
-        """Stop the thread, also before the last item."""
+        """Stop the thread, even before the last item."""
         self._stopped.set()
         self._thread.join()
 

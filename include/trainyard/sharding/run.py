@@ -59,8 +59,8 @@ def shard_dataset(
 ) -> ShardingResult:
     """Return the data set of a source below `destination`, after sharding the source if it does not exist yet.
 
-    Settings that contradict each other or the source's columns are a `SpecError`. A source that is missing, empty or
-    unreadable, or that has too many bad rows or too few rows, is a `DataError`.
+    Raises a `SpecError` if settings contradict each other or the source's columns. Raises a `DataError` if the source
+    is missing, empty or unreadable, or has too many bad rows or too few rows.
 
     Args:
         source: source of the data.

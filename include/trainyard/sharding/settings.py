@@ -88,7 +88,7 @@ class ShardSettings:
         ignore_columns: columns that are omitted.
         category_columns: columns of a csv or jsonl file that are read as categories although they look like numbers.
         tokenizer: `bytes`, or the path or `s3://` address of a `tokenizers` JSON file. For a source of token ids it is
-            the tokenizer that made them.
+            the tokenizer that created them.
         vocab_size: number of ids, for a source of token ids without a tokenizer file; 0 for any other source.
         eos_token_id: id that ends a document in such a source; None if there is none.
         target_shard_bytes: approximate shard size for `num_shards=0`.

@@ -1,4 +1,4 @@
-"""Writers of one split: they append rows to shard files, and close each file at its planned weight."""
+"""Writers of one split, which append rows to shard files and close each file at its planned weight."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class ColumnMoments:
     """Mean and standard deviation of one column's finite values, updated batch by batch.
 
     Missing values (NaN) are ignored; infinities are ignored and counted. The squares of numbers beyond 1e150 overflow
-    float64. From the first such number on, all sums are those of the values times 2^-600.
+    float64. From the first such number on, the sums are calculated over the values times 2^-600.
 
     Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
     """

@@ -27,7 +27,7 @@ def text_column_rows(table: Table, column: str, bad_rows: BadRows) -> Iterator[T
 
     Raises:
         SpecError: the table has no such column.
-        DataError: the column is not a column of strings, or the source cannot be read.
+        DataError: the column does not contain strings, or the source cannot be read.
     """
     if column not in table.schema.names:
         findings: list[Finding] = [unknown_column("text_column", column, table.schema.names)]

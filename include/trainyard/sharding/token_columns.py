@@ -30,7 +30,7 @@ def token_column_rows(
 ) -> Iterator[TokenBatch]:
     """Yield the lists of a column, one row each. Missing and empty lists are bad rows.
 
-    An unreadable source is a `DataError`.
+    Raises a `DataError` if the source cannot be read.
     """
     name, row_number = "", 0
     for file, batch in table.batches():

@@ -139,7 +139,8 @@ def good_rows(
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
     """Return the rows of ids that all belong to the vocabulary.
 
-    The others, and rows without ids, are counted by their number in the file; `holder` names the place of their ids.
+    The others, and rows without ids, are recorded as bad rows, with their number in the file. `holder` names the
+    container of the ids, for the message.
     """
     size = vocabulary.vocab_size
     is_good = np.diff(ends, prepend=0) > 0
@@ -193,7 +194,7 @@ def _blocks(file: SourceFile, stream: BinaryIO, layout: TokenLayout) -> Iterator
 
     Raises:
         ValueError: the last id is cut off.
-        DataError: the stream ends before or after the ids that its header promises.
+        DataError: the stream has fewer or more ids than its header states.
     """  # noqa: DOC501 - the named function returns a DataError
     width = layout.dtype.itemsize
     left, size = file.max_bytes, BLOCK_TOKENS * width
@@ -232,10 +233,10 @@ def _layout(
     stream: BinaryIO,
     vocabulary: Vocabulary,
 ) -> TokenLayout:
-    """Return the layout of a file, whose header has been read from the stream then.
+    """Return the layout of a file, after reading its header from the stream.
 
     Raises:
-        DataError: an index or header is wrong, or a header is of another number of ids than the file has.
+        DataError: an index or header is wrong, or a header states another number of ids than the file has.
     """  # noqa: DOC501 - the named functions return a DataError
     if index is not None:
         dtype, row_ends = read_megatron_index(index, objects, num_bytes=file.size)

@@ -44,7 +44,7 @@ class Tokenizer(Protocol):
 
 
 def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
-    """Return the byte tokenizer for `bytes`, else the tokenizer of the named `tokenizers` JSON file.
+    """Return the byte tokenizer for `bytes`, otherwise the tokenizer of the named `tokenizers` JSON file.
 
     Args:
         tokenizer: `bytes`, a path, or an `s3://` address.
@@ -59,7 +59,7 @@ def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
 
 
 def load_vocabulary(settings: ShardSettings, objects: Objects) -> Tokenizer | GivenVocabulary:
-    """Return a vocabulary of the settings' `vocab_size` if that is set, else their tokenizer.
+    """Return a vocabulary of the settings' `vocab_size` if that is set, otherwise their tokenizer.
 
     Raises:
         SpecError: the tokenizer's file is missing or is not a tokenizer.

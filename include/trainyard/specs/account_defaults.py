@@ -25,7 +25,7 @@ class AccountDefaults:
     """Values for the settings that a job does not set. The names are those of the specs.
 
     Tags and environment are merged; the job's values take precedence. The volume key is left out for instance types
-    with local NVMe storage, which accept none. An AutoML job has no environment and no network isolation.
+    with local NVMe storage, which do not accept it. An AutoML job has no environment and no network isolation.
     """
 
     subnets: tuple[str, ...] = ()

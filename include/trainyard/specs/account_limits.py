@@ -41,7 +41,8 @@ class AccountLimits:
             storage need no volume key, and AutoML jobs need no network isolation.
         required_tags: keys of tags.
         roles: globs of execution roles.
-        buckets: globs of the buckets that a job reads and writes, as far as its spec or the run's conf names them.
+        buckets: globs of the buckets that a job reads and writes, checked for the addresses in its spec and in the
+            run's conf.
         images: globs of image URIs.
         instance_types: globs.
         max_run_usd: the largest allowed cost of a whole run, by its plan.

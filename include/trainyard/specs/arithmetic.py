@@ -1,7 +1,7 @@
 """Default precision and compilation of a training, derived from the accelerators of its instance types.
 
-A run has one arithmetic for all its instance types: bf16 and compiled if all of them have bf16 in hardware, else fp32
-and eager. For a job that was sent neither, `trainer.precision.settle` applies the same rule to its device.
+A run has one arithmetic for all its instance types: bf16 and compiled if all of them have bf16 in hardware, otherwise
+fp32 and eager. For a job whose request sets neither, `trainer.precision.settle` applies the same rule to its device.
 """
 
 from __future__ import annotations

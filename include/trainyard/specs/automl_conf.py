@@ -29,8 +29,8 @@ class AutoMLConf:
         max_time_s: time limit of the search; None = no limit.
         max_time_per_candidate_s: time limit of one candidate; None = no limit.
         budget_usd: budget of the search; None = no limit.
-        instance_type: instance type of the jobs that prepare and evaluate.
-        image_uri: image of the job that prepares; None = AWS's scikit-learn image.
+        instance_type: instance type of the jobs that prepare the data and evaluate the model.
+        image_uri: image of the job that prepares the data; None = AWS's scikit-learn image.
     """
 
     dataset: str = "breast_cancer"

@@ -83,7 +83,7 @@ class AutoMLJobSpec:
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check what this one spec can know.
+        """Check the spec by itself.
 
         Raises:
             SpecError: there are faults; reports all of them at once.

@@ -52,7 +52,7 @@ def base_findings(conf: BaseRunConf) -> Iterator[Finding]:
 
 
 def choice_findings(conf: BaseRunConf, choices: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Yield the fields of the conf whose value is none of their choices."""
+    """Yield the fields of the conf whose value is not one of their choices."""
     for name, allowed in choices.items():
         value = getattr(conf, name)
         if value not in allowed:

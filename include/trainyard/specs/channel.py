@@ -17,9 +17,9 @@ class TrainingInput:
     Attributes:
         s3_data: `s3://bucket/prefix`, or the manifest for the manifest types.
         distribution: `FullyReplicated` or `ShardedByS3Key`.
-        compression: `Gzip` if the objects are to be decompressed, else None.
+        compression: `Gzip` if the objects are to be decompressed, otherwise None.
         s3_data_type: `S3Prefix`, `ManifestFile` or `AugmentedManifestFile`.
-        input_mode: `File`, `FastFile` or `Pipe`; None takes the job's.
+        input_mode: `File`, `FastFile` or `Pipe`; None = the job's.
         shuffle_seed: shuffles the order of the objects, a new one each epoch (the SDK's
             `ShuffleConfig`).
         instance_groups: the groups of a heterogeneous cluster that get this channel.

@@ -30,7 +30,7 @@ def read_spec(cls: type[Spec], mapping: Mapping[str, Any], *, where: str = "") -
             findings.
 
     Raises:
-        SpecError: unknown, missing or mistyped keys, or values the spec itself refuses; all of them
+        SpecError: unknown, missing or mistyped keys, or values that the spec itself rejects; all of them
             at once.
     """
     try:

@@ -32,15 +32,15 @@ class RunConf(BaseRunConf):
             ends a document; 0 and None for any other source.
         ignore_columns, category_columns: columns of a table to leave out, and to read as categories.
         evaluation_place: `processing` (a processing job), `training` (the training's last step), or `auto`:
-            `processing` if an instance type for processing jobs has memory for the model, else `training`.
-        evaluation_instance_type: None = the training's type if processing jobs may use it and the model fits, else the
-            cheapest type that fits.
+            `processing` if an instance type for processing jobs has memory for the model, otherwise `training`.
+        evaluation_instance_type: None = the training's type if processing jobs may use it and the model fits,
+            otherwise the cheapest type that fits.
         evaluation_max_samples: None = derived (trainyard.planning.evaluation_plan).
         checkpoint_interval: in steps; 0 = chosen by the script from the measured cost of a checkpoint and
             mean_time_to_interruption_s; -1 = only at the end and before a stop.
         deadline_h: the planner's limit for the training in hours; None = the cheapest plan.
         warmup_steps: None = a tenth of max_steps (`warmup_of`).
-        precision: "auto" = bf16 if all types of the run have it in hardware, else fp32 (`training_precision`). The
+        precision: "auto" = bf16 if all types of the run have it in hardware, otherwise fp32 (`training_precision`). The
             default of the hyperparameter `compile` follows the same rule (`is_compiled`).
         strategy: `ddp` (train_ddp.py: replicas) or `fsdp` (train_fsdp.py: state and layers sharded over ranks, by its
             own hyperparameters). trainyard.planning.auto_plan resolves "auto" before a conf is read.

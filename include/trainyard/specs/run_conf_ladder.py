@@ -20,7 +20,7 @@ _OF_FIRST_RUNG = ("instance_type", "instance_count")
 def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
     """Yield a finding for each field that contradicts the first rung, which replaces it.
 
-    A field with its default value is no contradiction.
+    A field with its default value does not count.
     """
     first = conf.capacity_ladder[0]
     declared = type(conf).__dataclass_fields__

@@ -109,7 +109,7 @@ def search_of(conf: RunConf) -> SearchSettings | None:
 
 
 def trial_steps(conf: RunConf) -> int:
-    """Return the optimizer steps of a trial: the conf's, else a quarter of the training, but twice the warm-up.
+    """Return the optimizer steps of a trial: the conf's, or a quarter of the training's but at least twice the warm-up.
 
     Worked example: of 400 steps with 40 of warm-up a trial has 100; with 80 of warm-up, 160.
     """

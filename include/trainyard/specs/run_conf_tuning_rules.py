@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def tuning_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield every fault of the search that can be found in the conf alone; nothing if the search is off."""
+    """Yield every fault of the search that can be found in the conf alone; nothing without a search."""
     if not conf.tune or conf.learning_rate <= 0:
         return  # the ranges start from the learning rate, whose fault is reported already
     ranges, unreadable = read_ranges(conf)

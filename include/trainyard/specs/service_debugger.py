@@ -26,7 +26,7 @@ class Debugger(StrEnum):
 
 
 def debugger_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
-    """Yield the faults of the evaluator's settings, and rules above the service's limits."""
+    """Yield the faults of the evaluator's settings, such as more rules than the service allows."""
     if spec.debugger not in set(Debugger):
         yield Finding(
             where="debugger",

@@ -1,4 +1,4 @@
-"""Rules for one training job spec by itself, each a line of evidence.
+"""Rules for one training job spec by itself. Each fault is one finding.
 
 Limits are those of CreateTrainingJob (API reference and botocore's model, November 2026).
 """

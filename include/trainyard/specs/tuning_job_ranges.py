@@ -82,7 +82,7 @@ class IntegerRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CategoricalRange:
-    """One of `values`: text, numbers or booleans, which the script gets as it would a static hyperparameter."""
+    """One of `values`: text, numbers or booleans, passed to the script like static hyperparameters."""
 
     values: tuple[Any, ...]
 

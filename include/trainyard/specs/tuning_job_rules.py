@@ -1,4 +1,4 @@
-"""Rules for one tuning job spec by itself, each a line of evidence.
+"""Rules for one tuning job spec by itself. Each fault is one finding.
 
 Limits are those of CreateHyperParameterTuningJob (API reference, "Automatic model tuning quotas" and botocore's model,
 November 2026).

@@ -14,7 +14,7 @@ USUAL_ENGINE_PORT = 4566
 class Addresses:
     """Addresses of the UI and the engine.
 
-    Fixed for the life of a stack, so that a restarted component is found again.
+    They are fixed for the lifetime of a stack, so that a restarted component has the same address.
     """
 
     ui_port: int
@@ -28,7 +28,7 @@ class Addresses:
 
     @property
     def execution(self) -> str:
-        """The URL of the API that Airflow's tasks talk to."""
+        """The URL of the API that Airflow's tasks call."""
         return f"http://{LOOPBACK}:{self.execution_port}/execution/"
 
     @property
@@ -38,7 +38,7 @@ class Addresses:
 
 
 def choose(*, usual: bool, engine_port: int = USUAL_ENGINE_PORT) -> Addresses:
-    """Return free loopback ports; with `usual`, the well-known UI port and `engine_port` if they are free."""
+    """Return free loopback ports; with `usual`, the UI's usual port and `engine_port` if these are free."""
     wanted = (USUAL_UI_PORT, 0, engine_port) if usual else (0, 0, 0)
     held = [_bound(port) for port in wanted]
     ui, execution, engine = (listener.getsockname()[1] for listener in held)

@@ -1,4 +1,4 @@
-"""Airflow's REST API (v2), as far as the launcher needs it."""
+"""The part of Airflow's REST API (v2) that the launcher uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_S = 120
 
 
 class AirflowApi:
-    """A client of one api-server. Logs in on first use, and again when its token ends."""
+    """A client of one api-server. It logs in on first use, and again when its token expires."""
 
     def __init__(self, url: str, *, password: str) -> None:
         self._url = url
@@ -29,7 +29,7 @@ class AirflowApi:
         self._session.trust_env = False  # a proxy of the user's shell has no business on loopback
 
     def health(self) -> dict[str, Any] | None:
-        """Return the state of Airflow's services by name, None without an api-server."""
+        """Return the state of Airflow's services by name; None without an api-server."""
         try:
             answer = self._session.get(f"{self._url}/api/v2/monitor/health", timeout=5)
         except requests.RequestException:
@@ -45,7 +45,7 @@ class AirflowApi:
         return list(self._get("/importErrors")["import_errors"])
 
     def task_order(self, dag_id: str) -> list[str]:
-        """Return the DAG's task ids, each after the ones it depends on."""
+        """Return the DAG's task ids, each after its upstream tasks."""
         tasks = self._get(f"/dags/{quote(dag_id)}/tasks")["tasks"]
         graph: dict[str, set[str]] = {str(task["task_id"]): set() for task in tasks}
         for task in tasks:
@@ -76,7 +76,7 @@ class AirflowApi:
         return [str(run["dag_run_id"]) for run in answer["dag_runs"]]
 
     def fail_run(self, dag_id: str, run_id: str) -> None:
-        """Mark a run failed: its tasks are ended, and they stop their jobs."""
+        """Mark a run failed, which ends its tasks; these stop their jobs."""
         self._call("PATCH", _run_path(dag_id, run_id), body={"state": "failed"})
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ class AirflowApi:
         )
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
-        """Return an XCom value, None if the task has not pushed it."""
+        """Return an XCom value; None if the task has not pushed it."""
         path = (
             f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task_id)}/xcomEntries/{quote(key)}"
         )
@@ -94,7 +94,7 @@ class AirflowApi:
         return None if entry is None else _decoded(entry["value"])
 
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> list[dict[str, Any]]:
-        """Return a task log's lines: `timestamp`, `level`, `event`, perhaps `error_detail`."""
+        """Return a task log's lines: `timestamp`, `level`, `event` and, for some, `error_detail`."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task_id)}/logs/{try_number}"
         answer = self._call("GET", f"{path}?full_content=true", allow_missing=True) or {}
         return [line for line in answer.get("content", []) if isinstance(line, dict)]
@@ -161,7 +161,7 @@ def _run_path(dag_id: str, run_id: str) -> str:
 
 
 def _decoded(value: Any) -> Any:
-    """Return an XCom value: the API gives strings as they are stored, which is JSON."""
+    """Return an XCom value, which the API returns as a JSON string."""
     if not isinstance(value, str):
         return value
     try:
@@ -171,7 +171,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _reason(answer: requests.Response) -> str:
-    """Return the server's sentence: `detail` is a string, or a list of places and messages."""
+    """Return the server's message: `detail` is a string, or a list of locations and messages."""
     try:
         detail = answer.json().get("detail", answer.text)
     except ValueError:

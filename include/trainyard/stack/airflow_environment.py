@@ -1,4 +1,4 @@
-"""Airflow's configuration, by environment only: a function from the stack's values to variables."""
+"""Airflow's configuration by environment variables, derived from the stack's values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ RESPONSIVE = {
 
 
 def airflow_environment(*, home: Home, identity: Identity, addresses: Addresses) -> dict[str, str]:
-    """Return the variables that make Airflow's commands run this stack and nothing else."""
+    """Return the environment variables with which Airflow's commands run this stack only."""
     return {
         **RECOVERY,
         **RESPONSIVE,
@@ -98,9 +98,9 @@ def _bundles(home: Home) -> list[dict[str, object]]:
 
 
 def aws_connection(endpoint_url: str, *, home: Home) -> dict[str, Any]:
-    """Return the connection that leads to the engine.
+    """Return the connection to the engine.
 
-    The stack is its user's alone: their runs may read what they can, but not the stack's own state.
+    The stack has one user. Runs may read all files that the user can read, except the stack's own state.
     """
     return {
         "conn_type": "aws",

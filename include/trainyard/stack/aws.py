@@ -1,4 +1,4 @@
-"""The AWS endpoint as the launcher reads it: job states, metrics, and the report's objects."""
+"""Reader of the AWS endpoint for the launcher: job states, metrics, and the report's objects."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class JobView:
 def cost_so_far(job: Mapping[str, Any], *, now: datetime) -> float | None:
     """Return an upper bound of a training or processing job's cost so far in USD; None if the price is unknown.
 
-    It counts the billed seconds if the service reports them, else all time since the start, which for spot includes
+    It counts the billed seconds if the service reports them, otherwise all time since the start. On spot this includes
     unbilled waits.
     """
     processing = job.get("ProcessingResources", {}).get("ClusterConfig", {})
@@ -191,13 +191,13 @@ class AwsEndpoint:
             raise
 
     def json_object(self, uri: str) -> dict[str, Any]:
-        """Return the content of a JSON object; fails as the client fails."""
+        """Return the content of a JSON object; raises the errors of the client."""
         parts = urlsplit(uri)
         body = self._s3.get_object(Bucket=parts.netloc, Key=parts.path.lstrip("/"))["Body"]
         return dict(json.loads(body.read()))
 
     def download(self, uri: str, to: Path) -> Path:
-        """Copy one object to a file and return the file; without the object, a ClientError."""
+        """Copy one object to a file and return the file. Raises a ClientError if there is no such object."""
         parts = urlsplit(uri)
         to.parent.mkdir(parents=True, exist_ok=True)
         self._s3.download_file(parts.netloc, parts.path.lstrip("/"), str(to))
@@ -232,10 +232,10 @@ class AwsEndpoint:
 
 
 def parse_metrics(line: str) -> dict[str, float]:
-    """Return the numbers of a metric line, empty for any other line.
+    """Return the numbers of a metric line; empty for any other line.
 
     `trainyard step=120 loss=2.34 max_steps=9` -> {"step": 120.0, "loss": 2.34, "max_steps": 9.0}.
-    An `eval` line's own step is left out: it is the step before, or the same.
+    The step of an `eval` line is left out, because it is that of the last step line or earlier.
     """
     match = METRIC_LINE.match(line)
     if match is None:

@@ -41,7 +41,7 @@ def up(home: Home, *, console: Console) -> int:
     If the stack already runs, only print.
 
     Raises:
-        TrainingRunError: the stack failed to start, with its last log lines; or the home has the stack of a run.
+        TrainingRunError: the stack failed to start, with its last log lines; or the home is in use by a run.
     """
     if (record := read_record(home)) is not None:
         if record.purpose != "up":
@@ -81,7 +81,7 @@ def down(home: Home, *, console: Console) -> int:
 def supervise(home: Home, *, console: Console) -> int:
     """Run a stack in the foreground until it receives a signal to stop.
 
-    A stack that fails to start, or whose component keeps crashing, raises a TrainingRunError.
+    Raises a TrainingRunError if the stack fails to start or a component keeps crashing.
     """
     stack = Stack(home, say=lambda line: console.print(line, markup=False), purpose="up")
     try:

@@ -1,8 +1,8 @@
-"""Fill `.venv`: `python3 include/trainyard/stack/bootstrap.py requirements.txt ...`.
+"""Installation into `.venv`: `python3 include/trainyard/stack/bootstrap.py requirements.txt ...`.
 
-Runs on the system's Python with the standard library alone, before anything is installed. It
-installs with uv, several times faster than pip, and falls back to pip where uv is not to be had. uv
-does not read pip's settings, so they are handed on: the same indexes, the same folders of wheels.
+Runs on the system's Python with the standard library alone, before anything is installed. It installs with uv, which is
+several times faster than pip, or with pip if uv is not available. uv does not read pip's settings, so pip's indexes and
+wheel folders are passed to it.
 """
 
 # ruff: noqa: S603 - the commands are this file's own
@@ -22,7 +22,7 @@ SETTING = re.compile(r"^(?P<section>[^.]+)\.(?P<name>[\w-]+)=(?P<value>.*)$")
 
 
 def main(requirements: list[str]) -> int:
-    """Create `.venv` if needed and install the files; return 0, or 1 after saying why not."""
+    """Create `.venv` if needed and install the files; return 0, or 1 after printing the reason."""
     try:
         if not PYTHON.exists():
             _create()
@@ -35,9 +35,9 @@ def main(requirements: list[str]) -> int:
 
 
 def uv_settings(pip_config: str, *, environment: dict[str, str]) -> dict[str, str]:
-    """Return uv's variables for what `pip config list` printed; the environment's own stay.
+    """Return uv's variables for the output of `pip config list`; those in the environment take precedence.
 
-    Folders that do not exist are left out: pip only warns about them, uv would stop.
+    Folders that do not exist are left out: pip only warns about them, but uv would fail.
     """
     settings = dict(_settings(pip_config))
     wanted = {

@@ -31,8 +31,8 @@ def carry_out(command: Callable[[Console], int], *, is_guarded: bool) -> int:
     """Return the command's status: 0 for done, 1 for failed, 2 for wrong input, 130 for interrupted.
 
     Args:
-        command: runs with the terminal's console.
-        is_guarded: a parent process ends everything that the command started, even if the command is killed.
+        command: function that runs the command with the terminal's console.
+        is_guarded: whether a parent process ends everything that the command started, even if the command is killed.
     """
     console = Console(soft_wrap=not sys.stdout.isatty())
     if is_guarded:

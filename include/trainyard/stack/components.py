@@ -103,7 +103,7 @@ def airflow_services(home: Home, addresses: Addresses, env: Mapping[str, str]) -
 
 
 def import_path() -> str:
-    """Return the `PYTHONPATH` of a process that needs Trainyard's packages: this process's, too."""
+    """Return the `PYTHONPATH` of a process that needs Trainyard's packages: the same as this process's."""
     given = os.environ.get("PYTHONPATH")
     return os.pathsep.join([*map(str, IMPORT_PATH), *([given] if given else [])])
 

@@ -1,4 +1,4 @@
-"""A run in the terminal: a table that redraws itself, or plain lines if there is none."""
+"""Display of a run: a table that redraws itself, or plain lines if there is no terminal."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ LINE_EVERY_S = 5.0
 
 
 class Display(Protocol):
-    """Shows views of a run, and lines beside them."""
+    """Shows views of a run, and single lines."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def show(self, view: RunView) -> None:
-        """Show the run as it is now."""
+        """Show a view of the run."""
 
     def say(self, line: str) -> None:
-        """Print one line that stays."""
+        """Print one permanent line."""
 
 
 def display_for(console: Console) -> Display:
@@ -89,7 +89,7 @@ class LineDisplay:
         return None
 
     def show(self, view: RunView) -> None:
-        """Print what is new since the view before."""
+        """Print the changes since the previous view."""
         for task in view.tasks:
             known = self._states.get(task.task_id)
             if known != (task.state, task.try_number) and task.state != "waiting":
@@ -102,12 +102,12 @@ class LineDisplay:
                 self.say(line)
 
     def say(self, line: str) -> None:
-        """Print one line, whatever its length."""
+        """Print one line of any length."""
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def drawn(view: RunView) -> RenderableType:
-    """Return the run as a table of its tasks, with the job that runs now below."""
+    """Return the run as a table of its tasks, with the current job below."""
     heading = Text(f"{view.run_id}  {view.state}", style="bold")
     table = Table()
     for column in ("task", "state", "try", "time"):
@@ -134,7 +134,7 @@ def described(task: TaskView) -> str:
 
 
 def job_line(job: JobView) -> str:
-    """Return a job's status and its last numbers: step, loss, speed, time left; of a search what it tried, its best."""
+    """Return a job's status and its last numbers: step, loss, speed, time left; for a search, trials and best value."""
     numbers = job.metrics
     parts = [job.status]
     for noun in ("trials", "candidates"):
@@ -158,7 +158,7 @@ def job_line(job: JobView) -> str:
 
 
 def cost_text(view: RunView) -> str:
-    """Return `  cost so far $x of $y cap` of a run whose jobs have a price; empty before the first second is paid."""
+    """Return `  cost so far $x of $y cap` for a run whose jobs have a price; empty before any cost."""
     if not view.cost_usd:
         return ""
     cap = "" if view.max_cost_usd is None else f" of {format_usd(view.max_cost_usd)} cap"

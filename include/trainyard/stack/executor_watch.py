@@ -47,7 +47,7 @@ class ExecutorWatch:
         self._busy_lost_at: float | None = None
 
     def stuck(self, scheduler: int, *, now: float) -> str | None:
-        """Return why the running scheduler must be restarted, or None.
+        """Return the reason to restart the running scheduler, or None.
 
         Args:
             scheduler: its pid.

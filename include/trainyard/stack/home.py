@@ -23,7 +23,7 @@ class Home:
 
     @classmethod
     def of(cls, path: str | Path | None = None) -> Home:
-        """Return the home at `path`, else `TRAINYARD_HOME`, else the project's `.trainyard/`."""
+        """Return the home at `path`, by default `TRAINYARD_HOME` or the project's `.trainyard/`."""
         chosen = path or os.environ.get("TRAINYARD_HOME") or installation.project() / ".trainyard"
         return cls(path=Path(chosen).resolve())
 

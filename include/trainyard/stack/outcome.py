@@ -77,7 +77,7 @@ def explain_failures(api: AirflowApi, dag_id: str, view: RunView) -> Iterator[st
 
 
 def error_message(lines: list[dict[str, Any]]) -> str:
-    """Return the last error of a task log: the logged exception, else the last line of level error or critical."""
+    """Return the last error of a task log: the logged exception, or the last line of level error or critical."""
     for line in reversed(lines):
         if detail := line.get("error_detail"):
             last = detail[-1]

@@ -27,7 +27,7 @@ DAG_ID = "train_end_to_end"
 def run(home: Home, *, conf: Mapping[str, Any], console: Console, dag_id: str = DAG_ID) -> int:
     """Run the DAG once, in the stack that is up or in a temporary one; return 0 only on success.
 
-    A stack that does not start and a conf that is rejected are a TrainingRunError. No process is left then.
+    Raises a TrainingRunError if the stack does not start or the conf is rejected; no process is left in these cases.
     """
     with display_for(console) as display:
         if (record := read_record(home)) is not None and record.purpose == "up":
@@ -75,7 +75,7 @@ def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, 
 def bring_up(stack: Stack, *, dag_id: str, display: Display) -> AirflowApi:
     """Start the stack, wait until the DAG can be run, and return a client of its Airflow.
 
-    A stack that does not start and a DAG that cannot be imported are a TrainingRunError.
+    Raises a TrainingRunError if the stack does not start or the DAG cannot be imported.
     """
     started_at = time.monotonic()
     display.say(f"starting the engine and Airflow (logs in {stack.home.logs})")

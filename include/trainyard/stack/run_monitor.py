@@ -54,7 +54,7 @@ class RunMonitor:
     def run(self, conf: Mapping[str, Any]) -> int:
         """Run the DAG with `conf`; return 0 only if the run succeeded and left nothing that is still billed.
 
-        A conf that Airflow rejects is a RejectedRequestError. Nothing was started then.
+        Raises a RejectedRequestError if Airflow rejects the conf; nothing was started in that case.
         """
         self._api.set_paused(self._dag_id, paused=False)
         run_id = self._api.trigger(self._dag_id, conf=conf)

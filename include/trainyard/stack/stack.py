@@ -88,7 +88,7 @@ class Stack:
     def start(self) -> None:
         """Start all components without waiting until they are ready.
 
-        A home in use and a database that cannot be migrated are a TrainingRunError.
+        Raises a TrainingRunError if the home is in use or the database cannot be migrated.
         """
         self._start_engine()
         env = airflow_environment(
@@ -109,7 +109,7 @@ class Stack:
     def start_engine(self) -> None:
         """Start the engine alone and wait until it answers.
 
-        A home in use and an engine that does not start are a TrainingRunError.
+        Raises a TrainingRunError if the home is in use or the engine does not start.
         """
         self._start_engine()
         self.wait_until(
@@ -149,7 +149,7 @@ class Stack:
     def check(self) -> None:
         """Restart dead components and a stuck scheduler, and collect adopted orphans.
 
-        A component that dies repeatedly is a TrainingRunError.
+        Raises a TrainingRunError if a component dies repeatedly.
         """
         self.supervisor.check()
         if "scheduler" in self.supervisor:

@@ -68,7 +68,7 @@ class Supervisor:
     def check(self) -> None:
         """Restart each dead component.
 
-        A component that died 5 times within 60 s is a TrainingRunError with the last lines of its log.
+        Raises a TrainingRunError with the last lines of its log if a component died 5 times within 60 s.
         """
         for running in self._running.values():
             code = running.process.poll()

@@ -118,7 +118,7 @@ def ask(
 
 
 def winner(search: SearchSettings, told: Sequence[Told]) -> Told | None:
-    """Return the best long training, else the best short one; None if none has an objective."""
+    """Return the best long training, or the best short one; None if none has an objective."""
     for rung in (LONG, SHORT):
         ranked = _ranked([each for each in told if each.asked.rung == rung], search)
         if ranked:

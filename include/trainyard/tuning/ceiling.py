@@ -1,8 +1,8 @@
 """Cost limit of a search: its largest cost before it starts, and the decision to stop it while it runs. Pure.
 
 A tuning job can be stopped but not paused, and the stop ends its running trials, too. It is therefore stopped as soon
-as no running trial can end within the rest of the budget, since their further cost would give no result. The stop takes
-up to 120 s on AWS, which are billed. By this part of the running trials' cost, a search may exceed its budget.
+as no running trial can end within the rest of the budget, since further cost would bring no result. The stop takes
+up to 120 s on AWS, which are billed. A search may exceed its budget by the cost of these seconds.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def judge(
     reaction_s: float = 0.0,
     max_jobs: int | None = None,
 ) -> SearchVerdict | None:
-    """Return why a running search must be stopped now, or None if it may continue.
+    """Return the reason to stop a running search now, or None.
 
     Args:
         trials: the trials that have a training job.
@@ -219,7 +219,7 @@ def _over_budget(
 def _out_of_time(
     first_end_s: float | None, *, ceiling: Ceiling, left_s: float | None
 ) -> SearchVerdict | None:
-    """Return the verdict `time` if no running trial can end before the search's time limit, else None."""
+    """Return the verdict `time` if no running trial can end before the search's time limit, otherwise None."""
     if left_s is None or first_end_s is None or not 0 < left_s < first_end_s:
         return None
     return SearchVerdict(

@@ -64,7 +64,7 @@ def plain_text(value: str) -> str:
 
 
 def typed_value(value: str) -> Any:
-    """Return a hyperparameter's text as the toolkit reads it: its JSON value if it is finite JSON, else the text."""
+    """Return a hyperparameter's text as the toolkit reads it: its JSON value if finite, otherwise the text."""
     try:
         read = json.loads(value)
     except ValueError:

@@ -95,7 +95,7 @@ class _SharedSessionHook(AwsBaseHook):
 class AwsClients:
     """The clients of one connection, each created once, with the same region, endpoint and settings.
 
-    The stock hooks do not pass the region from service to service; here all services have this object's region.
+    The provider's hooks do not pass the region from service to service; here all services have this object's region.
     """
 
     def __init__(self, connection: ConnectionArguments) -> None:
@@ -103,12 +103,12 @@ class AwsClients:
         self._hooks: dict[tuple[str, bool], _SharedSessionHook] = {}
 
     def client(self, service: str) -> Any:
-        """Return the boto3 client of a service, such as `sagemaker`, `s3` or `logs`, with patient retries."""
+        """Return the boto3 client of a service, such as `sagemaker` or `s3`, with more retries than botocore's own."""
         client = self._hook(service, is_patient=True).conn
         return encrypt_writes(client, self.kms_key_id) if service == "s3" else client
 
     def impatient_client(self, service: str) -> Any:
-        """Return a new boto3 client of a service with short timeouts, for calls that a task can do without."""
+        """Return a new boto3 client of a service with short timeouts, for calls whose failure a task tolerates."""
         given = self._hook("sagemaker").conn_config.botocore_config
         hook = self._hook_with(service, IMPATIENT if given is None else given.merge(IMPATIENT))
         hook.session = self.session

@@ -112,7 +112,7 @@ def _store(airflow: str, marker: _Marker) -> None:
 def _stored_by_another_task(
     owner: str | None, bucket: str, pause: Callable[[float], None]
 ) -> str | None:
-    """Return this Airflow's id once another task has stored it as the bucket's owner; else the last one read."""
+    """Wait until another task has stored this Airflow's id, and return it; after too many tries, return the last id."""
     own = None
     for seconds in _PAUSES_S:
         pause(seconds)

@@ -65,7 +65,7 @@ class S3DatasetObjects:
 
         Raises:
             FileNotFoundError: there is no such object.
-            DataError: the object is not of that version any more.
+            DataError: the object no longer has that version.
         """  # noqa: DOC501 - the named function returns a DataError
         at = S3Address.parse(uri)
         version = {} if etag is None else {"IfMatch": f'"{etag}"'}

@@ -1,4 +1,4 @@
-"""Creates, describes, stops and tags SageMaker jobs; every refusal becomes a typed error."""
+"""Creates, describes, stops and tags SageMaker jobs; every rejection becomes a typed error."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class SageMakerJobs:
             self._client.add_tags(ResourceArn=arn, Tags=[tag])
 
     def stop_cause(self, arn: str) -> StopCause | None:
-        """Return why Trainyard stopped the job; None if it did not, or if the tags cannot be read."""
+        """Return the reason for which Trainyard stopped the job; None if it did not, or if the tags cannot be read."""
         try:
             return stop_cause(self._client.list_tags(ResourceArn=arn)["Tags"])
         except (ClientError, BotoCoreError) as error:

@@ -20,7 +20,7 @@ _BREAKS_IN_A_ROW = 5
 
 
 def whole_object(client: Any, answer: Mapping[str, Any], *, bucket: str, key: str) -> BinaryIO:
-    """Return a buffered stream of the object of a GetObject answer; the caller closes it.
+    """Return a buffered stream of the object in a GetObject response; the caller closes it.
 
     If the connection breaks or stalls, the rest of the same version is requested again. Reading raises a
     TrainingRunError if the object has been replaced, and botocore's error if all retries fail.

@@ -43,7 +43,7 @@ class SharedClients:
 
     @classmethod
     def acquire(cls, connection: ConnectionArguments) -> SharedClients:
-        """Return the running loop's clients of a connection and count one more user, who calls `release` once."""
+        """Return the running loop's clients of a connection and add a user, who must call `release` once."""
         known = _OF_LOOPS.setdefault(asyncio.get_running_loop(), {})
         shared = known.get(_key(connection))
         if shared is None:
@@ -81,7 +81,7 @@ class SharedClients:
             self._leave()
 
     async def release(self) -> None:
-        """Count one user less; the last one closes the clients."""
+        """Remove one user; the last one closes the clients."""
         self._num_users -= 1
         if self._num_users == 0:
             self._leave()

@@ -124,7 +124,7 @@ class TeamSpend:
             yield found
 
     def close(self, spend: RunSpend, ledger: Ledger) -> None:
-        """Store the sum of a run's costs by its ledger.
+        """Store the total cost of a run from its ledger.
 
         While a job is not over or a cost is unknown, the reserved amount still counts if it is larger.
         """
@@ -190,7 +190,7 @@ class TeamSpend:
 
 
 def _spends(documents: Iterable[tuple[str, bytes]]) -> list[RunSpend]:
-    """Return the spends of documents, each given with its address.
+    """Return the spends in these documents; each document comes with its address.
 
     Raises:
         SpecError: some documents are invalid; each is named.

@@ -153,7 +153,7 @@ class _KnownJob:
 
 
 class TrainingFeed:
-    """Reader of one run's jobs; ended jobs are read once. While a thread reads, others get the last reading."""
+    """Reader of one run's jobs; ended jobs are read once. While one thread reads, other threads get the last state."""
 
     def __init__(self) -> None:
         self.used_at = time.monotonic()
@@ -168,7 +168,7 @@ class TrainingFeed:
         self._last = RunReading()
 
     def read(self, run: RunRow, clients: Clients, *, jobs_only: bool = False) -> RunReading:
-        """Return the current state of the run's jobs, or the last one if another thread reads it now.
+        """Return the current state of the run's jobs, or the last known one while another thread reads.
 
         A part that AWS rejects or does not return keeps its last state, and `fault` has the reason.
 

@@ -1,4 +1,4 @@
-"""Likelihood of held-out answers under a model, and the metrics made from it."""
+"""Likelihood of held-out answers under a model, and metrics derived from it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def answer_metrics(data: HeldOut, *, base: list[float], tuned: list[float]) -> d
 def pair_metrics(*, base: list[float], tuned: list[float]) -> dict[str, float]:
     """Return the share of pairs whose chosen answer is likelier under each model, and of pairs whose margin grew.
 
-    The margin is the log-likelihood of the chosen answer less that of the rejected one. Its growth over the base model
+    The margin is the log-likelihood of the chosen answer minus that of the rejected one. Its growth over the base model
     is DPO's implicit reward margin (Rafailov et al. 2023, section 4), without beta.
 
     Args:

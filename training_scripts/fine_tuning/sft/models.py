@@ -91,7 +91,7 @@ def unpacked(folder: Path) -> Path:
 
 
 def load_tokenizer(origin: Origin) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the earlier run if it has one, else the base model's."""
+    """Return the tokenizer of the earlier run, or the base model's if the earlier run has none."""
     start = origin.start
     has_own = start is not None and (start / "tokenizer_config.json").is_file()
     return AutoTokenizer.from_pretrained(start if has_own else origin.base)

@@ -34,9 +34,9 @@ class Options:
     Attributes:
         method: `sft` learns answers, `dpo` prefers one answer of two.
         adapter: `none` trains every weight; `qlora` is LoRA over a base in 4 bits.
-        rank: of the adapter.
-        lora_alpha: of the adapter; None = twice the rank.
-        lora_dropout: of the adapter.
+        rank: rank of the adapter's matrices.
+        lora_alpha: scale of the adapter; None = twice the rank.
+        lora_dropout: dropout of the adapter's input.
         target_modules: modules with an adapter: `all-linear`, or names separated by commas.
         max_length: tokens of one sample; longer samples are truncated at the end.
         packing: pack several samples into one sequence, each with attention to itself only.

@@ -40,7 +40,7 @@ class Tokens:
 
     @property
     def num_trained(self) -> int:
-        """Number of tokens with a label, without the first token, which nothing predicts."""
+        """Number of tokens with a label, without the first token, which the model does not predict."""
         return sum(label != IGNORED for label in self.labels[1:])
 
 
@@ -222,7 +222,7 @@ def pair_of(row: dict[str, Any], *, where: str) -> dict[str, Any]:
 
 
 def _wrong_form(row: dict[str, Any], *, where: str, wanted: Sequence[str], allowed: str) -> str:
-    """Return the error text for a row of another form, with the types of the wanted keys or of all its keys."""
+    """Return the error text for a row of another form, with the types of the expected keys or of all its keys."""
     kinds = {str: "a text", list: "a list", type(None): "null"}
     types = {key: kinds.get(type(value), type(value).__name__) for key, value in row.items()}
     got = ", ".join(f"{key}: {types.get(key, 'missing')}" for key in wanted or sorted(row))

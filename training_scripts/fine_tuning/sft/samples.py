@@ -1,4 +1,4 @@
-"""Data sets of a fine-tuning as TRL's trainers take them, made of the rows of a channel."""
+"""Data sets of a fine-tuning in the form of TRL's trainers, from the rows of a channel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def samples_of(options: Options, tokenizer: PreTrainedTokenizerBase, folder: Pat
     """Return the data set of a channel for the method of the options.
 
     Raises:
-        FineTuningError: a row that cannot be used, or no row that leaves something to learn.
+        FineTuningError: a row cannot be used, or no row has a token to learn.
     """
     if options.method == "dpo":
         pairs = [pair_of(row, where=where) for where, row in read_rows(folder)]
@@ -41,7 +41,7 @@ def samples_of(options: Options, tokenizer: PreTrainedTokenizerBase, folder: Pat
 
 
 def _tokenized(tokenizer: PreTrainedTokenizerBase, folder: Path, *, max_length: int) -> Dataset:
-    """Return token ids and labels of the rows, cut to `max_length`, less those whose answers were cut off.
+    """Return token ids and labels of the rows, cut to `max_length`, without those whose answers were cut off.
 
     Raises:
         FineTuningError: no row is left, or one cannot be used.

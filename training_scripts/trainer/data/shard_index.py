@@ -144,7 +144,7 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """Values of one column in one shard; `present` is 0 at a missing integer, and None if all are present."""
+    """Values of one column in one shard; `present` is 0 for a missing integer; None if all are present."""
 
     values: Tensor
     present: Tensor | None
@@ -160,7 +160,7 @@ class Column:
 
 
 def map_values(path: Path, shard: Mapping[str, Any], entry: Mapping[str, Any]) -> Column:
-    """Return a shard's column, over the memory-mapped file; `entry` is the column's in the index's schema.
+    """Return a shard's column, over the memory-mapped file; `entry` is the column's entry in the index's schema.
 
     If the shard has no buffer of the column, all its values are missing. If it has no validity buffer, none is missing.
 

@@ -23,7 +23,7 @@ WHOLE_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The column to predict: one of `classes` (values in the order of the outputs), or a number if that is None."""
+    """The column to predict: one of `classes` (in the order of the outputs), or a number if `classes` is None."""
 
     name: str
     classes: Sequence[int | str] | None

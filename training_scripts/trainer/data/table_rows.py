@@ -78,7 +78,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         return rows
 
     def target_fault(self, path: Path, values: Tensor) -> str | None:
-        """Return the error text if a target in one shard is not usable, else None."""
+        """Return the error text if a target in one shard is not usable, otherwise None."""
         target = self._layout.target
         numbers = comparable(values)
         if target.is_coded:
@@ -141,7 +141,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
 
 
 def _signed(values: Tensor) -> Tensor:
-    """Return a view of the same bits, since torch 2.13 assigns no rows of unsigned integers above 8 bits."""
+    """Return a signed view of the same bits: torch 2.13 cannot assign rows of unsigned integers above 8 bits."""
     return values.view(_SIGNED.get(values.dtype, values.dtype))
 
 

@@ -91,7 +91,7 @@ class ShardFolder(CheckpointFolder):
         Args:
             step: optimizer steps taken so far; names the folder.
             objects: `shards`, written by torch.distributed.checkpoint, and `run`, written by rank 0.
-            files: written by rank 0: file name -> function that returns the content.
+            files: files written by rank 0: file name -> function that returns the content.
             facts: entries of the manifest beside the files.
 
         Returns:

@@ -27,9 +27,9 @@ class SequenceShare:
     """Positions of this rank in a sequence that several ranks share.
 
     Attributes:
-        mesh: of the ranks that share the sequence.
+        mesh: mesh of the ranks that share the sequence.
         positions: this rank's positions, ascending, int64 on the CPU.
-        mask: bool (own positions, gathered positions), true if the own position may attend to the gathered one.
+        mask: bool (own positions, gathered positions); true if the own position may attend to the gathered one.
     """
 
     mesh: DeviceMesh
@@ -64,7 +64,7 @@ class SequenceShare:
 
 
 def split_positions(sequence_length: int, num_ranks: int) -> list[Tensor]:
-    """Return each rank's positions: of 2n pieces, rank r has the pieces r and 2n - 1 - r.
+    """Return each rank's positions: rank r of n has the pieces r and 2n - 1 - r of 2n.
 
     Worked: 8 positions over 2 ranks: 0 1 6 7 and 2 3 4 5; under a causal mask 18 pairs each.
     """

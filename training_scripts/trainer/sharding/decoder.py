@@ -84,12 +84,12 @@ class AwaitCollective(torch.autograd.Function):
 
     @staticmethod
     def forward(_context: Any, hidden: Tensor) -> Tensor:
-        """Wait; the result is a plain tensor."""
+        """Wait for the collective, and return the tensor."""
         return hidden.wait()  # type: ignore[attr-defined]
 
     @staticmethod
     def backward(_context: Any, *gradients: Tensor) -> Tensor:  # type: ignore[override]
-        """Pass the gradient on."""
+        """Return the gradient unchanged."""
         return gradients[0]
 
 

@@ -40,8 +40,8 @@ def parallelize_model(
 ) -> tuple[nn.Module, SequenceShare | None]:
     """Return this rank's part of the model, and its part of each sequence (None if sequences are not split).
 
-    A decoder is built layer by layer: beside its shards a rank has at most one whole layer in memory, at the end the
-    embedding and the head. The weights depend on the seed only. `mesh` is None for a single rank.
+    A decoder is built layer by layer: beside its shards, a rank has at most one whole layer in memory; at the end,
+    the embedding and the head. The weights depend on the seed only. `mesh` is None for a single rank.
     """
     share = None
     if mesh and mesh.context:

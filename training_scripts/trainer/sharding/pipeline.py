@@ -74,10 +74,10 @@ def pass_forward(
 
     Args:
         model: this rank's stage.
-        mesh: of all ranks.
-        tokens: input of the first stage; other stages use its device only.
+        mesh: mesh of all ranks.
+        tokens: input of the first stage; other stages use only its device.
         like: shape of the hidden states between stages.
-        dtype: of the hidden states between stages.
+        dtype: dtype of the hidden states between stages.
     """
     group, stage = mesh.whole["pp"].get_group(), mesh.place("pp")
     entering = tokens

@@ -43,10 +43,10 @@ def make_recompute(
     Args:
         kind: "none"; "selective", which keeps attention and every second matrix product; or "full", which keeps the
             layer's input only.
-        offloads: keep the saved tensors in the host's memory.
-        device: of the layers.
-        keeps_random: keep the results of operators that may draw random numbers, attention among them, instead of
-            computing them again (`keeps_random_of`).
+        offloads: whether to keep the saved tensors in the host's memory.
+        device: device of the layers.
+        keeps_random: whether to keep the results of operators that may draw random numbers, such as attention,
+            instead of computing them again (`keeps_random_of`).
     """
     if kind == "none":
         return None

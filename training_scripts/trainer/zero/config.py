@@ -41,7 +41,7 @@ class ZeroHyperparameters(Hyperparameters):
     def load(cls, sm_hps: str, argv: Sequence[str] = ()) -> Self:
         """Return the values as `Hyperparameters.load` does, with the same errors; `ds_config` in SM_HPS has precedence.
 
-        AWS's toolkit also passes it as an option, in which an object is `stage=1,...` and not JSON.
+        AWS's toolkit also passes `ds_config` as an option, which has objects in the form `stage=1,...` instead of JSON.
         """
         given = list(argv)
         option = f"--{HYPERPARAMETER}"

@@ -49,7 +49,7 @@ class ZeroState(TrainingState):
         """Restore the result of `capture`; `attach` restores the optimizer's part later.
 
         Raises:
-            CheckpointError: it was saved with another number of ranks, or by another run.
+            CheckpointError: the checkpoint was saved with another number of ranks, or by another run.
         """
         size = dist.get_world_size() if dist.is_initialized() else 1
         if len(content["zero"]) != size:

@@ -1,4 +1,4 @@
-"""A training whose optimizer state, gradients and parameters DeepSpeed keeps in shards."""
+"""Training with optimizer state, gradients and parameters that DeepSpeed shards."""
 
 from __future__ import annotations
 

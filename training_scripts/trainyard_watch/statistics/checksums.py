@@ -20,7 +20,7 @@ class ReplicaChecksums:
     """Comparison of checksums of this rank's parameters with those of its replicas.
 
     Args:
-        names: of the parameters.
+        names: names of the parameters.
         rank: this rank's index among the replicas.
         size: number of replicas.
         group: the process group of the replicas; None for all ranks.

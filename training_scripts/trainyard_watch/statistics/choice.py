@@ -65,9 +65,9 @@ class Collection:
     Attributes:
         kind: weights, gradients or activations.
         cadence: the steps.
-        numbers: the groups of statistics: NORM, CHANGE, SPREAD.
-        pattern: searched in the tensor's name; None for all.
-        module_class: searched in the class name of the tensor's module; None for all.
+        numbers: groups of statistics: NORM, CHANGE, SPREAD.
+        pattern: pattern that is searched in the tensor's name; None for all.
+        module_class: text that is searched in the class name of the tensor's module; None for all.
     """
 
     kind: str
@@ -89,8 +89,8 @@ class Choice:
     """Choice of statistics.
 
     Attributes:
-        is_on: whether statistics are written at all.
-        collections: of tensors.
+        is_on: whether statistics are written.
+        collections: collections of tensors.
         checksums: steps after which replicas compare their parameters.
         batches: steps whose first micro-batch is described.
     """
@@ -114,7 +114,7 @@ def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) ->
         num_tensors: number of the model's parameters.
 
     Raises:
-        HyperparameterError: the setting is neither `on` nor `off` nor such JSON.
+        HyperparameterError: the setting is none of `on`, `off` and such JSON.
         ValueError, TypeError, re.error: a collection of `hook` has a parameter that is not valid.
     """
     if setting == "off":

@@ -73,10 +73,10 @@ class Emitter:
     """Emitter of one rank's statistics in one start of the processes.
 
     Args:
-        tensors: the parameters.
-        model: whose activations are observed; None for none.
-        choice: of statistics.
-        checksums: None if the parameters are not replicated.
+        tensors: parameters of the model.
+        model: model whose activations are observed; None for none.
+        choice: choice of statistics.
+        checksums: checksums of the parameters; None if these are not replicated.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Emitter:
         self._writer = writer
 
     def degrade(self, error: Exception | None = None) -> None:
-        """Write steps only from now on, after an error on this rank (`error`) or, if that is None, on another."""
+        """Write steps only from now on: `error` is this rank's error, or None after an error on another rank."""
         if self.is_degraded:
             return
         self.is_degraded = True
@@ -127,11 +127,11 @@ class Emitter:
         self._clear()
 
     def sample(self, sampler: HostSampler) -> None:
-        """Set the host sampler, which `close` ends."""
+        """Set the host sampler; `close` ends it."""
         self._sampler = sampler
 
     def ship(self, shipper: Shipper) -> None:
-        """Start the upload of this host's statistics, which `close` ends."""
+        """Start the upload of this host's statistics; `close` ends it."""
         self._shipper = shipper
         shipper.start()
 
@@ -310,7 +310,7 @@ class Emitter:
 
         Args:
             kind: weights or gradients.
-            numbers: of NORM, CHANGE and SPREAD.
+            numbers: groups of statistics, of NORM, CHANGE and SPREAD.
             columns: statistic -> values.
             places: indices of the values' parameters, if not every parameter has a value.
         """
@@ -344,7 +344,7 @@ class Emitter:
 
     @_survives
     def _note_weights(self, l2: Sequence[float]) -> None:
-        """Keep the norms, also for collections of changes or spreads only, which are hard to interpret without."""
+        """Keep the norms, too, for collections of changes or spreads, which are hard to interpret without norms."""
         own = self._tensors
         self._note(WEIGHTS, ALL_NUMBERS, {"l2": l2})
         if self._due(WEIGHTS, SPREAD):

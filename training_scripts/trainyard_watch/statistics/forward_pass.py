@@ -133,7 +133,7 @@ def _numbers(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
 def _share_of_idle_units(is_active: Tensor) -> Tensor:
     """Return the share of units that are active in less than INACTIVITY_PERCENT of the observations.
 
-    Units are the channels of images (dimension 1 of 4), else the last dimension.
+    Units are the channels of images (dimension 1 of 4), otherwise the last dimension.
     """
     unit = 1 if is_active.dim() == 4 else is_active.dim() - 1
     others = [place for place in range(is_active.dim()) if place != unit]

@@ -125,7 +125,7 @@ class Family:
         return sum(map(_resident_bytes, (*self._pids, *self._workers))), len(self._workers)
 
     def _find_workers(self) -> Iterator[int]:
-        """Yield child processes with the same command line as their parent, as forks have."""
+        """Yield child processes with their parent's command line, which are forks."""
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # a process may have ended
                 parent = int(_first_line(path).rpartition(")")[2].split()[1])
@@ -147,7 +147,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def memory_limit() -> int | None:
-    """Return the bytes that the container may use: its cgroup's limit, else the machine's memory."""
+    """Return the bytes that the container may use: its cgroup's limit or the machine's memory."""
     machine = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
     for name in MEMORY_LIMITS:
         with contextlib.suppress(OSError, ValueError):
@@ -170,7 +170,7 @@ class GpuReader:
             self._nvml = pynvml
 
     def read(self) -> list[dict[str, Any]]:
-        """Return one dict per GPU; without NVML one for this process's GPU, without a GPU an empty list."""
+        """Return one dict per GPU: without NVML, one for this process's GPU; without a GPU, an empty list."""
         if self._nvml is not None:
             return [self._by_nvml(self._nvml, handle) for handle in self._handles]
         return [self._by_torch()] if torch.cuda.is_initialized() else []
@@ -207,7 +207,7 @@ class HostSampler:
     """Thread that calls `take` with a sample of the host every `interval_s` seconds, until it is closed.
 
     Args:
-        take: called on the thread.
+        take: function that is called on the thread.
         pids: the training's processes on this host.
         disk: a path on the disk whose usage is sampled.
         interval_s: seconds between samples.

@@ -1,7 +1,7 @@
 """Setup and end of the statistics of one start of the processes: folder, attempt, choice, observers.
 
-An error is logged once and loses statistics, but never ends the training. A rank with an error still takes part in the
-collectives, since the other ranks would wait for it.
+An error is logged once and reduces the statistics, but never ends the training. A rank with an error still takes part
+in the collectives, since the other ranks would wait for it.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Start:
     """One start of the processes, for the statistics' header.
 
     Attributes:
-        number: 1, 2, ..., counted by the checkpoint.
+        number: number of the start (1, 2, ...), from the checkpoint.
         step: optimizer steps done before this start.
-        max_steps: None if it is not known.
-        global_batch_size: in samples; None if it is not known.
+        max_steps: optimizer steps of the training; None if they are not known.
+        global_batch_size: samples of one optimizer step; None if they are not known.
     """
 
     number: int = 1
@@ -86,10 +86,10 @@ def open_statistics(
         paths: of the container.
         ranks: of the job.
         tensors: the parameters.
-        model: whose activations are observed; None for none. A compiled model must not be passed, since hooks would
-            cause a recompilation.
-        start: of the processes.
-        checksums: of replicated parameters; None without replicas.
+        model: model whose activations are observed; None for none. A compiled model must not be passed, since hooks
+            would cause a recompilation.
+        start: start of the processes.
+        checksums: checksums of replicated parameters; None without replicas.
     """
     hook, is_readable = (None, True) if setting == "off" else _hook(paths)
     choice = _choice(setting, hook, num_tensors=len(tensors.names))
@@ -230,7 +230,7 @@ def open_headlines(
         paths: of the container.
         ranks: of the job.
         tensorboard_dir: folder given by the script; None uses the job's TensorBoardOutputConfig.
-        settings: of the run, logged as MLflow parameters.
+        settings: settings of the run, logged as MLflow parameters.
     """
     makers: dict[str, Callable[[], Sink]] = {}
     board = _board(paths)

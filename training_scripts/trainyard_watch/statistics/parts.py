@@ -41,8 +41,8 @@ class PartWriter:
     30 s. Safe to use from several threads.
 
     Args:
-        folder: created when the first line is written.
-        header: of every part, without `part`; its rank and attempt are in the file names.
+        folder: folder of the files, created with the first line.
+        header: header of every part, without `part`; its rank and attempt are in the file names.
         marks_end: whether `close` writes the file `<name>.closed`, for which the shipper waits at the end.
         clock: monotonic seconds.
     """

@@ -21,8 +21,9 @@ def choose_folder(
     """Return the folder of a job's statistics.
 
     - With a DebugHookConfig: its LocalPath, which the platform uploads.
-    - Else, if this host ships the statistics to S3 itself (`is_shipped`): a folder that the platform does not upload.
-    - Else: a folder in the output, which the platform uploads at the end of the job.
+    - Otherwise, if this host uploads the statistics to S3 itself (`is_shipped`): a folder that the platform does not
+      upload.
+    - Otherwise: a folder in the output, which the platform uploads at the end of the job.
 
     The folder is never below the checkpoints, since the platform restores these to every host.
     """

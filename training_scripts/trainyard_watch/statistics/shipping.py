@@ -82,14 +82,14 @@ class Shipper:
     """Uploader of new statistics lines to S3, on a separate thread. An error never ends the training.
 
     Args:
-        folder: of the ranks' files.
+        folder: folder of the ranks' files.
         s3: prefix of all attempts.
-        attempt: of this start.
-        host: such as algo-1.
+        attempt: attempt of this start.
+        host: name of this host, such as algo-1.
         num_ranks: number of ranks on this host; each writes `<name>.closed` at its end.
-        knows_attempt: whether S3 answered when the attempt was numbered. If not, nothing is put until S3 answers, and
-            nothing at all if this host has already put an attempt with that number.
-        keeps_files: keep uploaded files on the disk.
+        knows_attempt: whether S3 answered when the attempt was numbered. If not, nothing is put until S3 answers. If
+            this host has already put an attempt with that number, nothing is ever put.
+        keeps_files: whether to keep uploaded files on the disk.
         clock: monotonic seconds.
     """
 
@@ -219,7 +219,7 @@ class Shipper:
         return now - self._sent_at >= pause or sum(map(len, self._pending)) >= BUNDLE_BYTES
 
     def _ship(self, now: float, *, is_last: bool) -> None:
-        """Put one object, at the end all pending ones. A failed put is repeated unchanged, as it may have succeeded."""
+        """Put one object, or at the end all pending ones. A failed put, which may have succeeded, is repeated as is."""
         while self._unsent or self._pending:
             if not self._unsent:
                 self._unsent = b"".join(self._pending)

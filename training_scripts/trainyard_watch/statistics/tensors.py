@@ -1,8 +1,8 @@
 """Statistics of a model's parameters and gradients, and gradient clipping with the measured norms.
 
-Norms are over all elements. Other statistics are over the whole tensor if it has at most 16,384 elements, else over
-about as many sampled elements, in runs of 16 at even distances: that costs a hundredth, and needs no copy of the
-parameters. For sharded parameters a subclass overrides the methods that sum over ranks (`norms`, `total`, `local`,
+Norms are over all elements. Other statistics are over the whole tensor if it has at most 16,384 elements, otherwise
+over about as many sampled elements, in runs of 16 at even distances. Sampling costs a hundredth, and needs no copy of
+the parameters. For sharded parameters a subclass overrides the methods that sum over ranks (`norms`, `total`, `local`,
 `added_up`).
 """
 

@@ -1,4 +1,4 @@
-"""Train a small network with PyTorch's DistributedDataParallel; resume from the newest checkpoint. Yours to change.
+"""Train a small network with PyTorch's DistributedDataParallel; resume from the newest checkpoint. A template to edit.
 
 `trainyard_watch` is uploaded with this script. It prints the metrics for the training tab, writes checkpoints that
 survive a spot interruption, and handles SIGTERM. The model directory becomes the job's artifact.

@@ -1,4 +1,4 @@
-"""An example of Trainyard: a training script of your own as a SageMaker training job. Yours to change."""
+"""An example of Trainyard: your training script as a SageMaker training job. A template to edit."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class LearnedSeconds:
 def learned_seconds(work: JobWork, measured: Sequence[JobMeasurement]) -> LearnedSeconds | None:
     """Return the seconds of a job by the most similar earlier jobs; None if there are none.
 
-    The first that exist are used, all of the same task, workload and instance type:
+    The first available group is used. All of its jobs have the same task, workload and instance type:
 
     1. jobs of the same kind on the same number of instances
     2. jobs of other sizes on the same number of instances

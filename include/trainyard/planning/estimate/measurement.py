@@ -90,7 +90,7 @@ def _members(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_numbers(members: Mapping[str, Any]) -> None:
-    """Check that each number is one: an estimate calculates with them, and must never stop a run.
+    """Check that each number is valid, because an estimate, which calculates with them, must never stop a run.
 
     Raises:
         ValueError: a member is not a number, or a job has no instances or ranks.

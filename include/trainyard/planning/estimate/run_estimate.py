@@ -99,7 +99,7 @@ def estimate_run(
 ) -> RunEstimate:
     """Return the estimate of a run.
 
-    - Expected assumes the first capacity tier, and the durations of earlier jobs or else the planner's figures.
+    - Expected assumes the first capacity tier, and the durations of earlier jobs, or the planner's figures without any.
     - Low assumes the cheapest tier and no interruptions.
     - High assumes the most expensive tier at the on-demand price, one more start of the training than expected, and a
       tenth of its steps repeated per start.
@@ -158,7 +158,7 @@ def _job(conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]) -
 def _seconds(
     conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]
 ) -> LearnedSeconds:
-    """Return a job's seconds, by earlier jobs or else the planner. Trials are also learned from trainings."""
+    """Return a job's seconds, from earlier jobs or from the planner. For trials, earlier trainings are used as well."""
     learned = learned_seconds(work, measured)
     if learned is None and work.task_id == TaskId.TUNE:
         learned = learned_seconds(replace(work, task_id=TaskId.TRAIN), measured)
@@ -195,7 +195,7 @@ def _operations_per_s(conf: RunConf, work: JobWork) -> float:
 
 
 def _with_restarts(conf: BaseRunConf, one: Range, learned: LearnedSeconds) -> Range:
-    """Return the seconds with the restarts after interruptions of spot. The high has one more restart."""
+    """Return the seconds with the restarts after interruptions of spot. The high value has one more restart."""
     redone_s = REDONE_SHARE * max(0.0, one.expected - learned.fixed_s)
     each_s = getattr(conf, "mean_time_to_interruption_s", INTERRUPTED_EACH_S)
     expected = one.expected / each_s if conf.rungs[0].use_spot_instances else 0.0
@@ -209,7 +209,7 @@ def _with_restarts(conf: BaseRunConf, one: Range, learned: LearnedSeconds) -> Ra
 def _billed(
     conf: BaseRunConf, work: JobWork, usd: Range, measured: Sequence[JobMeasurement]
 ) -> Range:
-    """Return the cost with the discount of spot. The high has no discount, because spot's price is not guaranteed."""
+    """Return the cost with spot's discount. The high value has no discount, because spot's price is not guaranteed."""
     if not conf.rungs[0].use_spot_instances:
         return usd
     saved = [
@@ -225,7 +225,7 @@ def _billed(
 
 
 def _of_the_tiers(conf: BaseRunConf, usd: Range) -> Range | None:
-    """Return the cost with the cheapest tier's price in the low, and the most expensive one's in the high.
+    """Return the cost with the cheapest tier's price as the low value, and the most expensive tier's as the high value.
 
     None if a tier's price is not known.
     """

@@ -25,7 +25,7 @@ class JobFacts:
         instance_count: number of instances of that type.
         framework: framework of the estimator.
         library: torch or tensorflow with its (major, minor) version; None if neither image nor spec defines it.
-        image: repository name of the image; None if the image is looked up.
+        image: repository name of the image; None if it is derived from the framework.
         flags: the true flags of `trainyard.catalog.strategy_support.FLAGS`.
         where: prefix of a finding's `where`, such as a ladder's rung.
         inputs: channels.

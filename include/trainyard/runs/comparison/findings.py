@@ -19,7 +19,7 @@ class FindingRow:
     """One measured cell beside the others.
 
     Attributes:
-        base: the cell to compare the speed with: the same strategy on the reference's ranks, else the reference.
+        base: the cell to compare the speed with: the same strategy on the reference's ranks, or the reference.
         speedup: the cell's samples/s divided by the base's.
         efficiency: speedup divided by the ratio of the cell's ranks to the base's; 1 is perfect scaling.
         epoch_seconds, epoch_usd: time and cost of one pass over the train split at the cell's speed, without start-up.

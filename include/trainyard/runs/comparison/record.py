@@ -78,12 +78,12 @@ class ComparisonRecord:
 
     @property
     def measured(self) -> tuple[CellRecord, ...]:
-        """The cells that can be compared, in the order they were asked for."""
+        """The cells that can be compared, in the requested order."""
         return tuple(each for each in self.cells if each.is_measured)
 
     @property
     def status(self) -> str:
-        """`failed` if no cell was measured, `incomplete` if some cells failed, else `succeeded`."""
+        """`failed` if no cell was measured, `incomplete` if some cells failed, otherwise `succeeded`."""
         if not self.measured:
             return "failed"
         return "succeeded" if len(self.measured) == len(self.cells) else "incomplete"
@@ -141,7 +141,7 @@ def cell_record(
 
 
 def _reason(job: Mapping[str, Any], failure: Mapping[str, Any] | None, status: str) -> str:
-    """Return why a cell did not complete: the error of its task, else the service's reason, else its status."""
+    """Return the reason why a cell did not complete: the error of its task, the service's reason, or its status."""
     if failure:
         parts = [failure.get("what"), failure.get("got")]
         return ": ".join(str(each) for each in parts if each)

@@ -29,7 +29,7 @@ class RunRow:
     """One DAG run.
 
     Attributes:
-        settings: the conf as completed by preflight, else as given at the start; secrets are masked.
+        settings: the conf after preflight or, without preflight's result, as given at the start; secrets are masked.
         is_paused: whether the DAG is paused, so that no further task starts.
         returned: results by task id, for the tasks that have one.
         jobs: name of the newest job of each task that has started one.
@@ -55,7 +55,7 @@ class RunRow:
 
     @property
     def is_over(self) -> bool:
-        """True if the run has ended, in whatever way."""
+        """True if the run has ended, with or without success."""
         return self.state in OVER
 
     def result(self, task_id: str) -> Mapping[str, Any]:
@@ -77,5 +77,5 @@ class RunRow:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return the value if it is a mapping, else an empty one: tasks may return values of any type."""
+    """Return the value if it is a mapping, or an empty mapping: tasks may return values of any type."""
     return value if isinstance(value, dict) else {}

@@ -22,7 +22,7 @@ _MODEL_KEYS = ("model", "entry_point", "base_model")
 def fleet_page(
     runs: Sequence[RunRow], *, costs: Mapping[tuple[str, str], float | None], now: float
 ) -> dict[str, Any]:
-    """Return one row per run, and the total cost of the running runs, of today's and of this month's.
+    """Return one row per run, and the total cost of running runs, of today and of this month.
 
     Args:
         runs: newest first, with the results of preflight and report.
@@ -76,7 +76,7 @@ def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]
 
 
 def _image(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return the image of a run's training and its digest, as far as the report names them."""
+    """Return the image of a run's training and its digest; None for one that the report lacks."""
     image = mapping(report.get("image"))
     names = ("image_uri", "image_digest")
     return {name: image[name] for name in names if isinstance(image.get(name), str)}

@@ -115,7 +115,7 @@ def _links(run: RunRow, task_id: str) -> dict[str, str]:
 
 
 def _active(jobs: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the name of the running job, a training job first; None if no job runs."""
+    """Return the name of the running job, of a training job if there is one; None if no job runs."""
     running = [each for each in jobs if each["ended_at"] is None and each["status"] == "InProgress"]
     running.sort(key=lambda each: each["task_id"] != TaskId.TRAIN)
     return str(running[0]["name"]) if running else None
@@ -135,7 +135,7 @@ def _progress(events: TrainingEvents, *, now: float) -> dict[str, Any]:
 
 
 def _cost(run: RunRow, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the cost: from the report if there is one, else from the jobs so far."""
+    """Return the cost from the report, or from the jobs so far."""
     amounts = [each["cost_usd"] for each in jobs]
     saved = [each["saved_usd"] for each in jobs if each["saved_usd"] is not None]
     reported = run.number(TaskId.REPORT, "cost_usd")
@@ -224,7 +224,7 @@ def _checkpoints(events: TrainingEvents | None) -> list[dict[str, Any]]:
 
 
 def _settings(run: RunRow) -> Iterator[dict[str, Any]]:
-    """Yield the run's settings in the order of their declaration, those that differ from the defaults marked."""
+    """Yield the run's settings in the order of their declaration; those that differ from the defaults are marked."""
     conf = run.settings
     is_script = run.result(TaskId.PREFLIGHT).get("conf_type") == ScriptConf.__name__
     kind = ScriptConf if is_script else RunConf

@@ -82,7 +82,7 @@ class TrainingEvents:
     _last_at: float = 0.0
 
     def read(self, line: LogLine) -> None:
-        """Read one line of the log. A line without Trainyard's prefix, or an unreadable one, only goes to the tail."""
+        """Read one line of the log. An unreadable line, or one without Trainyard's prefix, is kept in the tail only."""
         self.log_tail.append(line)
         text = without_rank(line.text)
         if not text.startswith(PREFIX) or len(text) > LONGEST_LINE:
@@ -105,11 +105,11 @@ class TrainingEvents:
             self._last_at = event.time
 
     def rows(self, *, after: int = -1, stride: int = 1) -> tuple[bool, list[list[Any]]]:
-        """Return whether the reader must drop its points, and the points that it lacks.
+        """Return whether the reader must drop its points, and the points to add.
 
         Args:
             after: index of the reader's last point; -1 if it has none.
-            stride: the stride at which the reader got its points.
+            stride: the stride of the reader's points.
         """
         is_reset = stride != self.stride
         first = -1 if is_reset else after
@@ -134,7 +134,7 @@ class TrainingEvents:
         self.starts.append({**start, "world_size": event.integer("world_size")})
 
     def _end_of_step(self, step: int) -> float:
-        """Return when the newest start completed a step, by its log lines; its begin if it logged no line by then."""
+        """Return the time at which the newest start completed a step, by its log lines; without any, its begin."""
         own = (each for each in reversed(self._points) if each.attempt == self.attempt)
         done = next((each.time for each in own if each.step <= step), None)
         return float(self.starts[-1]["time"]) if done is None else done

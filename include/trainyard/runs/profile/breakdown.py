@@ -64,7 +64,7 @@ def rank_breakdowns(times: Sequence[StepTime]) -> tuple[RankBreakdown, ...]:
 
 
 def over_steps(times: Sequence[StepTime], *, most: int = MOST_BINS) -> tuple[StepBin, ...]:
-    """Return the step time in at most `most` bins that each cover the same number of steps."""
+    """Return the step time in at most `most` bins, each over the same number of steps."""
     steps = sorted({each.step for each in times})
     width = max(1, -(-len(steps) // most))
     place = {step: index // width for index, step in enumerate(steps)}

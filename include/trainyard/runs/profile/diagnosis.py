@@ -155,7 +155,7 @@ class Diagnosis:
 
 
 def judges(wanted: Sequence[object] = ()) -> tuple[ConfiguredRule, ...]:
-    """Return the rules on speed, hosts and memory: as the run's conf configures them, else the robust profile.
+    """Return the rules on speed, hosts and memory, configured by the run's conf or with the robust profile.
 
     Raises:
         SpecError: `wanted` is not a list of rules.
@@ -167,7 +167,7 @@ def judges(wanted: Sequence[object] = ()) -> tuple[ConfiguredRule, ...]:
 
 
 def diagnose(verdicts: Sequence[Verdict], shares: Mapping[Part, float]) -> Diagnosis:
-    """Return the diagnosis from the verdicts; `shares` are those of the parts in all step time, empty if unknown."""
+    """Return the diagnosis from the verdicts; `shares` has the share of each part in step time; empty if unknown."""
     found = [_hindrance(each, shares) for each in verdicts if each.issues]
     ordered = sorted(found, key=lambda each: -(each.cost or 0.0))
     slow = [each for each in ordered if each.rule not in _OF_NO_TIME]

@@ -25,7 +25,7 @@ class Outlier:
 
     Attributes:
         seconds: duration on the slowest rank.
-        part: the part that exceeded its median most: on `rank`, by `excess_seconds`; None if parts were not measured.
+        part: the part that exceeded its median most, on `rank` by `excess_seconds`; None if parts were not measured.
         beside: another event at that time, such as a checkpoint.
     """
 
@@ -100,7 +100,7 @@ def _outlier(
     middle: float,
     beside: str,
 ) -> Outlier:
-    """Return the outlier with the part that grew most; waiting for another rank only if it grew twice as much."""
+    """Return the outlier with the part that grew most. Waits for another rank count only if they grew twice as much."""
     grown = [
         (each.parts[part] - usual[each.rank, part], each.rank, part)
         for each in ranks

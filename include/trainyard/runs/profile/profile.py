@@ -72,7 +72,7 @@ class Profile:
 
     Attributes:
         num_steps: number of steps that were not lost.
-        num_first_steps: how many of them are the first of a start, which the means leave out.
+        num_first_steps: number of first steps of a start among them, which the means leave out.
         why_no_steps: why there are no step times; empty if there are.
         why_no_stragglers: why ranks cannot be compared; empty if they can.
         verdicts: verdicts of the rules on speed, hosts and memory.

@@ -1,4 +1,4 @@
-"""Division of each step's time, on each rank."""
+"""Duration of each step by part, on each rank."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StepTime:
 
 
 def step_times(records: Iterable[Record]) -> list[StepTime]:
-    """Return the time of each step that was not lost, by step and rank; of a repeated step, its last repetition.
+    """Return the time of each step that was not lost, by step and rank; for a repeated step, of its last repetition.
 
     `communication` is the time that collectives block the rank. Outside of the backward pass it is measured. Within
     the backward pass it is the wait for the slowest rank: the longest local time of the step minus the rank's own. The

@@ -24,7 +24,7 @@ class Metric:
     """A measured resource: how to read it from a sample, and why a host may lack it.
 
     Attributes:
-        reach: the least upper end of the chart's axis, in the metric's unit.
+        reach: the value up to which the chart's axis extends at least, in the metric's unit.
     """
 
     key: str

@@ -1,1 +1,1 @@
-"""Report of a run: one self-contained HTML page, without network access and empty panels, in light and dark."""
+"""Report of a run: one self-contained HTML page without network access, in light and dark."""

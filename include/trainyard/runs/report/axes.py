@@ -145,7 +145,7 @@ _SMALLEST = 1e-300
 def linear_axis(
     values: list[float], *, start: float, end: float, num_ticks: int, from_zero: bool = False
 ) -> Axis:
-    """Return the axis of the values, with 6 % of their spread added above, and below unless it starts at zero."""
+    """Return the axis of the values. It extends 6 % of their spread above and, unless it starts at zero, below them."""
     low, high = min(values), max(values)
     if from_zero:
         low = min(0.0, low)

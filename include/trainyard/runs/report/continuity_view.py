@@ -47,7 +47,7 @@ class ContinuityView:
     """Continuity section.
 
     Attributes:
-        why_unknown: reason why the log could not be measured; then the sentence and the numbers are empty.
+        why_unknown: reason why the log could not be measured; in that case the sentence and the numbers are empty.
         is_compact: True for a single attempt, for which the table of attempts is empty.
         verify: command that repeats the measurement; empty if the log could not be measured.
     """

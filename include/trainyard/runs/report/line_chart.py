@@ -1,4 +1,4 @@
-"""Line chart as inline SVG. The page's style sheet has its colours, for light and dark."""
+"""Line chart as inline SVG. Its colours for light and dark are in the page's style sheet."""
 
 from __future__ import annotations
 

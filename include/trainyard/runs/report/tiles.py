@@ -29,7 +29,7 @@ def tiles(record: RunRecord) -> list[Tile]:
 
 
 def last_validation_loss(record: RunRecord) -> float | None:
-    """Return the last validation loss that the script logged, else the service's final metric; None without either."""
+    """Return the last validation loss that the script logged, or the service's final metric; None without either."""
     evals = points_of(record, "eval", "validation_loss")
     if evals:
         return evals[-1][1]

@@ -196,7 +196,7 @@ def _value_axis(given: Mapping[str, Any], frame: Frame) -> Scale:
 
 
 def _dot(dot: Dot, x: float, y: Axis, *, maximize: bool) -> Markup:
-    """Return the mark of a trial: a circle, a triangle at the edge if it is beyond, a cross without an objective."""
+    """Return the mark of a trial: a circle, a triangle if it is beyond the edge, or a cross if it has no objective."""
     title = Markup("<title>{}</title>").format(dot.title)
     if dot.objective is None:
         cross = Markup('<path class="trial {}" d="M{x0:.1f} {y0:.1f}l6 6m0 -6l-6 6">{}</path>')

@@ -1,4 +1,4 @@
-"""Search section of the page: the winner and the reasons, trials, importance, cost, and cause of the end."""
+"""Search section of the page: the winner with reasons, trials, importance, cost, and cause of the end."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TuningView:
     Attributes:
         names: searched hyperparameters.
         search_name: name of the search, which is omitted from the names of its trials.
-        num_hidden: number of trials that are not in the table, only in tuning.json.
+        num_hidden: number of trials that are in tuning.json but not in the table.
         chosen: hyperparameters of the final training that are not defaults.
         others: the other hyperparameters.
     """

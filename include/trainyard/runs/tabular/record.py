@@ -45,7 +45,7 @@ class TabularRecord:
 
     @property
     def status(self) -> str:
-        """`failed` if an error ended the run, else `succeeded`."""
+        """`failed` if an error ended the run, otherwise `succeeded`."""
         return "failed" if self.failure else "succeeded"
 
     @property

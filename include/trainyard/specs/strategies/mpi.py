@@ -19,7 +19,7 @@ class Mpi:
 
     Attributes:
         processes_per_host: ranks on each instance; None leaves it to the toolkit.
-        custom_mpi_options: put on mpirun's command line as they are.
+        custom_mpi_options: put on mpirun's command line unchanged.
     """
 
     name: ClassVar[str] = "mpi"

@@ -121,7 +121,7 @@ def read_instance_groups(distribution: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names in `instance_groups`; an entry is a name or an SDK `InstanceGroup`.
 
     Raises:
-        SpecError: something else, or more than one group: a strategy runs on one.
+        SpecError: the value is of another type, or names more than one group: a strategy runs on one.
     """
     groups = distribution.get(INSTANCE_GROUPS) or ()
     listed = groups if isinstance(groups, (list, tuple)) else (groups,)
@@ -148,7 +148,7 @@ def _group_name(group: object) -> object:
 
 
 def _written(distribution: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | Finding]]:
-    """Yield every section with its settings, or with what is wrong with its name."""
+    """Yield every section with its settings, or with the fault of its name."""
     for name, value in distribution.items():
         if name == INSTANCE_GROUPS:
             continue

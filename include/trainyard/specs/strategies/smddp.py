@@ -22,7 +22,7 @@ class SmDataParallel:
 
     Attributes:
         processes_per_host: ranks on each instance; None leaves it to the toolkit (one per GPU, one on CPU).
-        custom_mpi_options: put on mpirun's command line as they are.
+        custom_mpi_options: put on mpirun's command line unchanged.
     """
 
     name: ClassVar[str] = "smddp"
@@ -51,7 +51,7 @@ class SmDataParallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmDataParallelUnderTorchrun:
-    """SMDDP's collectives for FSDP and ZeRO (AllGather): torchrun starts the ranks, the script imports `torch_smddp`.
+    """SMDDP's collectives for FSDP and ZeRO (AllGather): torchrun starts ranks, and the script imports `torch_smddp`.
 
     The SDK v2 sends only this form for P5 instances. The library does not run on them, and the linter reports it.
     """

@@ -59,7 +59,7 @@ class Strategy(Protocol):
         """Return the strategy that the enabled sections describe.
 
         Raises:
-            SpecError: every wrong value, at once.
+            SpecError: there are wrong values; reports all of them at once.
         """
 
     def hyperparameters(self, target: Target) -> dict[str, object]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterServer:
-    """One worker and one parameter server on every instance, whatever its GPUs. Legacy; data parallel, not model."""
+    """One worker and one parameter server on every instance, for any number of GPUs. Legacy; data parallel only."""
 
     name: ClassVar[str] = "parameter_server"
     sections: ClassVar[frozenset[str]] = frozenset({PARAMETER_SERVER})

@@ -53,7 +53,7 @@ class ComparisonPreflightOperator(PreflightOperator):
         yield from comparison_findings(params, scripts=TRAINING_SCRIPTS)
 
     def quota_findings(self, plan: Any) -> Iterator[Finding]:  # noqa: ARG002  # as preflight asks
-        """Yield nothing: a cell that exceeds the quota waits for the end of other cells."""
+        """Yield nothing: a cell that exceeds the quota waits until other cells end."""
         yield from ()
 
     def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:  # noqa: ARG002  # as preflight asks

@@ -1,4 +1,4 @@
-"""Evidence beside the report: the training's continuity with its proof, and the rules' findings."""
+"""Evidence for the report: the training's continuity, the files that prove it, and the rules' findings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write_proof(
 
     If the task beside the training wrote verdicts from the ranks' statistics for all started jobs, these are used.
     Otherwise the rules are also evaluated on the log, which has fewer data, and its verdicts are added. `judged` in
-    rules.json names the source, and `unwatched` lists the jobs that were not watched to their end if others were.
+    rules.json names the source, and `unwatched` lists the jobs that were not watched to their end, unless none was.
 
     The log is copied through a file, so memory holds only one page of it. A log that cannot be read is left out with a
     warning, and the continuity has the reason.
@@ -97,7 +97,7 @@ def _watched(
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the verdicts written beside the training's jobs, and the jobs that were not watched to their end.
 
-    The verdicts of the latter are those that the watch had written before it failed.
+    Of such a job, the result has the verdicts that were written before its watch failed.
 
     Return None and no job if there are no verdicts, or only verdicts without any record of the ranks or any evaluation
     of the service's rules.
@@ -149,7 +149,7 @@ def _judged(
 
 
 def _copy_log(logs: Any, jobs: Sequence[JobRecord], file: Path) -> str | None:
-    """Write the log lines of all jobs to the file; return the reason if they cannot be read, else None."""
+    """Write the log lines of all jobs to the file; return the reason if they cannot be read, or None."""
     try:
         write_log(file, _lines(logs, jobs))
     except (ClientError, BotoCoreError) as error:

@@ -147,9 +147,10 @@ def training_spec(
 
 
 def _rank_restarts(conf: RunConf, task_id: str) -> Mapping[str, str]:
-    """Return the environment by which torchrun restarts killed ranks: of a run's training on one host.
+    """Return the environment variables by which torchrun restarts killed ranks; empty unless the training has one host.
 
-    With several hosts the torchrun of the others would not restart its ranks: all would wait (docs/adr/0074).
+    With several hosts, the torchrun of the other hosts would not restart their ranks, and all would wait
+    (docs/adr/0074).
     """
     counts = [each.instance_count or conf.instance_count for each in conf.rungs]
     return RANK_RESTARTS if task_id == TaskId.TRAIN and max(counts) == 1 else {}

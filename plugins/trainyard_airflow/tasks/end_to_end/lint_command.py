@@ -67,7 +67,7 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
 
 
 def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the local files that no connection lets a run read; a connection's own folders are checked by preflight."""
+    """Yield the local files that a run may never read; preflight checks the folders that a connection allows."""
     files = local_files(roots=["/"], private=[])
     for name in ("source", "tokenizer"):
         path = params.get(name)
@@ -76,7 +76,7 @@ def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def job_findings(mapping: Mapping[str, Any]) -> list[Finding]:
-    """Return the errors and warnings for a training job; a self-contradictory spec is not checked further."""
+    """Return the errors and warnings for a training job; a spec that contradicts itself is not checked further."""
     try:
         return list(lint(TrainingJobSpec.from_mapping(mapping)))
     except FindingsError as error:

@@ -401,7 +401,7 @@ def _run_paths(
 
 
 def _decided(plan: Any) -> dict[str, Any]:
-    """Return `evaluation_place` as a param if the plan has one other than `auto`; else empty."""
+    """Return `evaluation_place` as a param if the plan has one other than `auto`; otherwise empty."""
     conf = getattr(plan, "conf", None)
     place = getattr(conf, "evaluation_place", "auto")
     return {} if place == "auto" else {"evaluation_place": place}

@@ -94,7 +94,7 @@ def _profile(
 
 
 def without_tensors(record: Record) -> Record | None:
-    """Return the record as far as a profile needs it, or None; so that the records of a long run fit into memory."""
+    """Return only the parts of the record that a profile needs, or None, to limit the memory of long runs."""
     if isinstance(record, StepRecord):
         return replace(record, tensors={})
     return record if isinstance(record, _NEEDED) else None

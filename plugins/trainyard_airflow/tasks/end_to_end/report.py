@@ -280,7 +280,7 @@ class ReportOperator(ClosingReportOperator):
         )
 
     def _metric_lines(self, training: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the lines of metrics.jsonl from the job's output.tar.gz; without that, from its newest checkpoint."""
+        """Yield the lines of metrics.jsonl from the job's output.tar.gz or, without it, from its newest checkpoint."""
         artifact = str(training.get("model_artifact") or "")
         if artifact.endswith(_MODEL_FILE):
             uri = artifact.removesuffix(_MODEL_FILE) + _OUTPUT_FILE
@@ -364,5 +364,5 @@ def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool
 
 
 def _is_of_ours(result: Mapping[str, Any]) -> bool:
-    """Return whether the result is of `EvaluationJobOperator`: its job's snapshot, or the evaluating training job."""
+    """Return whether the result is one of `EvaluationJobOperator`: a job's snapshot, or the training job's name."""
     return "measured_by" in result or {"job_name", "kind"} <= result.keys()

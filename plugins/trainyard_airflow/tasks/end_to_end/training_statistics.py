@@ -31,8 +31,8 @@ class Fetched:
 
     Attributes:
         files: JSON lines compressed by gzip, one file per file of the training.
-        traces: all traces; those too large to copy have their original address.
-        why_none: the reason if there are no files; else empty.
+        traces: all traces; traces that are too large to copy keep their original address.
+        why_none: the reason if there are no files; empty otherwise.
     """
 
     files: tuple[Path, ...] = ()

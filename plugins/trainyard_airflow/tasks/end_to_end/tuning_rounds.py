@@ -115,7 +115,7 @@ class AskTrialsOperator(ConnectedOperator):
 
 @retried_by_error
 class ChooseTrialOperator(ConnectedOperator):
-    """Collects the results of all rounds, and chooses the best long trial, or the best short one without a long one.
+    """Collects the results of all rounds, and chooses the best long trial or, without any, the best short one.
 
     Returns the `TuningResult`, as `TuneHyperparametersOperator` does, and writes the trials to `trials_uri` as Parquet.
     """

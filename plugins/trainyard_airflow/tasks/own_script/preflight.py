@@ -157,7 +157,7 @@ class ScriptPreflightOperator(PreflightOperator):
                 )
 
     def idle_tasks(self, conf: Mapping[str, Any]) -> set[str]:
-        """Return the tasks that a run with this conf does not ask for."""
+        """Return the tasks that a run with this conf does not request."""
         idle = super().idle_tasks(conf)
         is_measured = self.has_own_evaluation or conf["evaluation_entry_point"]
         return idle if is_measured else {*idle, TaskId.EVALUATE}

@@ -1,4 +1,4 @@
-"""Cluster of a run's training as the fields of its spec: the ladder if there is one, else its one rung."""
+"""Cluster of a run's training as the fields of its spec: the capacity ladder, or the only rung."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rejection of a run whose conf has keys that are no params of its DAG."""
+"""Rejection of a run whose conf has keys that are not params of its DAG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _reject_unknown_params(context: Context) -> None:
-    """Raise an error if the run's conf has keys that are no params of the DAG; pass it to an operator's `pre_execute`.
+    """Raise an error if the run's conf has keys that are not params of the DAG; pass it to an operator's `pre_execute`.
 
     Airflow itself accepts such keys, so a misspelt param would have no effect. A DAG that reads other values of the
     conf does not need this check.

@@ -29,7 +29,7 @@ def lines_in_archive(stream: IO[bytes], *, name: str) -> Iterator[str]:
 
 
 def texts_in_archive(stream: IO[bytes], *, endings: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the lines of the archive's files whose paths have one of the endings, by path.
+    """Return the lines of the archive's files whose paths end with one of the suffixes, by path.
 
     Raises:
         tarfile.TarError: the stream is not an archive.

@@ -114,7 +114,7 @@ def _facts(ti: Any, crumb: Mapping[str, Any]) -> TaskFacts:
 
 
 def first_failure(facts: Sequence[TaskFacts]) -> dict[str, Any] | None:
-    """Return the error of the first failed task, with `task_id` and, if known, the job's `log_tail`; else None."""
+    """Return the error of the first failed task, with `task_id` and, if known, the job's `log_tail`; or None."""
     for each in facts:
         if each.state == "failed":
             told = each.failure or {
