@@ -58,7 +58,7 @@ class Cost:
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit status."""
+    """Run the requested comparison; return the exit status."""
     options = _parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="checkpoint-", dir=options.folder) as folder:
         if options.whole:
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def compare_savers(folder: Path, options: argparse.Namespace) -> None:
-    """Save the same state in every way, in turns, and print medians and ratios."""
+    """Save the same state with each saver in turn, and print medians and ratios."""
     import torch  # seconds
 
     warnings.filterwarnings(
@@ -171,7 +171,7 @@ class Training:
 
 
 class Way:
-    """One way to save; `start` holds training up, `is_there` is asked between steps."""
+    """A saver: `start` blocks training, and `is_there` is polled between steps."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -183,11 +183,11 @@ class Way:
         return True
 
     def ended(self) -> float:
-        """Return when it was, by perf_counter."""
+        """Return the time at which the checkpoint was complete, by perf_counter."""
         return self._ended
 
     def num_bytes(self, step: int) -> int:
-        """Return its bytes on disk."""
+        """Return the checkpoint's bytes on disk."""
         return sum(path.stat().st_size for path in self._path(step).rglob("*") if path.is_file())
 
     def _path(self, step: int) -> Path:
@@ -211,7 +211,7 @@ class Trainyard(Way):
         self._buffers = CpuBuffers()
 
     def start(self, step: int, training: Training) -> None:
-        """Copy, and begin to write."""
+        """Copy the state, and begin to write."""
         content = self._buffers.copy(training.state())
         self._ended = time.perf_counter()
         self._saver.start(step, objects=content, files={}, facts={})
@@ -257,7 +257,7 @@ class DcpSave(Way):
 
 
 class DcpAsyncSave(Way):
-    """`torch.distributed.checkpoint.async_save`, its thread, with a stager that keeps its buffers."""
+    """`torch.distributed.checkpoint.async_save` on a thread, with a stager that reuses its buffers."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -337,13 +337,13 @@ def train(base: Path, dataset: Path, *, steps: int, interval: int) -> list[dict[
 
 
 def training_seconds(events: list[dict[str, Any]]) -> float:
-    """Return the seconds from the first step's end to the last step's."""
+    """Return the seconds from the end of the first step to the end of the last."""
     times = [event["time"] for event in events if event["event"] == "step"]
     return times[-1] - times[0]
 
 
 def say_share(events: list[dict[str, Any]], seconds: float) -> None:
-    """Print what the checkpoints of a run cost it, by its own records; the last one follows training."""
+    """Print the cost of a run's checkpoints, from its own records; the last checkpoint follows the training."""
     stalls = [event["stall_seconds"] for event in events if event["event"] == "checkpoint"][:-1]
     cpu = [event["cpu_seconds"] for event in events if event["event"] == "durable"][:-1]
     intervals = [event["steps"] for event in events if event["event"] == "interval"]

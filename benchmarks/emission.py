@@ -8,7 +8,7 @@ One process with one thread trains two models, or the one of `--model`:
 * an MLP of 2.9 million parameters in 8 tensors, with batches of 128. It is the worst case: few operations per
   parameter.
 
-Steps with statistics and steps with `statistics` off alternate, so that other load affects both alike. A step is that
+Steps with statistics and steps with `statistics` off alternate, so that other load affects both equally. A step is that
 of `trainer.training`: forward, backward, clipping, AdamW. Each kind counts its own steps, so that statistics of every
 10th and 50th step are as frequent as in a run. `mean` is the difference of the mean processor times. `median` is that
 of the medians, without statistics that are not written at every step. The cost of the host's sampler, a thread,
@@ -46,7 +46,7 @@ AIMS = {"gpt": 1.0, "mlp": 3.0}  # percent of a step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A model, what it is fed, and its loss."""
+    """A model, its input, and its loss."""
 
     model: nn.Module
     inputs: Tensor
@@ -78,7 +78,7 @@ def mlp() -> Workload:
 
 
 def main() -> int:
-    """Measure what the command line asks for; return 0 if the aims are met."""
+    """Measure the requested models; return 0 if the limits are met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300, help="pairs of steps")
     parser.add_argument("--model", choices=("gpt", "mlp"), help="only one of both")
@@ -128,7 +128,7 @@ def measure(name: str, work: Workload, rounds: int) -> float:
 
 
 def header(emitter: Emitter) -> dict[str, Any]:
-    """Return the first line of the file."""
+    """Return the header of the statistics file."""
     return {"format": "trainyard-statistics", "rank": 0, "attempt": 1, "tensors": emitter.listed}
 
 
@@ -159,7 +159,7 @@ def take_step(
 
 
 def measure_sampler() -> None:
-    """Print what a sample of the host costs: processor time of its thread."""
+    """Print the processor time of the thread that samples the host, per sample."""
     taken: list[dict[str, Any]] = []
     interval = 0.02
     began = time.process_time()

@@ -1,16 +1,16 @@
-"""Compare the engine with moto's server in one run: object traffic, memory and API latency.
+"""Comparison of the engine with moto's server in one run: object traffic, memory and API latency.
 
     python benchmarks/engine.py [--repeats 3] [--only s3|api]
 
-Both servers are processes of their own; the client is this process, boto3 with its defaults, as
-users have it. Rounds alternate between the two, so that a neighbour's load hits both. Absolute
-figures belong to the machine and the hour: read the ratios. What is measured:
+Both servers are separate processes; this process is the client, boto3 with its defaults. Rounds alternate between the
+servers, so that other load affects both. Absolute figures depend on the machine and its load: compare the ratios.
+Measurements:
 
-* S3: 8 objects of 64 MB, 8 at a time, put and got; resident memory of the server afterwards and at
-  its peak; then puts and gets of 4 KiB a second over 4 kept-alive connections,
-  without boto3, whose own cost would hide the server's.
-* API: ListTrainingJobs and DescribeTrainingJob by boto3, one after the other, while nothing else
-  happens and while 4 objects stream in; calls a second, median and 95th percentile.
+* S3: put and get of 8 objects of 64 MB, 8 at a time; resident memory of the server afterwards and at its peak; then
+  puts and gets of 4 KiB per second over 4 keep-alive connections, without boto3, whose own cost would hide the
+  server's.
+* API: ListTrainingJobs and DescribeTrainingJob by boto3, one after the other, on an idle server and during 4 uploads;
+  calls per second, median and 95th percentile.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ threading.Event().wait()
 
 @dataclass(kw_only=True)
 class Contender:
-    """One server under test and the figures it has shown so far, a value per round."""
+    """A server under test and its figures, one value per round."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -80,7 +80,7 @@ class Contender:
         )
 
     def record(self, figure: str, value: float) -> None:
-        """Keep one round's value."""
+        """Store one round's value."""
         self.figures.setdefault(figure, []).append(value)
 
     def memory_mb(self, field_name: str) -> float:
@@ -122,7 +122,7 @@ def measure(contender: Contender, options: argparse.Namespace) -> None:
 
 
 def large_objects(contender: Contender, s3: Any, options: argparse.Namespace) -> None:
-    """Measure MB/s of parallel puts and gets, and the memory they leave the server with."""
+    """Measure MB/s of parallel puts and gets, and the server's memory afterwards."""
     body = os.urandom(options.object_mb * 1_000_000)
     keys = [f"large/{number}" for number in range(options.objects)]
     megabytes = len(keys) * len(body) / 1e6
@@ -146,7 +146,7 @@ def large_objects(contender: Contender, s3: Any, options: argparse.Namespace) ->
 
 
 def small_objects(contender: Contender, seconds: float) -> None:
-    """Measure requests a second of small puts and gets over a few kept-alive connections."""
+    """Measure requests per second of small puts and gets over a few keep-alive connections."""
     for method in ("PUT", "GET"):
         counts = [0] * SMALL_CONNECTIONS
         deadline = time.perf_counter() + seconds
@@ -172,7 +172,7 @@ def small_objects(contender: Contender, seconds: float) -> None:
 
 
 def api_calls(contender: Contender, s3: Any, options: argparse.Namespace) -> None:
-    """Measure SageMaker calls alone, then beside streaming puts."""
+    """Measure SageMaker calls on an idle server, then during uploads."""
     sagemaker = contender.client("sagemaker")
     name = "benchmark"
     if not sagemaker.list_training_jobs(NameContains=name)["TrainingJobSummaries"]:
@@ -202,7 +202,7 @@ def _time_calls(
 
 
 class streaming:  # noqa: N801 (used as a verb)
-    """Keep 4 puts of `body` going for the length of a block."""
+    """Repeat 4 parallel puts of `body` for the duration of the block."""
 
     def __init__(self, s3: Any, body: bytes) -> None:
         self._stop = threading.Event()
@@ -225,7 +225,7 @@ class streaming:  # noqa: N801 (used as a verb)
 
 
 def training_job(name: str) -> dict[str, Any]:
-    """Return the smallest request both servers take."""
+    """Return the smallest request that both servers accept."""
     return {
         "TrainingJobName": name,
         "RoleArn": ROLE,
@@ -275,7 +275,7 @@ def _started(
 
 
 def report(contenders: list[Contender], *, repeats: int) -> None:
-    """Print one line a figure: both medians with their ranges, and the ratio of the medians."""
+    """Print one line per figure: both medians with their ranges, and the ratio of the medians."""
     ours, peer = contenders
     print(f"\nmedian of {repeats} rounds (lowest to highest); ratio = {ours.name} / {peer.name}")
     print(f"{'figure':28}{ours.name:>34}{peer.name:>34}{'ratio':>9}")

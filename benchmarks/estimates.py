@@ -2,11 +2,11 @@
 
     python benchmarks/estimates.py [--calibrating 1] [--only NAME ...]
 
-An engine and an Airflow of their own run `train_end_to_end` by `dag.test()`, one run after another, each with a small
-conf of its own. The first runs calibrate and are not counted: after them the estimates are the product's own, from the
-measurements that each run leaves behind. Printed are the estimate that preflight returned and the cost in report.json,
-by the engine's billable seconds. Beside them stand the machine's load and the seconds that a fixed piece of work on two
-cores took before and after the run: other work on the machine changes both, and with them what a step takes.
+A separate engine and Airflow run `train_end_to_end` by `dag.test()`, one run after another, each with its own small
+conf. The first runs calibrate and are not counted: later estimates use the measurements that each run stores. The
+output has the estimate that preflight returned and the cost in report.json, by the engine's billable seconds. It also
+has the machine's load, and the seconds of a fixed piece of work on two cores before and after the run. Other work on
+the machine changes both, and the duration of a step with them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def _dag(engine: Engine) -> Any:
-    """Return what parses the DAG anew for each run; the connection leads to the engine."""
+    """Return a function that parses the DAG again for each run; its connection is to the engine."""
     trainyard = {
         "bucket": BUCKET,
         "execution_role_arn": ROLE,

@@ -74,9 +74,9 @@ class Run:
     """Figures of one training: its way, steps by wall seconds, lost seconds by cause.
 
     Attributes:
-        wall_seconds: from its first start to its last step.
-        num_faults: by kind, those that struck.
-        seconds: by cause of `trainyard.runs.goodput`.
+        wall_seconds: seconds from its first start to its last step.
+        num_faults: executed faults, by kind.
+        seconds: seconds by cause of `trainyard.runs.goodput`.
     """
 
     way: str
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def steps_per_s(self) -> float:
-        """Return the steps kept by the wall second."""
+        """Return the surviving steps per wall second."""
         return self.steps / self.wall_seconds
 
 
@@ -121,7 +121,7 @@ def main() -> int:
 
 
 def num_steps(engine: Engine, hyperparameters: Mapping[str, Any], minutes: float) -> int:
-    """Return the steps that a training without faults takes in so many minutes."""
+    """Return the steps of a training without faults in this number of minutes."""
     run = train(engine, "calibration", "no faults", hyperparameters, CALIBRATION_STEPS)
     print(f"{1000 / run.steps_per_s:.1f} ms a step; load {os.getloadavg()[0]:.0f}")
     return max(CALIBRATION_STEPS, int(minutes * 60 * run.steps_per_s))
@@ -134,7 +134,7 @@ def one_round(
     steps: int,
     options: argparse.Namespace,
 ) -> Iterator[Run]:
-    """Yield the run without faults, then one of each way under faults."""
+    """Yield the run without faults, then one run of each way under faults."""
     for way in ("no faults", *options.ways):
         own = {"checkpoint_interval": options.plain_interval} if way == "plain" else {}
         faults = Faults(engine, options.seed + number, options.every_s, way != "no faults")
@@ -145,7 +145,7 @@ def one_round(
 
 
 class Faults:
-    """A fault every so many seconds, drawn from a seed, put to the engine as time passes."""
+    """A fault every `every_s` seconds, drawn from a seed and put to the engine when it is due."""
 
     def __init__(self, engine: Engine, seed: int, every_s: float, is_on: bool) -> None:
         self._engine, self._every_s, self._is_on = engine, every_s, is_on
@@ -156,17 +156,17 @@ class Faults:
 
     @property
     def struck(self) -> dict[str, int]:
-        """Return how many faults of each kind came."""
+        """Return the number of executed faults of each kind."""
         self._note()
         return dict(Counter(self._struck.values()))
 
     def begin(self) -> None:
-        """Count from now on: the training takes its first steps."""
+        """Start the clock, at the training's first steps."""
         if self._is_on and self._next_at == float("inf"):
             self._next_at = time.monotonic() + self._every_s
 
     def put_when_due(self) -> None:
-        """Put the next fault if its time has come; what was put before and has not come is taken back."""
+        """Put the next fault if it is due; it replaces an earlier one that was not executed."""
         if time.monotonic() < self._next_at:
             return
         self._note()
@@ -183,7 +183,7 @@ class Faults:
 
 
 def fault_of(kind: str, hosts: str | list[str]) -> dict[str, Any]:
-    """Return a kind of fault as the engine's."""
+    """Return a kind of fault in the engine's form."""
     match kind:
         case "notice":
             return {"what": "interrupt", "hosts": hosts, "notice_s": 30.0}
@@ -209,10 +209,10 @@ def train(
     steps: int,
     faults: Faults | None = None,
 ) -> Run:
-    """Train to the last step, in as many jobs as that takes, and return the figures.
+    """Train to the last step, in as many jobs as needed, and return the figures.
 
     Raises:
-        RuntimeError: a job ended otherwise than by success or by a failure that a retry mends.
+        RuntimeError: a job ended neither with success nor with a failure that a retry can fix.
     """
     engine.put_faults([])
     names: list[str] = []
@@ -259,7 +259,7 @@ def follow(engine: Engine, name: str, faults: Faults | None) -> str:
 def figures(
     engine: Engine, way: str, steps: int, names: list[str], struck: Mapping[str, int]
 ) -> Run:
-    """Return the figures of a training's jobs, as the report measures them."""
+    """Return the figures of a training's jobs, as in the report."""
     jobs = [job_record(TaskId.TRAIN, snapshot_of(engine, name)) for name in names]
     lines = [line for name in names for line in trainyard_lines(engine, name)]
     continuity = measure_continuity(lines, jobs)
@@ -288,13 +288,13 @@ def figures(
 
 
 def snapshot_of(engine: Engine, name: str) -> dict[str, Any]:
-    """Return a job's snapshot as the record of a run has it."""
+    """Return a job's snapshot in the form of a run's record."""
     described = engine.sagemaker.describe_training_job(TrainingJobName=name)
     return JobSnapshot.from_describe(described).to_dict()
 
 
 def trainyard_lines(engine: Engine, name: str) -> Iterator[LogLine]:
-    """Yield the lines for Trainyard of a job's first host, all its starts."""
+    """Yield the `trainyard ` lines of all starts of a job's first host."""
     pages = engine.logs.get_paginator("filter_log_events").paginate(
         logGroupName=LOG_GROUP,
         logStreamNamePrefix=f"{name}/algo-1-",
@@ -319,7 +319,7 @@ def append(path: Path, number: int, runs: list[Run]) -> None:
 
 
 def print_table(rounds: list[list[Run]]) -> None:
-    """Print what each way kept, and what it lost by cause, over all rounds."""
+    """Print the kept share and the losses by cause of each way, over all rounds."""
     print(
         "\n| way | progress kept | stepping | faults | jobs | starts | steps redone | lost seconds a fault |"
     )

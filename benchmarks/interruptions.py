@@ -1,4 +1,4 @@
-"""Interrupt the default training once at a random moment, again and again, and compare the final weights.
+"""Comparison of the final weights of trainings with one interruption, at a random moment, and without.
 
     python benchmarks/interruptions.py [--seeds 100] [--steps 60] [--intervals 3] [--notice-share 0.5] [--results FILE]
 
@@ -84,7 +84,7 @@ POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """One seed's interruption: where in the job, on which hosts, with how many seconds of notice."""
+    """One seed's interruption: its moment, its hosts, and the seconds of notice."""
 
     seed: int
     at: Mapping[str, Any]
@@ -92,7 +92,7 @@ class Interruption:
     notice_s: float
 
     def fault(self) -> dict[str, Any]:
-        """Return it as the engine's fault."""
+        """Return the interruption as a fault of the engine."""
         return {
             "id": f"seed-{self.seed}",
             "what": "interrupt",
@@ -130,17 +130,17 @@ class Result:
 
     @property
     def is_good(self) -> bool:
-        """Return whether it is equal and, where S3 had a whole checkpoint, went on from one."""
+        """Return whether the weights are equal and, if S3 had a complete checkpoint, the job resumed from one."""
         return self.is_equal and (self.resumed_at > 0 or not self.megabytes_per_s)
 
     @property
     def steps_redone(self) -> int:
-        """Steps that were done a second time."""
+        """Steps that were repeated."""
         return self.reached - self.resumed_at
 
 
 def main() -> int:
-    """Run what is missing, print the distribution, and return the exit status."""
+    """Run the missing seeds, print the distribution, and return the exit status."""
     options = _parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engine ends, too
     hyperparameters = {
@@ -199,10 +199,10 @@ def draw(
 
 
 def uninterrupted(engine: Engine, hyperparameters: Mapping[str, Any]) -> tuple[str, float]:
-    """Return the weights' SHA-256 and the seconds of two jobs that nothing hits.
+    """Return the weights' SHA-256 and the seconds of two uninterrupted jobs.
 
     Raises:
-        RuntimeError: the two differ, or one did not complete: nothing could be compared with them.
+        RuntimeError: the two differ, or one did not complete, so that a comparison is not possible.
     """
     jobs = []
     for name in ("uninterrupted-1", "uninterrupted-2"):
@@ -218,12 +218,12 @@ def uninterrupted(engine: Engine, hyperparameters: Mapping[str, Any]) -> tuple[s
 
 
 def uplink(engine: Engine, hyperparameters: Mapping[str, Any], intervals: float) -> float:
-    """Return the megabytes a second at which a checkpoint needs so many intervals to arrive; 0 for no limit.
+    """Return the megabytes per second at which a checkpoint needs `--intervals` intervals to arrive; 0 for no limit.
 
-    Measured on the second uninterrupted job: its checkpoints' size, and its median seconds a step.
+    Measured on the second uninterrupted job: its checkpoints' size, and its median seconds per step.
 
     Raises:
-        RuntimeError: it has left no checkpoint.
+        RuntimeError: it has no checkpoint.
     """
     if not intervals:
         return 0.0
@@ -244,7 +244,7 @@ def uplink(engine: Engine, hyperparameters: Mapping[str, Any], intervals: float)
 
 
 def checkpoints(engine: Engine, name: str) -> dict[str, dict[str, int]]:
-    """Return what S3 has of a job's checkpoints: by `step-N` the size of each file, in bytes."""
+    """Return a job's checkpoints in S3: the size of each file in bytes, by `step-N`."""
     pages = engine.s3.get_paginator("list_objects_v2").paginate(
         Bucket=BUCKET, Prefix=f"{PREFIX}/checkpoints/{name}/step-"
     )
@@ -256,7 +256,7 @@ def checkpoints(engine: Engine, name: str) -> dict[str, dict[str, int]]:
 
 
 def has_whole_checkpoint(engine: Engine, name: str) -> bool:
-    """Return whether S3 has every file of some checkpoint, as its manifest names them."""
+    """Return whether S3 has all files of the manifest of at least one checkpoint."""
     for step, sizes in checkpoints(engine, name).items():
         if "manifest.json" not in sizes:
             continue
@@ -271,7 +271,7 @@ def has_whole_checkpoint(engine: Engine, name: str) -> bool:
 
 
 def wait_for_checkpoint(engine: Engine, name: str) -> int:
-    """Wait until S3 has a whole checkpoint of a job; return the step that the job has reached then.
+    """Wait until S3 has a complete checkpoint of a job; return the job's step at that time.
 
     Raises:
         RuntimeError: the job ended before.
@@ -293,7 +293,7 @@ def interrupt(
     settings: str,
     bandwidth: float,
 ) -> Result:
-    """Run one job with one interruption and return what came of it."""
+    """Run one job with one interruption and return the result."""
     name = f"interrupted-{interruption.seed}"
     slow = [{"id": "uplink", "what": "slow_uplink", "megabytes_per_s": bandwidth}]
     fault = {**interruption.fault(), "job": name}
@@ -327,7 +327,7 @@ def interrupt(
 
 
 def weights_of(engine: Engine, name: str) -> str:
-    """Return the SHA-256 of the final weights as the job printed it last, empty if it did not."""
+    """Return the SHA-256 of the final weights that the job printed last; empty if it printed none."""
     streams = engine.logs.describe_log_streams(
         logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/algo-1-"
     )["logStreams"]
@@ -342,7 +342,7 @@ def weights_of(engine: Engine, name: str) -> str:
 
 
 def report(results: list[Result], whole_s: float) -> None:
-    """Print how many ended equal, and how many steps and seconds an interruption cost."""
+    """Print the number of equal results, and the steps and seconds that an interruption cost."""
     equal = sum(result.is_equal for result in results)
     print(f"\n{equal} of {len(results)} jobs ended with the uninterrupted job's weights")
     print(f"{sum(result.resumed_at > 0 for result in results)} resumed from a whole checkpoint")
@@ -391,7 +391,7 @@ def line(result: Result) -> str:
 
 
 def fingerprint(hyperparameters: Mapping[str, Any], options: argparse.Namespace) -> str:
-    """Return a digest of what two results must share to be counted together: settings and training code."""
+    """Return a digest of the settings and the training code; results are counted together only if it is equal."""
     digest = hashlib.sha256(
         json.dumps([hyperparameters, options.notice_share, options.intervals]).encode()
     )
@@ -401,7 +401,7 @@ def fingerprint(hyperparameters: Mapping[str, Any], options: argparse.Namespace)
 
 
 def read_results(path: Path, settings: str) -> list[Result]:
-    """Return the results of the same settings and code that the file holds."""
+    """Return the results in the file with the same settings and code."""
     if not path.exists():
         return []
     found = [Result(**json.loads(text)) for text in path.read_text().splitlines()]
@@ -409,7 +409,7 @@ def read_results(path: Path, settings: str) -> list[Result]:
 
 
 def append(path: Path, result: Result) -> None:
-    """Add one result to the file, whole."""
+    """Append one result to the file."""
     with path.open("a") as file:
         file.write(json.dumps(asdict(result)) + "\n")
 

@@ -1,4 +1,4 @@
-"""Overhead of a job and a run beyond the training itself: the engine beside bare torchrun, the DAG beside its jobs.
+"""Overhead of a job and a run beyond the training itself: the engine against torchrun, the DAG against its jobs.
 
     python benchmarks/overhead.py [--repeats 5] [--steps 20]
     python benchmarks/overhead.py --report runs/<run id>/report.json
@@ -9,9 +9,9 @@ in turns:
 * engine: `CreateTrainingJob` of two instances, run by AWS's toolkit and torchrun, as any client would send it;
 * torchrun: `torchrun --standalone --nproc-per-node 2 train_ddp.py`, with the data already in place.
 
-Seconds run from the call (or the start of the process) to the first training step, as the script's own clock wrote it,
-and to the end: `Completed` with the model in S3, or the process's exit. The second form takes the record of a finished
-run apart: the time of the run, the sum of its jobs, and what lies between.
+Seconds count from the call (or the start of the process) to the first training step, by the script's own clock, and to
+the end: `Completed` with the model in S3, or the process's exit. The second form divides the time of a finished run
+into its jobs and the time between them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Timing:
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit status."""
+    """Run the requested form; return the exit status."""
     options = _parser().parse_args()
     if options.report is not None:
         print_run(json.loads(options.report.read_text()))
@@ -163,7 +163,7 @@ def time_torchrun(base: Path, dataset: Path, hyperparameters: Mapping[str, Any])
 
 
 def print_run(report: Mapping[str, Any]) -> None:
-    """Print where the time of a finished run went.
+    """Print the division of a finished run's time.
 
     Args:
         report: a run's report.json.

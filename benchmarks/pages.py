@@ -1,10 +1,10 @@
-"""Time until the pages in Airflow's UI show something, and of the answers behind them.
+"""Time until the pages in Airflow's UI are drawn, and of the server's responses.
 
     python benchmarks/pages.py [--points 10000] [--runs 500] [--repeats 5]
 
-"Answer" is the server's work for one request without AWS: the fleet's from a real Airflow database with that many runs
-and their tasks and results, the run's from a log of that many lines. "First paint" and "drawn" (the curve, or the last
-row of the table) are what Chromium reports from the start of the navigation, with the answers ready.
+"Answer" is the server's work for one request without AWS. For the fleet page it reads a real Airflow database with
+`--runs` runs and their tasks and results, for the run's page a log of `--points` lines. "First paint" and "drawn" (the
+curve, or the last row of the table) are Chromium's times from the start of the navigation, with the responses ready.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LIMIT_S = 60.0
 
 
 def main() -> int:
-    """Print one row for each page."""
+    """Print one row per page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=500)
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def seconds(work: Callable[[], object], repeats: int) -> list[float]:
-    """Return how long each repeat of some work took."""
+    """Return the seconds of each repetition of some work."""
     taken = []
     for _ in range(repeats):
         began = time.perf_counter()
@@ -74,7 +74,7 @@ def described(values: list[float]) -> str:
 
 
 def fill_database(num_runs: int) -> None:
-    """Make an Airflow database with runs of one DAG, each with ten tasks and the results of two."""
+    """Create an Airflow database with runs of one DAG, each with ten tasks and the results of two."""
     prepared_airflow_home()
     from airflow.models.dag import DagModel, DagTag  # noqa: TID251  # the API server has the database
     from airflow.models.dagbundle import DagBundleModel  # noqa: TID251  # the API server has the database
@@ -160,7 +160,7 @@ def fleet_from_database(num_runs: int) -> str:
 
 
 def run_from_events(num_points: int) -> Callable[[], str]:
-    """Return what makes a run's first answer as JSON, from the lines that are read already."""
+    """Return a function that creates a run's first response as JSON, from lines that are already read."""
     from tests.pages.served_pages import training_events
 
     events = training_events(num_points)
@@ -168,7 +168,7 @@ def run_from_events(num_points: int) -> Callable[[], str]:
 
 
 def in_browser(points: int, runs: int, repeats: int) -> dict[tuple[str, str], list[float]]:
-    """Return the seconds until the first paint and until all is drawn, by page."""
+    """Return the seconds until the first paint and until the page is drawn, by page."""
     from tests.pages.served_pages import served_pages
     from tests.stack.browser import new_browser
 
@@ -191,10 +191,10 @@ def in_browser(points: int, runs: int, repeats: int) -> dict[tuple[str, str], li
 
 
 def until_drawn(browser: WebDriver, page: str, runs: int) -> float:
-    """Return when the page showed its data, in seconds from the navigation's start.
+    """Return the seconds from the navigation's start until the page shows its data.
 
     Raises:
-        TimeoutError: it does not.
+        TimeoutError: the page does not show its data.
     """
     gives_up_at = time.monotonic() + LIMIT_S
     while time.monotonic() < gives_up_at:
@@ -208,7 +208,7 @@ def until_drawn(browser: WebDriver, page: str, runs: int) -> float:
 
 
 def first_paint(browser: WebDriver) -> float:
-    """Return when the page was first painted, in seconds from the navigation's start."""
+    """Return the seconds from the navigation's start to the first paint."""
     script = "return performance.getEntriesByName('first-contentful-paint')[0].startTime"
     return float(browser.execute_script(script)) / 1000
 

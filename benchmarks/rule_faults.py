@@ -4,8 +4,8 @@
 
 The table goes into docs/rules.md. Each line is a training by `trainer.training.Training`, in its own processes, whose
 subclass in tests/rules/faults/ does one thing wrong; the rule reads the files that the training wrote. Rules have the
-robust profile, but for parameters that are named. `--healthy` trains both default models, each with so many seeds, and
-judges them by all rules.
+robust profile, except for parameters that are named. `--healthy` trains both default models, each with this number of
+seeds, and evaluates all rules on them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DEFAULTS = Facts(
 
 
 def main() -> int:
-    """Run what the command line asks for; return 0 where every fault was found."""
+    """Run the requested cases; return 0 if every fault was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", default=[], help="these rules")
     parser.add_argument("--healthy", type=int, default=0, help="seeds of each default model")
@@ -87,7 +87,7 @@ def print_case(matrix: Matrix, case: Case) -> bool:
 
 
 def print_healthy(folder: Path, seeds: int) -> None:
-    """Print what the rules blame healthy trainings for."""
+    """Print the issues that rules find in healthy trainings."""
     data = {"gpt": data_sets.source_tokens(folder / "tokens", megabytes=1.5)}
     data["mlp"] = data_sets.table(folder / "table", rows=8000)
     for name, hyperparameters in HEALTHY.items():

@@ -36,7 +36,7 @@ Row = tuple[str, Blame]
 
 
 def main() -> int:
-    """Run what the command line asks for; return 0 if nothing healthy was stopped."""
+    """Run the requested families; return 0 if no healthy training was stopped."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20, help="of each family")
     parser.add_argument("--families", nargs="+", default=[], help="only those whose name has it")
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def judge_curves(options: argparse.Namespace) -> int:
-    """Print the table of curves; return how many were stopped."""
+    """Print the table of curves; return the number of stopped ones."""
     cases = [
         (name, seed, every, is_whole)
         for name in _chosen(FAMILIES, options.families)
@@ -63,7 +63,7 @@ def judge_curves(options: argparse.Namespace) -> int:
 
 
 def judge_trainings(options: argparse.Namespace) -> int:
-    """Print the table of real trainings; return how many were stopped."""
+    """Print the table of real trainings; return the number of stopped ones."""
     from tests.rules.health.trainings import TRAININGS, Trainings  # torch
 
     names = _chosen(TRAININGS, options.families)
@@ -74,7 +74,7 @@ def judge_trainings(options: argparse.Namespace) -> int:
 
 
 def judge_curve(family: str, seed: int, every: int, is_whole: bool) -> Row:
-    """Return what the rules blame one reading of a curve for."""
+    """Return the issues that rules find in one reading of a curve."""
     curve = draw_curve(family, seed, max_steps=STEPS[every])
     begin = 0 if is_whole else int(NEW_JOB_AT * curve.max_steps)
     reading = f"{'whole' if is_whole else 'new job'}, line every {curve.every or every}"
@@ -91,7 +91,7 @@ def _run(judge: object, cases: Sequence[tuple[object, ...]], processes: int) -> 
 
 
 def print_table(title: str, rows: Iterable[Row]) -> int:
-    """Print the shares of stops and warnings by case; return how many were stopped."""
+    """Print the shares of stops and warnings by case; return the number of stopped ones."""
     found: dict[str, list[Blame]] = defaultdict(list)
     for name, each in rows:
         found[name].append(each)

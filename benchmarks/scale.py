@@ -67,7 +67,7 @@ async def followed(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def triggerer(options: argparse.Namespace) -> None:
-    """Print one triggerer's figures as JSON: in a process of its own."""
+    """Print one triggerer's figures as JSON; called in a separate process."""
     warnings.simplefilter("ignore")
     import airflow.providers.amazon.aws.hooks.sagemaker  # noqa: F401  # as a triggerer has
 

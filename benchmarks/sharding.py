@@ -1,11 +1,11 @@
-"""Compare sharding with its peers on the same data, in one run: rows/s, MB/s, peak memory, and the ratios.
+"""Comparison of sharding with other tools on the same data, in one run: rows/s, MB/s, peak memory, and the ratios.
 
     python benchmarks/sharding.py [--rows 10000000] [--shards 64] [--repeats 3] [--only trainyard arrow-ipc ...]
 
-Every run is a process of its own, whose peak resident memory the kernel reports; the tools take turns, so a busy
-moment of the machine hits all of them; figures are medians. Polars, DuckDB and mosaicml-streaming come from an
-environment made on the first run from `benchmarks/requirements.txt`; what cannot be installed is named, not guessed.
-Trainyard does more than its peers: it splits by row hash, takes statistics, SHA-256 of source and shards, and an index.
+Every run is a separate process, whose peak resident memory the kernel reports. The tools take turns, so that other load
+affects all of them. Figures are medians. Polars, DuckDB and mosaicml-streaming come from an environment that the first
+run creates from `benchmarks/requirements.txt`; tools that cannot be installed are listed. Trainyard does more than the
+other tools: it splits by row hash, and writes statistics, SHA-256 of source and shards, and an index.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MDS = "mosaicml-streaming==0.13.0"
 
 
 def main() -> None:
-    """Generate the data where it is missing, run every tool `repeats` times, print the table."""
+    """Generate the data if it is missing, run every tool `repeats` times, print the table."""
     options = _options()
     sys.path.insert(0, str(HERE))
     from sharding_tools import TOOLS
@@ -108,7 +108,7 @@ def table(results: dict[str, list[dict[str, Any]]], *, row_bytes: float) -> str:
 
 
 def _install_peers() -> None:
-    """Make the peers' environment once; what cannot be installed shows as tools that could not run."""
+    """Create the other tools' environment once; a tool that cannot be installed is reported as failed."""
     if PEERS_PYTHON.exists():
         return
     uv = [sys.executable, "-m", "uv"]

@@ -17,7 +17,7 @@ _DEVICES = np.array(["phone", "desktop", "tablet", "television", "watch"])
 
 
 def generate(folder: Path, *, rows: int) -> None:
-    """Write about 105 bytes a row: numbers of several widths, times, flags, a label, two strings."""
+    """Write about 105 bytes per row: numbers of several widths, times, flags, a label, two strings."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(NUM_FILES):
         count = rows * (number + 1) // NUM_FILES - rows * number // NUM_FILES

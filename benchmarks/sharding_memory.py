@@ -1,13 +1,13 @@
-"""Bytes that each rank holds when a decoder is spread over ranks: all its tensors are counted, on a CPU.
+"""Memory of each rank of a decoder that is split over ranks: the bytes of all its tensors, on a CPU.
 
     python benchmarks/sharding_memory.py [--json] [LAYOUT ...]
 
-Prints the table for benchmarks/RESULTS.md, or one JSON object a layout.
+Prints the table for benchmarks/RESULTS.md, or one JSON object per layout.
 
-Counted are storages while they live (a TorchDispatchMode sees every tensor that an operator makes): local shards,
-gradients, optimizer state, what lives after a forward pass beyond that before it, and the most at any moment.
-"Host" is what `save_on_cpu` was given: on a GPU these bytes are in the host's memory, on a CPU it is one memory. The
-planner knows no offloading: its total is held against both together.
+Storages are counted while they exist (a TorchDispatchMode sees every tensor that an operator creates): local shards,
+gradients, optimizer state, the increase by a forward pass, and the maximum at any moment. "Host" is the memory that
+`save_on_cpu` stores: on a GPU these bytes are in the host's memory, on a CPU there is one memory. The planner does not
+model offloading, so its total is compared with the sum of both.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ LAYOUTS = {
 
 
 class Account(TorchDispatchMode):
-    """The storages that live, and the most bytes of them at once."""
+    """The existing storages, and their maximum bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Account(TorchDispatchMode):
         self.most = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator and note what it made; storages may also have been resized since."""
+        """Run an operator and count its outputs; storages may also have been resized since."""
         out = func(*args, **(kwargs or {}))
         num_before = len(self._alive)
         for leaf in tree_leaves(out):
@@ -134,7 +134,7 @@ class Account(TorchDispatchMode):
         return forget
 
     def bytes(self) -> int:
-        """Return the bytes of what lives on the device."""
+        """Return the bytes on the device."""
         return sum(
             storage.nbytes()
             for key, each in list(self._alive.items())
@@ -142,14 +142,14 @@ class Account(TorchDispatchMode):
         )
 
     def host_bytes(self) -> int:
-        """Return the bytes of what was offloaded."""
+        """Return the offloaded bytes."""
         found = [self._alive[key]() for key in self.on_host if key in self._alive]
         return sum(each.nbytes() for each in found if each is not None)
 
 
 @contextmanager
 def offloads_seen(account: Account) -> Iterator[None]:
-    """Add what `save_on_cpu` takes to the account, until it is given back."""
+    """Count the tensors that `save_on_cpu` offloads, until they are returned."""
 
     class Seen(save_on_cpu):
         def __init__(self, **settings: Any) -> None:
@@ -265,7 +265,7 @@ def predicted(layout: Layout) -> dict[str, float]:
 
 
 def measure_all(names: Sequence[str]) -> dict[str, list[dict[str, float]]]:
-    """Return layout -> what each rank holds."""
+    """Return the bytes of each rank, by layout."""
     found: dict[str, list[dict[str, float]]] = {}
     for ranks in sorted({LAYOUTS[name].ranks for name in names}):
         wanted = [name for name in names if LAYOUTS[name].ranks == ranks]
@@ -274,7 +274,7 @@ def measure_all(names: Sequence[str]) -> dict[str, list[dict[str, float]]]:
 
 
 def _on_ranks(ranks: int, names: Sequence[str]) -> dict[str, list[dict[str, float]]]:
-    """Fork the ranks, which inherit what is imported; return what they found.
+    """Fork the ranks, which inherit the imports; return their results.
 
     Raises:
         RuntimeError: one of them failed.
@@ -315,7 +315,7 @@ def _be_rank(rank: int, ranks: int, port: int, names: Sequence[str], writes: int
 
 
 def main() -> None:
-    """Print what was measured."""
+    """Print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("names", nargs="*", default=list(LAYOUTS))

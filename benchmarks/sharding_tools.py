@@ -25,7 +25,7 @@ MDS_ROWS = 200_000
 
 
 def ours(data: Path, out: Path, shards: int, *, checksums: bool = True) -> Work:
-    """Shard with Trainyard: splits by row hash, statistics, checksums, index; as a first run, no digest being kept."""
+    """Shard with Trainyard: splits by row hash, statistics, checksums, index; without cached digests, as a first run."""
     os.environ["XDG_CACHE_HOME"] = str(out / "cache")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
     # What a caller has loaded already, and what the peers are spared too.
@@ -47,7 +47,7 @@ def ours(data: Path, out: Path, shards: int, *, checksums: bool = True) -> Work:
 
 
 def arrow_ipc(data: Path, out: Path, shards: int) -> Work:
-    """Read the table whole and write slices of it as IPC files."""
+    """Read the whole table and write slices of it as IPC files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -85,7 +85,7 @@ def arrow_ipc_lz4(data: Path, out: Path, shards: int) -> Work:
 
 
 def arrow_ipc_streamed(data: Path, out: Path, shards: int) -> Work:
-    """Copy batch after batch into IPC files, as Trainyard reads, with nothing else done to the rows."""
+    """Copy batch after batch into IPC files, with Trainyard's batches and without any other work."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -177,7 +177,7 @@ def polars_parquet(data: Path, out: Path, shards: int) -> Work:
 
 
 def duckdb_copy(data: Path, out: Path, shards: int) -> Work:
-    """COPY, partitioned by a shard number so that the files come out even."""
+    """COPY, partitioned by a shard number, so that the files are even."""
     import duckdb
 
     def work() -> int:
@@ -192,7 +192,7 @@ def duckdb_copy(data: Path, out: Path, shards: int) -> Work:
 
 
 def duckdb_row_groups(data: Path, out: Path, shards: int) -> Work:
-    """COPY with so many row groups a file: quicker, the files come out uneven."""
+    """COPY with a number of row groups per file: faster, but the files are uneven."""
     import duckdb
 
     def work() -> int:
@@ -222,7 +222,7 @@ def pandas_loop(data: Path, out: Path, shards: int) -> Work:
 
 
 def mds_writer(data: Path, out: Path, shards: int) -> Work:
-    """Write mosaicml-streaming samples one by one; only the first rows, for it is slow."""
+    """Write mosaicml-streaming samples one by one; only the first rows, because it is slow."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -267,7 +267,7 @@ def _mds_values(np: Any, column: Any, kind: str) -> Any:
 
 
 def _mds_writer_class() -> Any:
-    """Return mosaicml-streaming's own writer, past its `__init__` files, which load torchvision and cloud clients."""  # noqa: DOC501
+    """Return mosaicml-streaming's writer without its `__init__` files, which import cloud clients."""  # noqa: DOC501
     spec = importlib.util.find_spec("streaming")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("streaming")
@@ -301,7 +301,7 @@ TOOLS: dict[str, Callable[[Path, Path, int], Work]] = {
 
 
 def main(tool: str, data: str, out: str, shards: str) -> None:
-    """Run one tool and print what it took."""
+    """Run one tool and print its figures."""
     folder = Path(out)
     folder.mkdir(parents=True)
     work = TOOLS[tool](Path(data), folder, int(shards))

@@ -69,7 +69,7 @@ TASK_ENDS = ("success", "failed", "upstream_failed", "skipped", "removed")
 
 @dataclass(slots=True, kw_only=True)
 class Contestant:
-    """One DAG run of a case and what is known of it."""
+    """One DAG run of a case, with its known state."""
 
     variant: str
     dag_id: str
@@ -99,9 +99,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One fault: when it strikes, what does it, and what the DAG needs for it.
+    """One fault: its moment, the function that executes it, and the DAG settings that it needs.
 
-    `strike` is called once for each contestant when its job has done STRUCK_STEP; None if something else strikes.
+    `strike` is called once for each contestant when its job has done STRUCK_STEP; None if another part executes the
+    fault.
     """
 
     name: str
@@ -138,7 +139,7 @@ class Rest(AirflowApi):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The running stack and what the cases need of it."""
+    """The running stack, with the operations that the cases use."""
 
     stack: Stack
     api: Rest
@@ -146,7 +147,7 @@ class Scene:
 
 
 def kill_worker_or_triggerer(scene: Scene, contestant: Contestant) -> None:
-    """Kill what waits for the job: the worker that runs the task, or the triggerer of a deferred one."""
+    """Kill the process that waits for the job: the task's worker, or the triggerer of a deferred task."""
     home = scene.stack.home
     pid = process_finder.busy_workers(home).get(contestant.instance_id)
     if contestant.variant == "ours_deferred":
@@ -158,7 +159,7 @@ def kill_worker_or_triggerer(scene: Scene, contestant: Contestant) -> None:
 
 
 def stop_job(scene: Scene, contestant: Contestant) -> None:
-    """Stop the running job by hand."""
+    """Stop the running job as a user."""
     (name,) = (j["TrainingJobName"] for j in contestant.jobs if j["TrainingJobStatus"] not in ENDED)
     scene.engine.sagemaker.stop_training_job(TrainingJobName=name)
 
@@ -187,7 +188,7 @@ CASES = (
 
 
 def main() -> int:
-    """Run the cases that were not run yet, print the table, and return the exit status."""
+    """Run the missing cases, print the table, and return the exit status."""
     options = _parser().parse_args()
     fork_guarded()
     console = Console(soft_wrap=True)
@@ -229,7 +230,7 @@ def set_up(folder: Path, console: Console) -> Scene:
 
 
 def upload_code(engine: Engine) -> None:
-    """Put the counting script where the jobs fetch it."""
+    """Upload the counting script for the jobs."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         tar.add(REPOSITORY / "benchmarks" / "stock_operators_code" / PROGRAM, arcname=PROGRAM)
@@ -238,7 +239,7 @@ def upload_code(engine: Engine) -> None:
 
 
 def run_case(scene: Scene, case: Case, *, steps: int, console: Console) -> list[Outcome]:
-    """Run one case with all four variants at the same time and return what came of each."""
+    """Run one case with all four variants at the same time and return their outcomes."""
     console.rule(case.name)
     scene.engine.put_faults(list(case.faults))
     contestants = [start(scene, case, variant, steps=steps) for variant in VARIANTS]
@@ -276,7 +277,7 @@ def start(scene: Scene, case: Case, variant: str, *, steps: int) -> Contestant:
 
 
 def counting_job(name: str, *, steps: int, max_runtime_s: int) -> dict[str, Any]:
-    """Return the CreateTrainingJob request that the provider's operator is given."""
+    """Return the CreateTrainingJob request for the provider's operator."""
     hyperparameters = {
         "max_steps": steps,
         "step_seconds": STEP_S,
@@ -314,7 +315,7 @@ def counting_job(name: str, *, steps: int, max_runtime_s: int) -> dict[str, Any]
 
 
 def spec_of(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the same job in our operator's words."""
+    """Return the same job as a spec for our operator."""
     decoded = {key: json.loads(value) for key, value in request["HyperParameters"].items()}
     return {
         "role": ROLE,
@@ -338,7 +339,7 @@ def spec_of(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def look(scene: Scene, contestant: Contestant) -> None:
-    """Bring what is known of a contestant up to date."""
+    """Update the known state of a contestant."""
     listed = scene.engine.sagemaker.list_training_jobs(
         NameContains=contestant.job_prefix,
         SortBy="CreationTime",
@@ -367,7 +368,7 @@ def look(scene: Scene, contestant: Contestant) -> None:
 
 
 def has_done(scene: Scene, contestant: Contestant, step: int) -> bool:
-    """Return whether the contestant's first job has done so many steps."""
+    """Return whether the contestant's first job has completed a number of steps."""
     return any(mark.step >= step for mark in marks_of(scene, contestant))
 
 
@@ -378,7 +379,7 @@ def is_over(contestant: Contestant) -> bool:
 
 
 def outcome(scene: Scene, case: Case, contestant: Contestant) -> Outcome:
-    """Return what came of a contestant."""
+    """Return the outcome of a contestant."""
     jobs = contestant.jobs
     return Outcome(
         case=case.name,
@@ -393,13 +394,13 @@ def outcome(scene: Scene, case: Case, contestant: Contestant) -> Outcome:
 
 
 def steps_redone(marks: Sequence[LogMark]) -> int:
-    """Return how many steps were printed by more than one start, each repetition counted."""
+    """Return the number of repetitions of steps that more than one start printed."""
     steps = [mark.step for mark in marks if not mark.is_start and mark.step]
     return len(steps) - len(set(steps))
 
 
 def unowned_s(contestant: Contestant) -> float:
-    """Return the seconds in which jobs ran and no task waited for them."""
+    """Return the seconds in which jobs ran without a task that waited for them."""
     until = [job["CreationTime"].timestamp() for job in contestant.jobs[1:]]
     owned_until = [*until, contestant.ended_at or time.time()]
     return sum(
@@ -414,7 +415,7 @@ def marks_of(scene: Scene, contestant: Contestant) -> list[LogMark]:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return the outcomes as a table in Markdown, a row for each case and variant."""
+    """Return the outcomes as a table in Markdown, with one row per case and variant."""
     head = "| fault | operator | jobs | paid s | steps redone | unowned s | task | last job |"
     rows = [head, "|---|---|---|---|---|---|---|---|"]
     names = {"stock": "provider's", "ours": "ours"}
@@ -428,7 +429,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def read_outcomes(path: Path) -> list[Outcome]:
-    """Return what the file holds."""
+    """Return the outcomes in the file."""
     if not path.exists():
         return []
     return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]

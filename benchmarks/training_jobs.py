@@ -34,7 +34,7 @@ WARM_LIMIT_S, JOB_LIMIT_S, POLL_S = 60.0, 900.0, 0.1
 
 
 class Engine:
-    """Clients of one engine, and the address at which it takes faults."""
+    """Clients of one engine, and the address of its fault store."""
 
     def __init__(self, endpoint: str) -> None:
         def client(service: str) -> Any:

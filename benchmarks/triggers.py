@@ -54,7 +54,7 @@ def far_end(rate: float, *more: str) -> Iterator[str]:
 
 
 def asked(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the service's answer."""
+    """Return the service's response."""
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(url, data) as answer:  # noqa: S310  # our own
         return dict(json.load(answer))
@@ -137,7 +137,7 @@ async def followed(url: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Print one row's figures as JSON: in a process of its own."""
+    """Print one row's figures as JSON; called in a separate process."""
     import warnings
 
     warnings.simplefilter("ignore")
@@ -155,7 +155,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def row_of(kind: str, num_jobs: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the figures of one row; `{}` where it was not done in time."""
+    """Return the figures of one row; `{}` if it was not complete in time."""
     with far_end(options.rate) as url, tempfile.TemporaryDirectory() as home:
         extra = {"region_name": "us-east-1", "endpoint_url": url}
         keys = {"login": "A" * 20, "password": "s" * 40}

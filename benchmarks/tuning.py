@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def grid(runs: list[Spent], *, length: int) -> np.ndarray:
-    """Return best so far after each unit of budget, a row for each run; infinite before the first."""
+    """Return the best value so far after each unit of budget, one row per run; infinite before the first value."""
     rows = np.full((len(runs), length), math.inf)
     for row, spent in zip(rows, runs, strict=True):
         for budget, best in spent:
@@ -116,7 +116,7 @@ def spread(values: np.ndarray) -> str:
 
 
 def beside(name: str, runs: dict[str, np.ndarray]) -> str:
-    """Return how an engine's search ends beside Optuna's of the same seeds; nothing for others."""
+    """Return the final result of an engine's search beside Optuna's with the same seeds; empty for other searches."""
     if not name.startswith("engine"):
         return ""
     ours, theirs = (runs[each][:, -1] for each in (name, name.replace("engine", "optuna")))
@@ -129,7 +129,7 @@ def beside(name: str, runs: dict[str, np.ndarray]) -> str:
 
 
 def ratio_of(runs: dict[str, np.ndarray], budget: int) -> str:
-    """Return how many times the engine's budget random search needs for the same median."""
+    """Return the factor on the engine's budget at which random search has the same median."""
     reached = float(np.median(runs["engine"][:, budget - 1]))
     medians = np.median(runs["random"], axis=0)
     needed = np.flatnonzero(medians <= reached)
@@ -141,7 +141,7 @@ def ratio_of(runs: dict[str, np.ndarray], budget: int) -> str:
 def suggested(
     strategy: TuningStrategy, problem: Problem, history: list[Observation], seed: int
 ) -> Point:
-    """Return the engine's next point, and note the CPU time that it took."""
+    """Return the engine's next point, and record its CPU time."""
     began = time.thread_time()
     point = suggest(
         strategy, problem.space, history, maximize=False, seed=seed, number=len(history)

@@ -76,7 +76,7 @@ def hartmann() -> Problem:
 
 
 def recorded() -> Problem:
-    """Return the recorded trainings; a point is the place of each value in its list."""
+    """Return the recorded trainings; a point has the index of each value in its list."""
     table = json.loads(TABLE.read_text())
     least = min(curve[-1] for curve in table["curves"].values())
     names = list(table["choices"])

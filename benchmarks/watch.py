@@ -32,7 +32,7 @@ AIMS = {"gpt": 1.0, "mlp": 3.0}  # percent of a step
 
 
 def main() -> int:
-    """Measure both models; return 0 if the aims are met."""
+    """Measure both models; return 0 if the limits are met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--rounds",
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def measure(watched: Workload, bare: Workload, rounds: int) -> tuple[float, float, float]:
-    """Return a bare step's CPU milliseconds, and what the watched one takes more: of the means, of the medians."""
+    """Return the CPU milliseconds of a bare step, and the difference of the watched step by mean and by median."""
     optimizers = [torch.optim.AdamW(each.model.parameters(), lr=1e-4) for each in (watched, bare)]
     times: list[list[float]] = [[], []]
     with tempfile.TemporaryDirectory() as folder:

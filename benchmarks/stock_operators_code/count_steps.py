@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def save(step: int) -> None:
-    """Replace the checkpoint, whole."""
+    """Replace the checkpoint atomically."""
     part = CHECKPOINT.with_name("step.part")
     part.write_text(str(step))
     part.replace(CHECKPOINT)

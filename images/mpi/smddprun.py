@@ -22,7 +22,7 @@ NAMES = {
 
 
 def rank_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return torch's variables for a rank, made from mpirun's variables."""
+    """Return torch's variables for a rank, derived from mpirun's variables."""
     return {name: environment[told] for name, told in NAMES.items() if told in environment}
 
 

@@ -105,8 +105,8 @@ class Engine:
     def stop(self) -> None:
         """Stop all running jobs, wait for them, and close the port.
 
-        The wait is at most the grace period of a stop plus `STOP_MARGIN_S` seconds. A job that is still running
-        then is left to its runner, which stops it without an engine.
+        The wait is at most the grace period of a stop plus `STOP_MARGIN_S` seconds. A job that is still running after
+        that is left to its runner, which stops it without an engine.
         """
         for searcher in self._searchers:
             searcher.stop_searches()
@@ -130,7 +130,7 @@ class Engine:
         self.store.close()
 
     def _serve(self, host: str, port: int) -> Server:
-        """Serve on the port. Port 0 reuses the port of the last engine if that is free, else any free port.
+        """Serve on the port. Port 0 selects the port of the last engine if that is free, otherwise any free port.
 
         Jobs that outlived the last engine still use its port.
         """

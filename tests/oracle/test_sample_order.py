@@ -1,4 +1,4 @@
-"""The recount's own sample order and digest are those that the training script trains by."""
+"""Agreement of the recount's sample order and digest with those of the training script."""
 
 from __future__ import annotations
 

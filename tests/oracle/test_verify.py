@@ -1,4 +1,4 @@
-"""The recount agrees with a run that is as it says, and with no other."""
+"""Acceptance of consistent runs by the recount, and rejection of inconsistent ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rewrite_log(folder: Path, change: Callable[[list[Row]], list[Row]]) -> None:
 
 
 def rewrite(folder: Path, name: str, change: Callable[[Any], object]) -> None:
-    """Change a document; what continuity.json says is told by report.json too."""
+    """Change a document; report.json also contains continuity.json."""
     data = json.loads((folder / name).read_text())
     change(data)
     (folder / name).write_text(json.dumps(data))
@@ -262,7 +262,7 @@ def test_every_number_of_an_attempt_is_caught_when_it_is_a_little_off(
 
 
 def _off(value: Any) -> Any:
-    """Return a number a little off: by a tenth of a percent, and never by less than it is told in."""
+    """Return a slightly different number: by a tenth of a percent, and at least by its last digit."""
     if isinstance(value, bool):
         return not value
     return value + 1 if isinstance(value, int) else value * 1.001 + (0.002 if value > 1e-2 else 0)

@@ -7,7 +7,7 @@
 | `schedule` | faults and their moments in the run's progress, drawn from the seed alone |
 | `fault_injector` | injection of the faults, and detection of restarted processes |
 | `training_log`, `story` | report of the cost of each fault |
-| `audit` | final checks: success, one completed job per logical job, nothing paid still running, continuity |
+| `audit` | final checks: success, one completed job per logical job, no running paid resource, continuity |
 
 It has the same imports as the launcher. The run is driven by REST and the AWS endpoint. Faults of training and storage
 are injected by the engine (`PUT /_engine/faults`), and processes are killed by their pid.

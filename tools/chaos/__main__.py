@@ -1,4 +1,4 @@
-"""`python -m chaos`: run the DAG once while a schedule of faults strikes it; `make chaos` calls it."""
+"""`python -m chaos`: run the DAG once under a schedule of faults; `make chaos` calls it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIGHEST_SEED = 10_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 0 if everything that must hold does, 1 if not, 2 for wrong input, 130 for interrupted."""
+    """Run the command; return 0 if all checks pass, 1 if not, 2 for wrong input, 130 for interrupted."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument(
         "--home", help="folder of the stack (default: TRAINYARD_HOME, else .trainyard)"

@@ -52,7 +52,7 @@ CHAOS_CONF: dict[str, Any] = {
 
 
 def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -> int:
-    """Run the DAG once under the seed's faults; return 0 if all checks of the audit hold, else 1.
+    """Run the DAG once under the seed's faults; return 0 if all checks of the audit pass, otherwise 1.
 
     The stack has its own home beside `home`, because its engine stores faults that must not affect other runs.
 

@@ -146,7 +146,7 @@ class FaultInjector:
                 self._struck(strike, at=time.time(), pid=pid)
 
     def _victim(self, strike: Strike, busy: dict[str, int]) -> int | None:
-        """Return the id of the process to kill; for a worker, that of the strike's task, else of any busy worker."""
+        """Return the id of the process to kill; for a worker, of the strike's task or of any busy worker."""
         if strike.kind is not StrikeKind.WORKER:
             return process_finder.find(self._home, VICTIM_OF[strike.kind])
         wanted = [pid for i, pid in busy.items() if self._instances.get(i) == strike.moment.task]

@@ -132,7 +132,7 @@ def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
 
 
 def _uplink(seed: int, max_steps: int) -> Strike:
-    """Return the slow uplinks of a seed; drawn apart, so that they change nothing else of it."""
+    """Return the slow uplinks of a seed; they are drawn separately, so that all other strikes are unchanged."""
     draws = random.Random(f"uplink {seed}")  # noqa: S311  # as above
     step = draws.randint(1, max(1, int(EARLIEST * max_steps) - 1))
     bandwidth = round(draws.uniform(SLOWEST_UPLINK, FASTEST_UPLINK), 2)

@@ -113,7 +113,7 @@ def asks_of(environ: WSGIEnvironment, place: Place, uploads: Uploads) -> list[As
     Args:
         environ: The request.
         place: Account and default region.
-        uploads: Condition keys of multipart uploads in progress; changed by this function.
+        uploads: Condition keys of multipart uploads in progress; this function updates them.
     """
     target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
     service = service_of(environ) or target.lower()

@@ -81,7 +81,7 @@ class AccessControl:
             path: File of the policies.
             place: Account and default region.
             tags_of: Returns the tags of an ARN.
-            has_bucket: Returns whether a bucket exists. If not, S3 answers 404 whatever the policies are.
+            has_bucket: Returns whether a bucket exists. If not, S3 responds with 404 for any policies.
         """
         self._path, self._place = path, place
         self._tags_of, self._has_bucket = tags_of, has_bucket
@@ -94,7 +94,7 @@ class AccessControl:
             self._policies = _Policies.from_document(json.loads(path.read_text(encoding="utf-8")))
 
     def refuse(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes] | None:
-        """Answer a request that is not allowed, in its service's words; return None if it is allowed."""
+        """Reject a request that is not allowed, with its service's error; return None if it is allowed."""
         access_key = access_key_of(environ)
         if access_key is None:
             return None

@@ -126,7 +126,7 @@ class Policy:
 def refusal(
     ask: Ask, *, allowing: Sequence[Policy] | None, denying: Iterable[Policy] = ()
 ) -> str | None:
-    """Return the reason for which an action is denied, in IAM's words; None if it is allowed.
+    """Return the reason for which an action is denied, in IAM's wording; None if it is allowed.
 
     Args:
         ask: The action with its resource and context.

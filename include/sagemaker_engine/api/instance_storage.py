@@ -1,4 +1,4 @@
-"""Instance types whose storage is local NVMe disks: no VolumeKmsKeyId, and no VolumeSizeInGB above their size.
+"""Instance types whose storage is local NVMe disks: no VolumeKmsKeyId, no larger VolumeSizeInGB.
 
 Sources: TotalSizeInGB of EC2's DescribeInstanceTypes, November 2026, for the types of botocore's TrainingInstanceType
 and ProcessingInstanceType; botocore's documentation of ProcessingClusterConfig and HyperParameterTuningResourceConfig.

@@ -34,7 +34,7 @@ def reserved(context: ApiContext, kind: ResourceKind, call: Call, name: str) -> 
     not checked, so that the error is about the name.
 
     Raises:
-        ServiceError: ResourceLimitExceeded, in the service's words.
+        ServiceError: ResourceLimitExceeded, in the service's wording.
     """
     if "AutoMLJobArn" in call.request or _is_taken(context, kind, name):
         yield

@@ -1,4 +1,4 @@
-"""AutoML jobs: a search over scikit-learn pipelines whose every step is an ordinary job of the engine.
+"""AutoML jobs: a search over scikit-learn pipelines. Each step is an ordinary job of the engine.
 
 `plan` reads a request, `tables` stores the decided steps, and `rounds` decides on the next ones. As in automatic model
 tuning, every decision is a function of stored data, and a step is stored with its name before its job is created. So a

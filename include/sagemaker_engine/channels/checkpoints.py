@@ -1,7 +1,7 @@
 """Mirrors of instance folders in S3: restored at the start, uploaded while the job runs.
 
 As on SageMaker, each instance downloads the content of the prefix at the start. From then on new and changed files are
-uploaded continuously, and deletions are repeated in S3. All instances share one prefix.
+uploaded continuously, and deletions are applied in S3. All instances share one prefix.
 
 There is no coordination with the writer: S3 may receive part of a file that is being written, or delete an old
 checkpoint before it has the new one. Each upload is atomic, as PutObject is: if it is interrupted, the previous object
@@ -52,7 +52,7 @@ MOST_NAMES = 5
 
 
 class NotInS3Error(S3Error):
-    """Changes of a folder that S3 rejected. `code` is the first transient error's, or else the first error's."""
+    """Changes of a folder that S3 rejected. `code` is that of the first transient error, or of the first error."""
 
     def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:
         worst = next(filter(is_transient, refused.values()), next(iter(refused.values())))
@@ -73,7 +73,7 @@ def _tell_nobody(_name: str, _text: str) -> None:
 
 
 class _CutError(Exception):
-    """The current upload is pointless: its file or its host is gone."""
+    """The current upload has no effect: its file or its host no longer exists."""
 
 
 class MirroredFolder:
@@ -157,10 +157,10 @@ class MirroredFolder:
         return num_bytes
 
     def sync(self, *, final: bool = False) -> int:
-        """Repeat deletions in S3, then upload new and changed files; return the number of changes.
+        """Apply deletions in S3, then upload new and changed files; return the number of changes.
 
-        Deletions are also repeated during an upload. `final=True` ignores the pauses between uploads of a file; use it
-        when nothing writes any more.
+        Deletions are also applied during an upload. `final=True` ignores the pauses between uploads of a file; use it
+        when all writers have ended.
 
         Raises:
             NotInS3Error: S3 rejected some changes; the next call tries them again.
@@ -251,10 +251,10 @@ class MirroredFolder:
         return 1
 
     def _check_sending(self, path: str) -> None:
-        """Repeat deletions in S3 during an upload.
+        """Apply deletions in S3 during an upload.
 
         Raises:
-            _CutError: The host, or the file being uploaded, is gone.
+            _CutError: The host, or the file being uploaded, no longer exists.
         """
         now = time.monotonic()
         if self.is_abandoned:
@@ -283,7 +283,7 @@ class _Sent(io.RawIOBase):
         """Read the next part, and wait as long as its upload takes.
 
         Raises:
-            _CutError: The upload is pointless, or the file has become shorter.
+            _CutError: The host or the file no longer exists, or the file has become shorter.
         """
         count = self._file.readinto(memoryview(buffer)[: min(self._left, CHUNK_BYTES)])  # type: ignore[attr-defined]  # unbuffered
         if not count and self._left:
@@ -337,7 +337,7 @@ class Mirrors:
         """End the rounds with a last one, which uploads everything.
 
         Args:
-            gone_at: time.monotonic() of the loss of each lost host: files that are not uploaded by then are lost. For
+            gone_at: time.monotonic() of the loss of each lost host; files that are not uploaded by then are lost. For
                 all other hosts the function waits until everything is uploaded.
 
         Raises:

@@ -75,7 +75,7 @@ def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[
     """Return the records of each line of an augmented manifest.
 
     The attributes are in the order of AttributeNames. The value of an attribute whose name ends in `-ref` is an S3 URI,
-    whose object is streamed. Of any other attribute the value is streamed: text as it is, other values as JSON.
+    whose object is streamed. For any other attribute the value is streamed: text unchanged, other values as JSON.
 
     Raises:
         InputDataError: AttributeNames is missing, or a line is not a JSON object or lacks an attribute.
@@ -160,7 +160,7 @@ class PipeFeeder(threading.Thread):
         return name
 
     def _open_for_reader(self, name: str) -> int | None:
-        """Wait for a reader of the FIFO and open it; never open anything else under its name."""
+        """Wait for a reader of the FIFO and open it; never open another file with its name."""
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         while not self._stopped.is_set():
             try:

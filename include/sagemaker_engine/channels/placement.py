@@ -1,4 +1,4 @@
-"""Placement of objects as files in an instance's folder: as links if nothing can change them, else as copies."""
+"""Placement of objects as files in an instance's folder: as links if nothing can change them, otherwise as copies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Faults of service requests other than S3's: throttling and exceeded quotas.
 
-Any operation can be hit that a request names in X-Amz-Target (SageMaker, CloudWatch Logs, EventBridge, ...) or as
-the Action of a form (STS, IAM, SNS, ...). CloudWatch's binary protocol has no such name and is never hit.
+A fault can apply to any operation that a request names in X-Amz-Target (SageMaker, CloudWatch Logs, EventBridge, ...)
+or as the Action of a form (STS, IAM, SNS, ...). CloudWatch's binary protocol has no such name, so no fault applies to
+it.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Fault:
     - `at`: None for the earliest moment: the start of Training, or the next request for service faults.
     - `hosts`: names such as algo-1; None for all.
     - `notice_s`: seconds between SIGTERM and the loss of the hosts.
-    - `count`: how often the fault occurs in total; None for no limit. A compute fault occurs at most once
+    - `count`: number of times that the fault occurs in total; None for no limit. A compute fault occurs at most once
       per attempt of a job.
     - `factor`: share of the time for which a slowed host runs.
     - `megabytes_per_s`: bandwidth of one host in 10^6 bytes per second.

@@ -1,4 +1,4 @@
-"""Store of an engine's faults: users add them, the code that applies them claims them."""
+"""Store of an engine's faults: users add faults, and the code that applies a fault claims it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS fault_schedule (one INTEGER PRIMARY KEY, schedule TEX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A stored fault, when it was stored, and when it occurred so far (all in epoch seconds)."""
+    """A stored fault, the time at which it was stored, and the times at which it occurred (epoch seconds)."""
 
     fault: Fault
     put_at: float
@@ -154,7 +154,7 @@ class FaultStore:
         ]
 
     def holding(self, kinds: Collection[FaultKind]) -> list[Fault]:
-        """Return the faults of these kinds whose window includes now, however often they were claimed."""
+        """Return the faults of these kinds whose window includes now, for any number of claims."""
         now = self._clock()
         return [each.fault for each in self._of_kinds(kinds) if each.is_open(now)]
 

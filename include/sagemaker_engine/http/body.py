@@ -1,4 +1,4 @@
-"""Bodies of the engine's HTTP server, of requests and responses.
+"""Bodies of requests and responses of the engine's HTTP server.
 
 No body is held in memory as a whole. A request body is read in pieces as the application requests them.
 A response with the content of a file is a `FileBody`, which the server sends with ``sendfile``.

@@ -22,7 +22,7 @@ def answer_denied(
     is_s3: bool,
     status: int = 403,
 ) -> list[bytes]:
-    """Start the response and return its body. `status` does not apply to S3, which always answers 403."""
+    """Start the response and return its body. `status` does not apply to S3, which always responds with 403."""
     if not is_s3:
         code = "AccessDenied" if is_form(environ) else "AccessDeniedException"
         error = ServiceError(code, message, status=status)

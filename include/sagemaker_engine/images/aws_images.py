@@ -106,7 +106,7 @@ class AwsImages:
         return name.is_public_aws or name.account in self.accounts
 
     def problem(self, name: ImageName) -> str | None:
-        """Return why an image in one of AWS's registries does not exist; None if it exists."""
+        """Return the reason why an image in one of AWS's registries does not exist; None if it exists."""
         problem = self.repository_problem(name)
         if problem is not None:
             return problem
@@ -119,7 +119,7 @@ class AwsImages:
         return None
 
     def repository_problem(self, name: ImageName) -> str | None:
-        """Return why one of AWS's registries lacks an image's repository; None if it exists there."""
+        """Return the reason why one of AWS's registries lacks an image's repository; None if it exists."""
         repository = self.repositories.get(name.repository)
         if repository is None:
             return f"AWS publishes no repository {name.repository!r} (known on {self.as_of})"
@@ -166,7 +166,7 @@ def aws_images(path: Path = DATA_FILE) -> AwsImages:
 
 
 def _near(tags: frozenset[str], tag: str) -> list[str]:
-    """Return up to four known tags: those with the same version, or else the highest versions."""
+    """Return up to four known tags: those with the same version, or the highest versions."""
     version = tag.partition("-")[0]
     ordered = sorted(tags, key=_version_key, reverse=True)
     same = [each for each in ordered if each.startswith(f"{version}-")] if version else []

@@ -40,7 +40,7 @@ class BuildError(Exception):
 
 
 class BuildStoppedError(Exception):
-    """The build was stopped because no job needs the image any more."""
+    """The build was stopped because no job needs the image."""
 
 
 def fill(
@@ -98,7 +98,7 @@ class Watched:
 
         Raises:
             BuildError: The command failed, or took too long and was killed.
-            BuildStoppedError: The image is not needed any more; the command was killed.
+            BuildStoppedError: The image is no longer needed; the command was killed.
         """
         inherited = {name: os.environ[name] for name in os.environ if name not in NOT_PASSED_ON}
         with self.log.open("ab") as output:

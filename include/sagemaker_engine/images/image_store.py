@@ -28,7 +28,7 @@ LOOK_S = 0.2
 
 
 def default_folder() -> Path:
-    """Return the folder that all engines of this user share: `TRAINYARD_IMAGES`, or else one in the user's cache."""
+    """Return the folder that all engines of this user share: `TRAINYARD_IMAGES`, by default one in the user's cache."""
     if chosen := os.environ.get(FOLDER_VARIABLE):
         return Path(chosen).absolute()
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

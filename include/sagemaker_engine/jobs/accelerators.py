@@ -2,7 +2,7 @@
 
 AWS's toolkit counts the lines of `nvidia-smi --list-gpus`. A job can request a program of that name, which prints one
 line per accelerator of the instance type. Each host then starts as many ranks as on AWS, all of them on the CPU. The
-numbers are from AWS's page on accelerated computing instances, by general knowledge of 2026-11.
+numbers are those of AWS's page on accelerated computing instances, as of 2026-11.
 """
 
 from __future__ import annotations

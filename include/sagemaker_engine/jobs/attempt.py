@@ -65,7 +65,7 @@ DOWNLOAD_POLL_S = 0.05
 
 @dataclass(slots=True, kw_only=True)
 class JobAttempt:
-    """One start of a job's instances, with empty disks. They may train for `max_runtime_s` seconds."""
+    """One start of a job's instances, with empty disks. The instances may train for `max_runtime_s` seconds."""
 
     job: Job
     order: Callable[[], Ending | None]
@@ -205,7 +205,7 @@ class JobAttempt:
         """Check that channels and checkpoints fit each host's volume.
 
         Raises:
-            JobError: They do not.
+            JobError: They do not fit.
         """
         for host in self.hosts:
             size = volume_of(self.job.request, host)
@@ -312,7 +312,7 @@ class JobAttempt:
         return streamed, copied
 
     def _accelerators(self, host: HostPlan) -> list[tuple[Path, str]]:
-        """Return the mount of the emulated accelerators if the job requests them; if not, log what is missing."""
+        """Return the mount of the emulated accelerators if the job requests them; if not, log their absence."""
         if not accelerators.num_accelerators(host.instance_type) or shutil.which("nvidia-smi"):
             return []
         asks = accelerators.are_asked_for(self.job.request.get("Environment", {}))
@@ -331,7 +331,7 @@ class JobAttempt:
         return [(lay_out_shims(wanted, self.job.host_folder(host.name) / "shims"), str(place))]
 
     def _mpi_runtime(self, host: HostPlan) -> MpiRuntime:
-        """Install what an MPI launch needs if the job requests one or may start one, and return it.
+        """Install and return the runtime of an MPI launch if the job requests one or may start one.
 
         Raises:
             JobError: The image cannot create the SSH key of the instances.

@@ -27,8 +27,8 @@ def clear(folder: Path) -> None:
 def clear_instances(folder: Path) -> threading.Thread:
     """Remove the files of the instances, as on SageMaker when instances end.
 
-    The folders are moved aside at once. The returned thread removes them, so that new instances need not wait for the
-    disk, which takes seconds on a busy machine.
+    The folders are moved aside at once. The returned thread removes them, so that new instances do not wait for the
+    removal, which takes seconds on a busy machine.
     """
     for work in folder.glob("instances/*/overlays/*/work/work"):
         work.chmod(0o700)  # The kernel creates this overlay folder without any permissions.

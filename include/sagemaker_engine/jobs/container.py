@@ -30,7 +30,7 @@ def write_training_config(
     *,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write /opt/ml/input/config of one instance and create the folders that the contract promises.
+    """Write /opt/ml/input/config of one instance and create the folders of the contract.
 
     `more` is the content of further configuration files, by name.
     """
@@ -143,7 +143,7 @@ def training_environment(job: Job, runtime: ImageRuntime, host: HostPlan) -> dic
 
 
 def training_command(job: Job, runtime: ImageRuntime) -> list[str]:
-    """Return the command of process 1 of every instance: the request's entry point, or else the image's."""
+    """Return the command of process 1 of every instance: the request's entry point, or the image's."""
     algorithm = job.request["AlgorithmSpecification"]
     own = [*algorithm.get("ContainerEntrypoint", []), *algorithm.get("ContainerArguments", [])]
     return own or list(runtime.train_command)

@@ -2,7 +2,7 @@
 
 Sources: smdebug's `core/json_config.py` (debughookconfig.json, tensorboardoutputconfig.json) and
 `profiler/profiler_config_parser.py` (profilerconfig.json) for the files that an image reads; the developer guide for
-the places of the outputs in S3.
+the S3 prefixes of the outputs.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def config_files(request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> str | None:
-    """Return a log line if tensor collections were requested and no host saved any, else None.
+    """Return a log line if tensor collections were requested and no host saved any, otherwise None.
 
     Trainyard's scripts write statistics of the tensors. AWS's images save the tensors themselves, by a hook that is
     patched into the framework; the engine's environments have no such hook.
@@ -119,7 +119,7 @@ def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> 
 def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> list[Path]:
     """Return the possible folders of the instances' statistics: Debugger output, checkpoints, output and its data.
 
-    On a machine that cannot mount, folders outside /opt/ml are omitted: the attempt fails because of them anyway.
+    On a machine that cannot mount, folders outside /opt/ml are omitted, because the attempt fails in that case.
     """
     folders = []
     for host in hosts:

@@ -1,9 +1,8 @@
-"""Disk space of a job's instances: inputs, checkpoints and what the job writes share VolumeSizeInGB.
+"""Disk space of a job's instances: inputs, checkpoints and written files share VolumeSizeInGB.
 
-No quota of the kernel is had without privileges, so a write that does not fit is not refused. A thread looks at the
-instance's folder, and the job ends with the error that its write would have had. What a job writes outside of /opt/ml,
-and channels in FastFile mode, take no space of the volume. Instance types with NVMe disks have the space of those,
-which is not enforced here.
+Kernel quotas need privileges, so a write that does not fit is not rejected. Instead a thread polls the size of the
+instance's folder, and the job ends with the error that the write would have had. Files outside of /opt/ml and channels
+in FastFile mode do not count. Instance types with NVMe disks have the space of those disks, which is not enforced.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ WALK_SHARE = 0.05
 
 
 def volume_of(request: Mapping[str, Any], host: HostPlan) -> int | None:
-    """Return the bytes of an instance's volume; None if the request names none, or the type has disks of its own."""
+    """Return the bytes of an instance's volume; None if the request names none, or the type has local disks."""
     resources = request.get("ResourceConfig") or request.get("ProcessingResources") or {}
     cluster = resources.get("ClusterConfig", resources)
     if not cluster.get("VolumeSizeInGB") or has_local_storage(host.instance_type):
@@ -38,9 +37,9 @@ def volume_of(request: Mapping[str, Any], host: HostPlan) -> int | None:
 
 
 class DiskSpace:
-    """Looks at the folders of a job's instances in a thread of its own, from `start` to `finish`.
+    """Polls the size of the folders of a job's instances, in a separate thread from `start` to `finish`.
 
-    `fault` is the FailureReason of a job that wrote more than fits, None while all is well.
+    `fault` is the FailureReason of a job that wrote more than fits; None otherwise.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class DiskSpace:
         streamed: Collection[Path] = (),
         time_scale: float = 1.0,
     ) -> None:
-        """Take folders and sizes in bytes by instance; folders of `streamed` below them are left out."""
+        """Prepare; folders and sizes in bytes are by instance. The folders of `streamed` below them do not count."""
         self._folders = {name: at for name, at in folders.items() if volumes.get(name) is not None}
         self._volumes, self._streamed = volumes, streamed
         self._time_scale = min(1.0, time_scale)
@@ -60,12 +59,12 @@ class DiskSpace:
         self._thread = threading.Thread(target=self._run, name="disk space", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         if self._folders:
             self._thread.start()
 
     def finish(self) -> None:
-        """Look once more and end the thread."""
+        """Poll once more and end the thread."""
         self._ended.set()
         if self._folders:
             self._thread.join()

@@ -1,6 +1,6 @@
-"""Faults under which the hosts stay: a killed rank, a hanging or slow host, a cut network link, a full disk.
+"""Faults after which the hosts still exist: a killed rank, a hanging or slow host, a cut network link, a full disk.
 
-Nothing here interrupts a spot job. These modules apply the faults of one attempt:
+None of these faults interrupts a spot job. The following modules apply the faults of one attempt:
 
 - `fault_moments`: decides when a fault of the hosts is due.
 - `host_faults`: turns a due spot interruption or host failure into a loss, and passes all others to this module.
@@ -38,12 +38,12 @@ class Disturbance(Protocol):
     """A fault with a duration."""
 
     def go_on(self, cluster: SandboxCluster, now: float) -> bool:
-        """Apply what is due at `now` (time.monotonic()). Return whether the fault continues."""
+        """Apply the changes that are due at `now` (time.monotonic()). Return whether the fault continues."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Disturbances:
-    """Active faults of one attempt. `say` logs to a host's log that a fault is not possible on this machine."""
+    """Active faults of one attempt. `say` logs to a host's log if a fault is not possible on this machine."""
 
     say: Callable[[str, str], None]
     has_network: bool
@@ -80,7 +80,7 @@ class Disturbances:
                 raise AssertionError(f"{fault.what} does not leave the hosts there")
 
     def go_on(self, cluster: SandboxCluster) -> None:
-        """Apply what is due now for the active faults, and drop those that are over."""
+        """Apply the due changes of the active faults, and drop faults that are over."""
         now = self.clock()
         self._under_way = [each for each in self._under_way if self._lasts(each, cluster, now)]
 

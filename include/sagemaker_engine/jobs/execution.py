@@ -42,7 +42,7 @@ class Execution:
     - `on_line`: receives (epoch milliseconds, text) of every line of every log.
     - `order`: returns the reason to end the job, or None.
     - `mirrors`: folders that are uploaded to S3 while the instances run.
-    - `fault`: returns the FailureReason if the job's data is no longer available, else None.
+    - `fault`: returns the FailureReason if the job's data is no longer available, otherwise None.
     - `faults`: simulated faults of the hosts.
     - `prepare`: called with the instances before anything runs in them.
     - `max_runtime_s`: limit of the training time; None for StoppingCondition's limit.

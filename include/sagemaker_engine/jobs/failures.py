@@ -1,4 +1,4 @@
-"""FailureReason texts in the service's words."""
+"""FailureReason texts in the service's wording."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def algorithm_error(ended: InstanceExit, words: str, *, last_line: str = "") -> 
     """Return the FailureReason of a failed job.
 
     `words` is the container's /opt/ml/output/failure, shortened so that the exit code fits into the API's 1024
-    characters. If the file is empty, the last line of the log takes its place; AWS leaves that to the reader.
+    characters. If the file is empty, the last line of the log takes its place; AWS does not include it.
     """
     prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"
     text = words or _without_words(ended.code, last_line)

@@ -1,4 +1,4 @@
-"""Bandwidth between the hosts of one attempt and S3, as limited by faults."""
+"""Bandwidth between the hosts of one attempt and S3, which faults limit."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def digest_of(document: str) -> str:
 
 
 def content_of(uri: str, *, image_files: Path = IMAGES_FOLDER) -> tuple[str, ...]:
-    """Return what emulates an image: Python, packages and programs; empty if the engine does not emulate it."""
+    """Return the content of an emulated image: Python, packages and programs; empty if it is not emulated."""
     try:
         runtime = resolve_image(uri, image_files=image_files)
     except UnknownImageError:

@@ -29,7 +29,7 @@ def find_runtime(job: Job, uri: str) -> ImageRuntime:
     """Return the runtime that emulates an image.
 
     Raises:
-        JobError: There is none.
+        JobError: There is no such runtime.
     """
     places = {
         "images_folder": job.settings.images_folder,

@@ -176,7 +176,7 @@ def has_repository(uri: str, *, image_files: Path = IMAGES_FOLDER) -> bool:
 
 
 def _problem_of_own(name: ImageName, images: list[ImageFile]) -> str | None:
-    """Return why an image outside AWS's registries is rejected; None if an image file names its repository."""
+    """Return the reason to reject an image outside AWS's registries; None if an image file names its repository."""
     if name.account is None:
         return (
             "it is in no Elastic Container Registry, and using non-ECR images without Vpc repository access mode is "

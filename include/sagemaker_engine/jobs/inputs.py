@@ -42,7 +42,7 @@ def provide_channels(
 
 
 def input_mode(job: Job, channel: Mapping[str, Any]) -> str:
-    """Return File, FastFile or Pipe: the channel's own mode, or else the algorithm's."""
+    """Return File, FastFile or Pipe: the channel's own mode, or the algorithm's."""
     mode: str = channel.get("InputMode") or job.request["AlgorithmSpecification"].get(
         "TrainingInputMode", "File"
     )

@@ -51,7 +51,7 @@ class Ground:
         return "eth0" if self.has_network else "lo"
 
     def host_names(self, count: int) -> list[str] | None:
-        """Return loopback addresses as host names if names such as algo-1 are not possible, else None."""
+        """Return loopback addresses as host names if names such as algo-1 are not possible, otherwise None."""
         if self.has_mounts:
             return None
         return [network.instance_address(index, own_network=False) for index in range(count)]
@@ -151,7 +151,7 @@ def _instance(
 def _environment(
     job: Job, runtime: ImageRuntime, ground: Ground, folder: Path, names: list[str]
 ) -> dict[str, str]:
-    """Return the variables that every instance has, whatever it runs; `names` are the names of all instances."""
+    """Return the variables of every instance, independent of its program; `names` are the names of all instances."""
     environment = base_environment(
         job,
         runtime,

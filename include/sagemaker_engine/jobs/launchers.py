@@ -54,7 +54,7 @@ LAUNCHERS: Mapping[str, JobLauncher] = {
 def missing_launcher(
     hyperparameters: Mapping[str, str], runtime: ImageRuntime, *, system_places: str = SYSTEM_PLACES
 ) -> str | None:
-    """Return why the image cannot run the launcher that the job requests; None if it can.
+    """Return the reason why the image cannot run the requested launcher; None if it can.
 
     Example: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled asks for
     TensorFlow's parameter server, which this engine does not have. ...`
@@ -68,7 +68,7 @@ def missing_launcher(
 
 
 def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRuntime) -> str | None:
-    """Return why the model parallel library that the job requests is missing; None if it is not missing.
+    """Return the reason why the requested model parallel library is missing; None if it is not missing.
 
     The engine has no version 1. Version 2 is in the image `smdistributed-modelparallel`. The result does not depend on
     whether that image is built, so that Create can call this function.
@@ -81,7 +81,7 @@ def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRun
 def missing_layer(
     hyperparameters: Mapping[str, str], runtime: ImageRuntime, ground: Ground
 ) -> str | None:
-    """Return why the image cannot provide SageMaker's own libraries on this machine; None if it can or need not."""
+    """Return the reason why the image cannot provide SageMaker's libraries here; None if it can, or need not."""
     wanted = wanted_shims(runtime.family, hyperparameters)
     if not wanted or ground.has_overlay:
         return None
@@ -109,7 +109,7 @@ def may_start_mpirun(request: Mapping[str, Any]) -> bool:
 
 
 def missing_ground(hyperparameters: Mapping[str, str], ground: Ground) -> str | None:
-    """Return why the launcher does not work on this machine; None if it works or none is requested.
+    """Return the reason why the launcher does not work on this machine; None if it works or none is requested.
 
     An MPI launch needs port 22 on each instance, and an `sshd` added to the machine's own programs.
     """

@@ -45,7 +45,7 @@ class Limits:
         return self.max_runtime_s - seconds_in("Training", transitions)
 
     def has_waited_too_long(self) -> Ending | None:
-        """Return MAX_WAIT_TIME_EXCEEDED if the wait time is used up, else None."""
+        """Return MAX_WAIT_TIME_EXCEEDED if the wait time is used up, otherwise None."""
         if self.max_wait_s is not None and self.clock() - self.created_at >= self.max_wait_s:
             return Ending.MAX_WAIT_TIME_EXCEEDED
         return None

@@ -57,7 +57,7 @@ class LogFile:
         return f"{self._num_lost} lines of {self._path} or its metrics were lost: {self._error}"
 
     def feed(self, data: bytes) -> None:
-        """Add printed bytes; a line is written when it is complete.
+        """Add printed bytes; a line is written once it is complete.
 
         A carriage return also ends a line, so that progress bars do not grow without limit. Lines that the disk
         rejects are lost, see `loss`: the printing process must never have to wait.

@@ -58,7 +58,7 @@ def act(job: Job, rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[t
 def parsed_actions(text: str) -> list[dict[str, str]] | None:
     """Return the actions of an `action_json`; None if it is invalid.
 
-    The SDK's `ActionList.serialize` escapes its quotes once more, for a shell that does not exist here.
+    The SDK's `ActionList.serialize` escapes quotes once more for a shell, which the engine does not use.
     """
     try:
         found = json.loads(text.replace('\\"', '"'))

@@ -34,7 +34,7 @@ Rule = dict[str, Any]
 class RuleStatuses:
     """Statuses of one job's rules, in its stored state. A final status such as IssuesFound never changes again.
 
-    If a busy store rejects a write, that is logged, and the next change writes it: actions of rules must not wait.
+    If a busy store rejects a write, that is logged, and the next change writes it, because actions must not wait.
     """
 
     def __init__(self, job: Job) -> None:

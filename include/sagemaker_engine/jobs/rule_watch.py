@@ -45,10 +45,10 @@ _LOST = "InternalServerError: We encountered an internal error. Please try again
 
 @dataclass(slots=True, kw_only=True)
 class RuleWatch:
-    """The rules of one job over all its attempts. Without rules no thread runs, until UpdateTrainingJob adds some.
+    """The rules of one job over all its attempts. No thread runs without rules; UpdateTrainingJob may add them.
 
-    `folders` are the folders of the instances' statistics on this machine. Errors of this class never end a training:
-    the rules are then in `Error`, with the reason.
+    `folders` are the folders of the instances' statistics on this machine. Errors of this class never end a training.
+    They set the rules to `Error`, with the reason.
     """
 
     job: Job
@@ -94,7 +94,7 @@ class RuleWatch:
         self._care = care
 
     def trains(self, since: float | None) -> None:
-        """Report to the rules' process since when instances train (epoch seconds; None: they do not).
+        """Report to the rules' process the time at which instances began to train (epoch seconds; None: they do not).
 
         The rules treat missing output as a finding only while instances train.
         """

@@ -1,4 +1,4 @@
-"""Care for the runners of an engine's jobs: start, adoption and detection of their end."""
+"""Runners of an engine's jobs: their start, adoption, and detection of their end."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ HOST_LOSSES = frozenset({Ending.INTERRUPTED, Ending.HOST_FAILURE})
 class Loss:
     """Loss of hosts.
 
-    `hosts` are lost first (None: all at once); the service ends the others when it notices. `notice_s` is the time in
-    seconds between SIGTERM to process 1 of these hosts and their loss.
+    `hosts` are lost first (None: all at once); the service ends the others when it detects the loss. `notice_s` is the
+    time in seconds between SIGTERM to process 1 of these hosts and their loss.
     """
 
     ending: Ending
@@ -135,7 +135,7 @@ class Supervision:
         self._kill_at = time.monotonic()  # The others cannot finish without the failed one.
 
     def _look_for_order(self) -> None:
-        """Obey an order. It overrules an announced loss of hosts that still exist."""
+        """Apply an order. It has priority over an announced loss of hosts that still exist."""
         now = time.monotonic()
         if self._ordered not in {None, *HOST_LOSSES} or now - self._asked_at < POLL_S:
             return

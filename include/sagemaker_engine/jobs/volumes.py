@@ -27,7 +27,7 @@ class Volume:
     def take_over(cls, cluster: SandboxCluster, *, host: str, path: str, folder: Path) -> Volume:
         """Move the restored files in `folder` to the volume of an instance that has not started yet.
 
-        `folder` then is a symbolic link to the volume, which only this process can follow.
+        Afterwards `folder` is a symbolic link to the volume, which only this process can follow.
         """
         seen_at = cluster.path_of(host, path)
         shutil.copytree(folder, seen_at, dirs_exist_ok=True)

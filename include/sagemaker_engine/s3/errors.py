@@ -1,7 +1,7 @@
 """S3's error codes as exceptions: one table of status and wording, one class.
 
-Wording source: Amazon S3 API reference, "Error responses" (2026-11), checked against what the
-AWS SDKs and their tests match on.
+Wording source: Amazon S3 API reference, "Error responses" (2026-11), compared with the texts that AWS's SDKs and
+their tests match.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ _ERRORS: dict[str, tuple[int, str]] = {
 
 
 class S3Error(Exception):
-    """A request S3 refuses: `code` and `status` as the service names them.
+    """A request that S3 rejects, with the service's `code` and `status`.
 
     `elements` are further elements of the error document, such as `Key` or `BucketName`.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Fault:
-    """Effects on one request, applied in this order: delay in seconds, error, half of the object."""
+    """Effects on one request, applied in this order: delay in seconds, error, truncation to half of the object."""
 
     stall_s: float = 0.0
     error: S3Error | None = None

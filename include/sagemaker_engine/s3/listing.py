@@ -7,7 +7,7 @@ The listing reads an index instead of walking folders, for three reasons:
 - Keys such as ``a//b``, or ``p`` beside ``p/q``, have no file name of their own.
 - A page of 1,000 of 100,000 keys costs one range scan.
 
-Each batch is one snapshot. A listing of many batches is as consistent as S3's.
+Each batch is one snapshot. A listing of many batches is as consistent as one of S3.
 
 Measured with 100,000 keys on 2 shared cores: listing all keys from the store 0.9 s; over HTTP, the 20
 common prefixes at the top 27 ms and the last page 6 ms; index size 11 MB; `ObjectStore.recover` 0.26 s.

@@ -66,7 +66,7 @@ def machine() -> str:
 
 
 def works(wanted: tuple[str, ...], folder: Path) -> str | None:
-    """Try a feature set with an instance that only exits; return the reason if it fails, else None."""
+    """Try a feature set with an instance that only exits; return the reason if it fails, otherwise None."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         lower = Path(scratch, "lower")
@@ -105,7 +105,7 @@ def _try(plan: ClusterPlan) -> str | None:
 
 
 def losses(found: tuple[str, ...]) -> list[str]:
-    """Return the features that an instance lacks, as sentences for the job's log."""
+    """Return the missing features of an instance, as sentences for the job's log."""
     return [text for feature, text in LOSSES.items() if feature not in found]
 
 

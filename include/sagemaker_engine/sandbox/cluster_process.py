@@ -111,9 +111,10 @@ def _reap(names: dict[int, str], control: Control) -> None:
 
 
 def _bind_to_parent(parent: int, line: socket.socket) -> None:
-    """Have this process end with its parent, also with one that died before this process could ask for it.
+    """Make this process end with its parent, even if the parent dies before this call.
 
-    In a PID namespace of its own a process cannot see whether its parent outside still lives; the line can.
+    A process in its own PID namespace cannot see whether its parent outside is alive, so the parent answers over the
+    socket `line`.
     """
     linux.die_with_parent(parent)
     line.send(b".")

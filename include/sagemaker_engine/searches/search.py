@@ -31,7 +31,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchKind:
-    """Words and states of one kind of search.
+    """Names and states of one kind of search.
 
     Attributes:
         noun: name of the kind in the log.
@@ -144,7 +144,7 @@ class Search(ABC, Generic[Row, Job]):
     def _poll(self, job: Job) -> Job | None:
         """Return the job after launching it if that was not done, with its result if it has ended.
 
-        If the search is ending, a job that was not launched is removed, and None returned.
+        If the search is ending, remove a job that was not launched and return None.
         """
         if job.result is not None:
             return job
@@ -202,7 +202,7 @@ class Search(ABC, Generic[Row, Job]):
         self.ports.stop_job(job.job_kind, job.job_name)
 
     def _ending(self, jobs: list[Job]) -> dict[str, Any] | None:
-        """Return the outcome of the search if it is ending, else None. A stored outcome does not change."""
+        """Return the outcome of the search if it is ending, otherwise None. A stored outcome does not change."""
         settled: dict[str, Any] | None = self.row.state.get(ENDING)
         if settled is not None:
             return settled

@@ -104,7 +104,7 @@ class Quotas:
         No other job is checked until the block ends.
 
         Raises:
-            ServiceError: ResourceLimitExceeded, in the service's words.
+            ServiceError: ResourceLimitExceeded, in the service's wording.
         """
         with self.lock:
             changed = self.changed()
@@ -129,7 +129,7 @@ class Quotas:
 
 
 def instances(kind: ResourceKind, request: Mapping[str, Any]) -> Counter[str]:
-    """Return the number of instances that a job uses per quota. Of InstancePreferences the first one counts."""
+    """Return the number of instances that a job uses per quota. For InstancePreferences, the first one counts."""
     found: Counter[str] = Counter()
     if kind is ResourceKind.PROCESSING:
         places, use = [request["ProcessingResources"]["ClusterConfig"]], "processing job usage"

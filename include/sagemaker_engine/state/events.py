@@ -22,7 +22,7 @@ _WIRE_NAMES = {ResourceKind.TRAINING: "TrainingJob", ResourceKind.PROCESSING: "P
 
 
 def state_changes(job: JobRow) -> list[dict[str, Any]]:
-    """Return one dict per state that the job has reached so far, in order, with the members that state it."""
+    """Return one dict per state that the job has reached so far, in order, with the members that describe it."""
     if job.kind is ResourceKind.TRAINING:
         transitions = job.state["SecondaryStatusTransitions"]
         return [

@@ -17,7 +17,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @contextmanager
 def faults(endpoint_url: str, *documents: dict[str, Any]) -> Iterator[None]:
-    """Set these faults, and no others, inside the `with` block; each document is described in docs/faults.md.
+    """Set these faults, and no others, inside the `with` block; docs/faults.md describes the documents.
 
     Raises:
         ValueError: The engine rejects a document; the message has its reason.
@@ -39,7 +39,7 @@ def end_faults(endpoint_url: str) -> None:
 
 
 def times_fired(endpoint_url: str) -> list[int]:
-    """Return how often each fault has occurred, in the order in which the faults were set.
+    """Return the number of times that each fault has occurred, in the order in which the faults were set.
 
     Raises:
         ValueError: The engine rejects the request.

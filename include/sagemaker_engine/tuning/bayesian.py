@@ -108,7 +108,7 @@ def _process(space: Space, points: Floats, losses: Floats) -> GaussianProcess:
 def _most_promising(
     space: Space, process: GaussianProcess, running: Floats, rng: np.random.Generator
 ) -> Floats:
-    """Return the best of many candidates, after rounds with further candidates ever nearer to the best ones."""
+    """Return the best of many candidates, after rounds with further candidates that are nearer to the best ones."""
     is_categorical = process.kernel.is_categorical
     centres = process.points[process.losses.argsort(kind="stable")[:NUM_CENTRES]]
     candidates = rng.random((NUM_SPREAD, len(space.ranges)))
@@ -145,7 +145,7 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Return the shares of the values that these select: for an integer or a category the middle of its part."""
+    """Return the shares of the selected values: for an integer or a category, the middle of its part."""
     for index, each in enumerate(space.ranges):
         if each.num_values != math.inf:
             shares[:, index] = [

@@ -65,7 +65,7 @@ class Range:
         assert_never(self.kind)
 
     def read(self, text: str) -> Value | None:
-        """Return the value of a hyperparameter's text; None if it is not in the range."""
+        """Return the value in a hyperparameter's text; None if it is not in the range."""
         if self.kind is RangeKind.CATEGORICAL:
             return text if text in self.values else None
         try:
@@ -140,7 +140,7 @@ class Space:
         return frozenset(each.name for each in self.ranges)
 
     def points(self) -> Iterator[Point]:
-        """Yield every combination of finitely many, the last range fastest."""
+        """Yield every combination of a finite space; the last range changes fastest."""
         for texts in itertools.product(*self.ranges):
             yield {each.name: text for each, text in zip(self.ranges, texts, strict=True)}
 

@@ -133,7 +133,7 @@ class TuningSearch(Search[TuningRow, TrialRow]):
         return trial
 
     def _definition_of(self, number: int) -> int:
-        """Return the index of the trial's definition: in turn, or with Grid one definition after the other."""
+        """Return the index of the trial's definition: the definitions take turns; with Grid, one follows the other."""
         definitions = self.plan.definitions
         if self.plan.strategy is not TuningStrategy.GRID:
             return number % len(definitions)

@@ -13,7 +13,7 @@ STATUS_KEY = "HyperParameterTuningJobStatus"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow:
-    """Stored row of one trial, from the decision on it.
+    """Stored row of one trial, created when the trial is decided on.
 
     Attributes:
         definition: index of its training job definition.

@@ -32,7 +32,7 @@ def training_request(
 ) -> dict[str, Any]:
     """Return the CreateTrainingJob request of a trial.
 
-    A checkpoint location gets the job's name appended, so that no trial resumes another's.
+    The job's name is appended to a checkpoint location, so that no trial resumes from another trial's checkpoints.
     """
     template = definition.template
     request = {key: template[key] for key in _TAKEN_OVER if key in template}
@@ -52,7 +52,7 @@ def training_request(
 
 
 def resources_of(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ResourceConfig of a definition's trials; of several instance types the first."""
+    """Return the ResourceConfig of a definition's trials, with the first of several instance types."""
     if "ResourceConfig" in template:
         return dict(template["ResourceConfig"])
     tuning = template.get("HyperParameterTuningResourceConfig", {})

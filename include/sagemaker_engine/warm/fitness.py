@@ -98,7 +98,7 @@ def check_environment(wanted: Mapping[str, str], own: Mapping[str, str]) -> None
 
 
 def check_shadows(folders: Iterable[str], loaded: Collection[str]) -> None:
-    """Check that no module in the program's folders hides one that the parent has already loaded.
+    """Check that no module in the program's folders shadows one that the parent has already loaded.
 
     `loaded` are top-level names. A folder counts as a package only with an `__init__.py`.
 

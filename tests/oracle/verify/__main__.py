@@ -1,4 +1,4 @@
-"""`python -m verify runs/<run id>`: 0 all agrees, 1 something disagrees, 2 nothing to check."""
+"""`python -m verify runs/<run id>`: exit status 0 if all checks agree, 1 if one disagrees, 2 without data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OK, DISAGREES, NOTHING_TO_CHECK = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print one line a check and return the exit status."""
+    """Print one line per check and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="verify", description="Recount what a run says of its continuity."
     )

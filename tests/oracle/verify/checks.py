@@ -1,4 +1,4 @@
-"""Checks of a run's folder, from what was logged to what was concluded from it."""
+"""Checks of a run's folder, from the log to the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT: dict[str, Any] = {"format": "trainyard-continuity", "version": 1}
 
 
 def checks(evidence: Evidence) -> Iterator[Check]:
-    """Yield every check of a run's folder, from what was logged to what was concluded."""
+    """Yield every check of a run's folder, from the log to the results."""
     starts = read_log(evidence.rows)
     expected = recount(evidence.jobs, starts)
     yield _after_starts(evidence.rows)
@@ -73,9 +73,9 @@ def _number_of_samples(evidence: Evidence, starts: Sequence[Begun]) -> Check:
 
 
 def samples_in(index: Mapping[str, Any], conf: Mapping[str, Any]) -> int:
-    """Return how many samples the train split has: rows of a table, else whole blocks of tokens.
+    """Return the number of samples in the train split: rows of a table, or whole blocks of tokens.
 
-    A block of length L takes L + 1 tokens, the last of which begins the next: (tokens - 1) // L.
+    A block of length L has L + 1 tokens, the last of which is the first of the next block: (tokens - 1) // L.
     """
     shards = index["splits"]["train"]["shards"]
     if index["kind"] == "columns":
@@ -85,7 +85,7 @@ def samples_in(index: Mapping[str, Any], conf: Mapping[str, Any]) -> int:
 
 
 def _positions(starts: Sequence[Begun]) -> Check:
-    """Each step line goes on where the one before ended, and ends at its step."""
+    """Check that each step line begins at the end of the previous one, and ends at its step."""
     found, count = [], 0
     for start in starts:
         reach = start.resumed_at * start.batch
@@ -127,7 +127,7 @@ def _digests(starts: Sequence[Begun]) -> Check:
 
 
 def _once(expected: Mapping[str, Any]) -> Check:
-    """No position of the surviving lineage is covered twice or skipped."""
+    """Check that no position of the surviving lineage is covered twice or skipped."""
     found = [
         Disagreement(where=name, got=expected[name], expected=0)
         for name in ("samples_repeated", "samples_missed")

@@ -1,4 +1,4 @@
-"""One check and what it found; when two values are the same."""
+"""Result of one check, and the equality of two values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_DISAGREEMENTS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """One thing that is not as recounted: where, what was found, what it should be."""
+    """A difference from the recount: its place, the value found and the expected value."""
 
     where: str
     got: object
@@ -29,7 +29,7 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check: what it claims, how much it looked at, and what disagrees."""
+    """One check: its claim, the number of compared values, and the disagreements."""
 
     claim: str
     seen: str
@@ -41,7 +41,7 @@ class Check:
         return not self.disagreements
 
     def lines(self) -> Iterator[str]:
-        """Yield `ok` with what was looked at, or `DISAGREES` for each finding."""
+        """Yield `ok` with the compared values, or `DISAGREES` for each finding."""
         if self.is_ok:
             yield f"ok         {self.claim} ({self.seen})"
         for each in self.disagreements[:MOST_DISAGREEMENTS]:

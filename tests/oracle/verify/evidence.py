@@ -1,4 +1,4 @@
-"""The files a run left in its folder, read for the recount."""
+"""Files in a run's folder, read for the recount."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REPORT, CONTINUITY, LOG, INDEX = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Evidence that the recount starts from; `index` is None if the run sharded nothing."""
+    """Input of the recount; `index` is None if the run did not shard data."""
 
     report: Mapping[str, Any]
     continuity: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Evidence:
 
 
 def read_evidence(folder: Path) -> Evidence:
-    """Return what lies in a run's folder.
+    """Return the evidence in a run's folder.
 
     Raises:
         ContractError: the folder or one of its files is missing or cannot be read.

@@ -17,7 +17,7 @@ _THERE = ("Downloading", "DownloadingTrainingImage", "Training", "Uploading")
 
 @dataclass(slots=True, kw_only=True)
 class Lived:
-    """One attempt: a life of a job's instances and what started on it. Epoch seconds."""
+    """One attempt: a lifetime of a job's instances, and the start on them. Times are epoch seconds."""
 
     job: Mapping[str, Any]
     job_attempt: int
@@ -31,17 +31,17 @@ class Lived:
 
     @property
     def waiting(self) -> float:
-        """Seconds until there were instances."""
+        """Seconds until instances were available."""
         return _between(self.begin, self.end if self.ready is None else self.ready)
 
     @property
     def startup(self) -> float:
-        """Seconds from there until the processes began."""
+        """Seconds from the availability of instances to the start of the processes."""
         return _between(self.ready, self.begun.start.time if self.begun else self.end)
 
     @property
     def training(self) -> float:
-        """Seconds from the processes' begin to the end of training."""
+        """Seconds from the start of the processes to the end of training."""
         if self.begun is None:
             return 0.0
         return _between(
@@ -51,7 +51,7 @@ class Lived:
 
     @property
     def on_instances(self) -> float:
-        """Seconds that the job's bill is shared by."""
+        """Seconds on instances, by which the job's bill is divided."""
         return _between(self.ready, self.end)
 
 
@@ -68,7 +68,7 @@ def lives(jobs: Sequence[Mapping[str, Any]], starts: Sequence[Begun]) -> list[Li
 
 
 def _instances(job: Mapping[str, Any], job_attempt: int) -> Iterator[Lived]:
-    """Yield a life up to each status that takes the instances away, and the last one."""
+    """Yield one lifetime up to each status that ends the instances, and the last one."""
     rows = job["transitions"]
     cuts = [n for n, row in enumerate(rows) if row["status"] in _TAKEN]
     begins, ends = [0, *cuts], [*cuts, len(rows)]
@@ -91,7 +91,7 @@ def _instances(job: Mapping[str, Any], job_attempt: int) -> Iterator[Lived]:
 
 
 def _placed(instances: Sequence[Lived], starts: Sequence[Begun]) -> Iterator[Lived]:
-    """Yield the lives, one for each start on it; without any the life itself."""
+    """Yield one attempt per start in a lifetime, or the lifetime itself without a start."""
     for number, life in enumerate(instances):
         is_first, is_last = number == 0, number == len(instances) - 1
         until = None if is_last else instances[number + 1].begin

@@ -1,4 +1,4 @@
-"""The training log as the recount reads it: the starts of the processes, in the order of time."""
+"""Training log of the recount: the starts of the processes, in the order of time."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _NEEDED = ("step", "global_batch_size", "num_samples", "seed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """One line: its kind (the word after `trainyard`, `step` where there is none), its pairs."""
+    """One line: its kind (the word after `trainyard`, by default `step`) and its pairs."""
 
     time: float
     kind: str
     pairs: Mapping[str, str]
 
     def whole(self, key: str) -> int | None:
-        """Return a whole number; None where the line has none of this name."""
+        """Return a whole number; None if the line has no number of this name."""
         return int(self.pairs[key]) if re.fullmatch(r"\d+", self.pairs.get(key, "")) else None
 
     @property
     def order(self) -> tuple[float, bool, int]:
-        """By time; in one millisecond a start comes first, then lower steps."""
+        """Sort key: by time; within a millisecond a start comes first, then lower steps."""
         return self.time, self.kind != "start", self.whole("step") or 0
 
 
@@ -44,7 +44,7 @@ class Begun:
 
     @property
     def resumed_at(self) -> int:
-        """Steps that were done before."""
+        """Steps that were complete before the start."""
         return int(self.start.pairs["step"])
 
     @property
@@ -54,13 +54,13 @@ class Begun:
 
     @property
     def last_step(self) -> int:
-        """The highest step that a line speaks of."""
+        """The highest step in the lines."""
         reached = (line.whole("step") or 0 for line in self.lines if line.kind not in _BEFORE_START)
         return max(self.resumed_at, *reached, 0)
 
     @property
     def last_time(self) -> float:
-        """Of the last line."""
+        """Time of the last line."""
         return max(
             self.start.time, *(e.time for e in self.lines if e.kind not in _BEFORE_START), 0.0
         )
@@ -70,7 +70,7 @@ class Begun:
         return [line for line in self.lines if line.kind in kinds]
 
     def claims(self) -> Iterator[tuple[Said, int, int]]:
-        """Yield the step lines that say which positions they cover: [first, end)."""
+        """Yield the step lines that have positions: [first, end)."""
         for line in self.of_kind("step"):
             match = re.fullmatch(r"(\d+):(\d+)", line.pairs.get("samples", ""))
             if match and line.whole("step") is not None:
@@ -80,7 +80,7 @@ class Begun:
 def read_log(rows: Iterable[Mapping[str, Any]]) -> list[Begun]:
     """Return every start of the processes with its lines; the rows may come in any order.
 
-    A stream without a start is that of a life which ended before one.
+    A stream without a start belongs to instances that ended before one.
     """
     found: list[Begun] = []
     for job, stream, lines in _streams(rows):
@@ -92,7 +92,7 @@ def read_log(rows: Iterable[Mapping[str, Any]]) -> list[Begun]:
 
 
 def steps_before_start(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return how many step lines each stream has before its first start, by the stream's name; only those with any."""
+    """Return the number of step lines before a stream's first start, by stream; streams with none are left out."""
     counts = {}
     for _, stream, lines in _streams(rows):
         before = takewhile(lambda line: not _is_start(line), lines)

@@ -49,7 +49,7 @@ def paid(life: Lived, of_its_job: Sequence[Lived]) -> dict[str, float | None]:
 
 
 def summed(amounts: Iterable[float | None]) -> float | None:
-    """Return the sum; None when one of them is not known."""
+    """Return the sum; None if one of the amounts is not known."""
     result: float = 0
     for each in amounts:
         if each is None:

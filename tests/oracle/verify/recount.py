@@ -1,4 +1,4 @@
-"""Log and jobs -> continuity.json as it should be, worked out anew."""
+"""Expected content of continuity.json, calculated from log and jobs."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def recount(jobs: Sequence[Mapping[str, Any]], starts: Sequence[Begun]) -> dict[
 
 
 def painted(begun: Sequence[Begun]) -> NDArray[np.int64]:
-    """Return for each step 1, 2, ... of the final weights which start took it last; -1: none did.
+    """Return the start that took each step 1, 2, ... of the final weights last; -1 if none did.
 
-    Each start in turn paints over everything beyond the step where it resumed.
+    Each start in turn replaces all assignments after the step from which it resumed.
     """
     if not begun:
         return np.empty(0, dtype=np.int64)
@@ -81,7 +81,7 @@ def _shared(begun: Sequence[Begun], owner: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _covered(begun: Sequence[Begun], owner: NDArray[np.int64]) -> dict[str, int]:
-    """Return how often step lines cover the steps' samples, counting step by step."""
+    """Return the number of times that step lines cover the steps' samples, step by step."""
     seen = repeated = missed = 0
     without = int((owner == -1).sum())
     for number, start in enumerate(begun):
@@ -204,7 +204,7 @@ def _progress(start: Begun, later: Sequence[Begun], *, steps_kept: int) -> dict[
 
 
 def moment(start: Begun, step: int) -> float:
-    """Return when a step had ended: between two lines on the straight line through both."""
+    """Return the time at which a step ended, by linear interpolation between two lines."""
     marks = {start.resumed_at: start.start.time}
     for line in start.of_kind("step", "checkpoint", "alive"):
         at = line.whole("step")

@@ -1,12 +1,12 @@
-"""The samples at given positions of a run's order, and their digest; written from its description.
+"""Samples at given positions of a run's order, and their digest, written from the description of the order.
 
 The order (Black and Rogaway 2002, "Ciphers with arbitrary finite domains", section 3, cycle walking): epoch e holds the
-positions [e * n, (e + 1) * n). Its six 32-bit round keys are the first 24 bytes, little-endian, of
-SHA-256("trainyard sample order <seed> <e>"). A place in the epoch is enciphered in b bits, b the bits of n - 1 but at
-least 2, again and again until the result is below n. One round, on a low half of b // 2 bits and a high half of the
-rest: the high half is XORed with mix(low, key), cut to its width, and becomes the low one, while the low half becomes
-the high one; so the halves' widths swap each round. mix takes the low 32 bits of low ^ key, twice multiplies
-x ^ (x >> 16), by 0x045D9F3B and 0x2C1B3C6D, modulo 2^32, and ends with x ^ (x >> 16).
+positions [e * n, (e + 1) * n). Its six 32-bit round keys are the first 24 bytes, little-endian, of SHA-256("trainyard
+sample order <seed> <e>"). A position in the epoch is enciphered in b bits until the result is below n; b is the number
+of bits of n - 1, at least 2. One round, on a low half of b // 2 bits and a high half of the rest: the high half is
+XORed with mix(low, key), cut to its width, and becomes the low one, while the low half becomes the high one; so the
+halves' widths swap each round. mix takes the low 32 bits of low ^ key, twice multiplies x ^ (x >> 16), by 0x045D9F3B
+and 0x2C1B3C6D, modulo 2^32, and ends with x ^ (x >> 16).
 
 The digest of some samples is the sum modulo 2^64 of splitmix64's finalizer of (sample + 1).
 """
@@ -44,7 +44,7 @@ def digest_of_positions(first: int, end: int, *, num_samples: int, seed: int) ->
 
 
 def samples_at(first: int, end: int, *, num_samples: int, seed: int) -> list[int]:
-    """Return the samples at the positions [first, end), which lie in one epoch."""
+    """Return the samples at the positions [first, end), which must be in one epoch."""
     epoch, place = divmod(first, num_samples)
     places = np.arange(place, place + end - first, dtype=np.uint64)
     return [int(each) for each in _walked(places, num_samples, _round_keys(seed, epoch))]

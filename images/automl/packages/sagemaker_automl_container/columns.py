@@ -96,7 +96,7 @@ def problem_of(target: pd.Series[Any]) -> str:
 
 
 def classes_of(target: pd.Series[Any], problem: str) -> list[str]:
-    """Return the classes in order. Of two classes the last one is the positive class.
+    """Return the classes in order. If there are two classes, the last one is the positive class.
 
     The order is numeric if all classes are numbers, otherwise alphabetic.
 

@@ -1,7 +1,7 @@
-"""Program that makes one model of the best candidates by a weighted average. Run it with `python -m`.
+"""Program that combines the best candidates into one model by a weighted average. Run it with `python -m`.
 
 The weights come from greedy selection with replacement (Caruana et al., "Ensemble selection from libraries of models",
-ICML 2004), as in AutoGluon. A score on the rows that the weights were chosen on would be too good. The ensemble is
+ICML 2004), as in AutoGluon. A score on the rows by which the weights were chosen would be too high. The ensemble is
 therefore evaluated fold by fold, each time with weights that were chosen on the other folds.
 """
 

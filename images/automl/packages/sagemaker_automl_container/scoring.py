@@ -21,7 +21,7 @@ def score(
     """Return all metrics of the problem type by name. AUC is omitted if the rows have only one class.
 
     `truth` has shape (rows,): values or class indices. `scores` are values, shape (rows,), or probabilities, shape
-    (rows, classes). Of two classes the last one is the positive class.
+    (rows, classes). If there are two classes, the last one is the positive class.
     """
     names = list(_functions(schema))
     if schema["classes"] is not None and len(np.unique(truth)) < 2:

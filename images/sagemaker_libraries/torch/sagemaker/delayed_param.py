@@ -60,7 +60,7 @@ class DelayedParamIniter:
         """Check on exit that all parameters are initialized and that no tensor is on a meta device.
 
         Raises:
-            AssertionError: Some are not.
+            AssertionError: A parameter is not initialized, or a tensor is on a meta device.
         """
         yield
         if not enabled:
@@ -76,7 +76,7 @@ class DelayedParamIniter:
         )
 
     def _by_the_module(self, module: nn.Module) -> None:
-        """Initialize as Transformers does: by the model's `_init_weights`, or else the module's `reset_parameters`."""
+        """Initialize as Transformers does: by the model's `_init_weights`, or by the module's `reset_parameters`."""
         device = (
             torch.device("cuda", torch.cuda.current_device())
             if torch.cuda.is_available()

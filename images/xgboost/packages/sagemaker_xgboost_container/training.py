@@ -1,4 +1,4 @@
-"""Entry point of AWS's toolkit in the XGBoost image: runs the user's script, or else the algorithm."""
+"""Entry point of AWS's toolkit in the XGBoost image: runs the user's script, or the algorithm without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of Describe and the lists about an AutoML job and its candidates."""
+"""Responses of Describe and List operations for an AutoML job and its candidates."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _container(model: str) -> dict[str, Any]:
 def _properties(
     row: AutoMLRow, step: AutoMLStep, steps: Sequence[AutoMLStep], plan: AutoMLPlan
 ) -> dict[str, Any] | None:
-    """Return CandidateProperties: metrics, and the reports of a candidate; None without both."""
+    """Return CandidateProperties: metrics and reports of a candidate; None if it has neither."""
     found: dict[str, Any] = {}
     metrics = (step.result or {}).get("Metrics", {})
     known = set(metric_names(plan.problem))

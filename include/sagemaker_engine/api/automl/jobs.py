@@ -178,7 +178,7 @@ def _objective(candidate: dict[str, Any]) -> float:
 
 
 def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:
-    """Return what Describe shows of a request, with the values of what was left out."""
+    """Return the request as Describe returns it, with values for omitted members."""
     channels = [
         {
             "ChannelType": "training",
@@ -193,5 +193,5 @@ def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seed(name: str) -> int:
-    """Return a seed below 2**31: the request has none, so equal names give equal searches."""
+    """Return a seed below 2**31, derived from the name because a request has no seed."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) >> 1

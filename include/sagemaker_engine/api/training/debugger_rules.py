@@ -1,8 +1,10 @@
 """Checks of Debugger members in CreateTrainingJob and UpdateTrainingJob, in addition to the service model.
 
-The service model itself checks the limits of 20 rules of each kind, 20 collections and 256 characters. Two things are
-accepted on purpose. Distributed jobs, checkpoints and spot capacity: the service accepts them, and evaluates no rule. A
-collection that is named twice: SDK v2 adds the collections of the rules to the user's.
+The service model itself checks the limits of 20 rules of each kind, 20 collections and 256 characters. Two cases are
+accepted on purpose:
+
+- Distributed jobs, checkpoints and spot capacity: the service accepts them, and evaluates no rule.
+- A collection that is named twice: SDK v2 adds the collections of the rules to the user's.
 """
 
 from __future__ import annotations

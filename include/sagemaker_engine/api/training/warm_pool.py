@@ -1,6 +1,6 @@
 """Warm pools of training jobs: their status over time, and their reuse by later jobs.
 
-The engine keeps no instances: a new instance starts so fast that reuse would save nothing. A job with
+The engine does not keep instances: a new instance starts so fast that reuse would not save time. A job with
 KeepAlivePeriodInSeconds shows the life cycle that its pool would have. Source: "SageMaker AI Managed Warm Pools",
 SageMaker developer guide.
 """

@@ -1,4 +1,4 @@
-"""Answers of Describe and the lists about a tuning job and its trials."""
+"""Responses of Describe and List operations for a tuning job and its trials."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def _result(
 
 
 def _as_shown(request: dict[str, Any], plan: TuningPlan) -> dict[str, Any]:
-    """Return the request with the members that the service's answers add to each definition.
+    """Return the request with the members that the service's responses add to each definition.
 
-    They are the objective among the static hyperparameters, an empty key, and ResourceConfig even if the request gave
-    the resources in another member. `attach` of the SDK v2, which never sends ResourceConfig, reads all three.
+    They are the objective as a static hyperparameter, an empty key, and ResourceConfig even if the request has the
+    resources in another member. `attach` of the SDK v2, which never sends ResourceConfig, reads all three.
     """
     shown = [
         {

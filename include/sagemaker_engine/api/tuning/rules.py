@@ -1,6 +1,6 @@
-"""Rules of CreateHyperParameterTuningJob that need two members, in the order they are looked at.
+"""Rules of CreateHyperParameterTuningJob that need two members, in the order of their evaluation.
 
-Messages are the service's own where they are known from its users' reports, worded like it elsewhere.
+Messages are those of the service if they are known from its users' reports, and otherwise use its wording.
 """
 
 from __future__ import annotations
