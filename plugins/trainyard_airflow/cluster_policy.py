@@ -2,9 +2,10 @@
 
 Airflow finds the policy of an installed Trainyard by the entry point `airflow.policy`, and that of a checkout by
 `plugins/airflow_local_settings.py`. The policy has no effect unless `TRAINYARD_TRAINING_POOL` names a pool, because a
-task in a pool that does not exist would wait for ever. It may name several, separated by commas, such as one per team:
-the first is for tasks without a pool, the others for tasks whose DAG's author chose one of them. Airflow does not pass
-a task's team to a policy.
+task in a pool that does not exist would wait for ever. It may name several, separated by commas. Each may have a
+connection and patterns of instance types, `pool@connection=pattern|pattern`. A task without a pool gets the first that
+fits its job. A task keeps a named pool that its DAG's author chose, such as its team's: Airflow does not pass a task's
+team to a policy.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import inspect
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from airflow import policies, settings
@@ -26,6 +29,29 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_POOL = "default_pool"
 _SLOTS_WITHOUT_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pool:
+    """One entry of `TRAINYARD_TRAINING_POOL`.
+
+    Attributes:
+        connection: connection of the tasks; None = any.
+        types: patterns of instance types; empty = any.
+        slots: size.
+    """
+
+    name: str
+    connection: str | None
+    types: tuple[str, ...]
+    slots: int
+
+    def fits(self, *, connection: object, instance_type: str) -> bool:
+        """Return whether the pool is for a job of this connection and instance type."""
+        if self.connection not in (None, connection):
+            return False
+        return not self.types or any(fnmatchcase(instance_type, each) for each in self.types)
+
 
 if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).parameters:
 
@@ -63,10 +89,9 @@ def _put_into_pool(task_instance: Any, dag_run: Any) -> None:
 
 
 def _take_slots(task_instance: Any, conf: Mapping[str, Any]) -> None:
-    sizes = _pool_sizes()
-    if not sizes or task_instance.pool not in {_DEFAULT_POOL, *sizes}:
+    pools = _pools()
+    if not pools or task_instance.pool not in {_DEFAULT_POOL, *(each.name for each in pools)}:
         return
-    pool = next(iter(sizes)) if task_instance.pool == _DEFAULT_POOL else task_instance.pool
     # Every process of Airflow imports this module.
     from trainyard.planning.pool_slots import PoolDemand, conf_with_spec
 
@@ -74,11 +99,26 @@ def _take_slots(task_instance: Any, conf: Mapping[str, Any]) -> None:
         return
     demand = PoolDemand(task_instance.custom_operator_name)
     conf = {**_param_defaults(task_instance.task), **conf}
-    slots = [
-        demand.slots(conf_with_spec(spec, conf), most=sizes[pool])
-        for spec in _specs(task_instance.task)
-    ]
-    task_instance.pool, task_instance.pool_slots = pool, max(slots)
+    confs = [conf_with_spec(spec, conf) for spec in _specs(task_instance.task)]
+    pool = _pool_of(task_instance, pools, confs)
+    if pool:
+        slots = max(demand.slots(each, most=pool.slots) for each in confs)
+        task_instance.pool, task_instance.pool_slots = pool.name, slots
+
+
+def _pool_of(
+    task_instance: Any, pools: Sequence[_Pool], confs: Sequence[Mapping[str, Any]]
+) -> _Pool | None:
+    """Return the pool that the DAG's author chose, or the first that fits the task's first job; None if none fits."""
+    if task_instance.pool != _DEFAULT_POOL:
+        return next(each for each in pools if each.name == task_instance.pool)
+    from trainyard.planning.pool_slots import first_instance_type, referred
+
+    connection = referred(_argument(task_instance.task, "aws_conn_id"), confs[0])
+    wanted = first_instance_type(confs[0])
+    return next(
+        (each for each in pools if each.fits(connection=connection, instance_type=wanted)), None
+    )
 
 
 def _param_defaults(task: Any) -> dict[str, Any]:
@@ -88,25 +128,43 @@ def _param_defaults(task: Any) -> dict[str, Any]:
 
 def _specs(task: Any) -> Sequence[object]:
     """Return the specs of a stored task's jobs: one, or several if the task is mapped over a list of specs."""
-    if not task.is_mapped:
-        return [getattr(task, "spec", None)]
-    expanded = getattr(task.expand_input, "value", {})
+    expanded = getattr(task.expand_input, "value", {}) if task.is_mapped else {}
     listed = expanded.get("spec") if isinstance(expanded, Mapping) else None
-    return listed if isinstance(listed, list) and listed else [task.partial_kwargs.get("spec")]
+    return listed if isinstance(listed, list) and listed else [_argument(task, "spec")]
 
 
-def _pool_sizes() -> dict[str, int]:
-    """Return the slots of each pool of TRAINYARD_TRAINING_POOL, in its order; empty without a pool.
+def _argument(task: Any, name: str) -> object:
+    """Return an argument of a stored task, mapped or not; None if it has none of that name."""
+    return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name, None)
+
+
+def _pools() -> list[_Pool]:
+    """Return the pools of TRAINYARD_TRAINING_POOL, in its order; empty without one.
 
     TRAINYARD_TRAINING_POOL_SLOTS has a number per pool, separated by commas. The last number applies to all further
     pools.
     """
-    pools = _listed(os.environ.get("TRAINYARD_TRAINING_POOL", ""))
+    named = _listed(os.environ.get("TRAINYARD_TRAINING_POOL", ""))
     given = _listed(os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", "")) or [
         str(_SLOTS_WITHOUT_SIZE)
     ]
-    sizes = [_size(each) for each in given[: len(pools)]]
-    return {pool: sizes[min(at, len(sizes) - 1)] for at, pool in enumerate(pools)}
+    sizes = [_size(each) for each in given[: len(named)]]
+    pools = [_pool(text, sizes[min(at, len(sizes) - 1)]) for at, text in enumerate(named)]
+    if not all(each.name for each in pools):
+        log.error("TRAINYARD_TRAINING_POOL has an entry without a pool's name: %s", named)
+    return [each for each in pools if each.name]
+
+
+def _pool(text: str, slots: int) -> _Pool:
+    """Return the pool of `name`, `name@connection`, `name=pattern|pattern` or `name@connection=pattern`."""
+    place, _, types = text.partition("=")
+    name, _, connection = place.partition("@")
+    return _Pool(
+        name=name.strip(),
+        connection=connection.strip() or None,
+        types=tuple(each.strip() for each in types.split("|") if each.strip()),
+        slots=slots,
+    )
 
 
 def _listed(text: str) -> list[str]:

@@ -183,6 +183,81 @@ def test_each_of_several_pools_has_the_slots_of_its_tasks(monkeypatch: pytest.Mo
     }
 
 
+FAMILIES = "p4d=ml.p4d.*|ml.p4de.*, a_p4d@aws_a=ml.p4d.*, team_a@aws_a, training_instances"
+LADDER = [{"instance_type": "ml.p4d.24xlarge"}, {"instance_type": "ml.g5.12xlarge"}]
+
+
+@pytest.mark.parametrize(
+    ("named", "spec", "connection", "conf", "pool"),
+    [
+        (FAMILIES, {"instance_type": "ml.p4de.24xlarge"}, "aws_default", {}, "p4d"),
+        (FAMILIES, {"instance_type": "ml.g5.xlarge"}, "aws_default", {}, POOL),
+        (FAMILIES, {"instance_type": "ml.g5.xlarge"}, "aws_a", {}, "team_a"),
+        (FAMILIES, {}, "aws_default", {"instance_type": "ml.p4d.24xlarge"}, "p4d"),
+        (FAMILIES, {}, "aws_default", {}, POOL),
+        (FAMILIES, {}, "{{ params.who }}", {"who": "aws_a"}, "team_a"),
+        (FAMILIES, {"instance_type": "{{ params.kind }}"}, "x", {"kind": "ml.p4d.24xlarge"}, "p4d"),
+        (FAMILIES, {"capacity_ladder": LADDER}, "aws_default", {}, "p4d"),
+        (FAMILIES.partition(",")[2], {"capacity_ladder": LADDER}, "aws_a", {}, "a_p4d"),
+        ("p4d=ml.p4d.*", {"instance_type": "ml.g5.xlarge"}, "aws_default", {}, "default_pool"),
+        ("=ml.g5.*, all", {"instance_type": "ml.g5.xlarge"}, "aws_default", {}, "all"),
+    ],
+    ids=[
+        *("a family", "another family", "a connection", "the conf's type", "the default type"),
+        *("a template of a connection", "a template of a type", "a ladder's first type"),
+        *("a family of a connection", "no pool fits", "an entry without a name"),
+    ],
+)
+def test_a_pool_may_be_of_an_instance_family_and_of_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+    named: str,
+    spec: dict[str, Any],
+    connection: str,
+    conf: dict[str, Any],
+    pool: str,
+) -> None:
+    from airflow.sdk import DAG
+
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", named)
+    with DAG(uuid4().hex, schedule=None) as dag:
+        TrainingJobOperator(
+            task_id="own", spec={"instance_count": 3, **spec}, aws_conn_id=connection
+        )
+        TrainingJobOperator.partial(task_id="mapped", aws_conn_id=connection).expand(
+            spec=[{"instance_count": 3, **spec}]
+        )
+
+    slots = 1 if pool == "default_pool" else 3
+    for task_id in ("own", "mapped"):
+        placed = scheduled(dag, task_id, conf)
+        assert (placed.pool, placed.pool_slots) == (pool, slots), task_id
+
+
+def test_a_shipped_dag_of_another_connection_is_in_the_pool_of_it(
+    bag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", "mine@aws_default=ml.m5.*, other")
+    dag = bag.dags["train_end_to_end"]
+
+    assert scheduled(dag, "train").pool == "mine"
+    assert scheduled(dag, "train", {"instance_type": "ml.g5.xlarge"}).pool == "other"
+    assert scheduled(dag, "tune", {"instance_type": "ml.g5.xlarge"}).pool == "other"
+
+
+def test_each_pool_of_a_family_has_its_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk import DAG
+
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", f"p4d=ml.p4d.*, {POOL}")
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL_SLOTS", "2, 16")
+    with DAG(uuid4().hex, schedule=None) as dag:
+        for name in ("p4d.24xlarge", "g5.xlarge"):
+            spec = {"instance_count": 4, "instance_type": f"ml.{name}"}
+            TrainingJobOperator(task_id=name, spec=spec)
+
+    assert scheduled(dag, "p4d.24xlarge").pool_slots == 2
+    assert scheduled(dag, "g5.xlarge").pool_slots == 4
+
+
 @pytest.mark.parametrize(
     ("pool", "conf"), [("", CONF), (POOL, None)], ids=["no pool is named", "the run is not known"]
 )

@@ -84,13 +84,13 @@ def run(cell: AirflowCell, dag_id: str, conf: dict[str, Any]) -> dict[str, dict[
     return {task["task_id"]: task for task in cell.api.tasks(dag_id, run_id)}
 
 
-def page_of(cell: AirflowCell, dag_id: str, run_id: str) -> dict[str, Any]:
-    """Return the data of a run's training tab."""
+def page_of(cell: AirflowCell, name: str, **params: str) -> dict[str, Any]:
+    """Return the data of a page: `run` is a run's training tab, `fleet` the list of all runs."""
     url, login = cell.addresses.ui, {"username": USER, "password": PASSWORD}
     token = requests.post(f"{url}/auth/token", json=login, timeout=EVENT_LIMIT_S).json()
     answer = requests.get(
-        f"{url}/trainyard/api/run",
-        params={"dag_id": dag_id, "run_id": run_id},
+        f"{url}/trainyard/api/{name}",
+        params=params,
         headers={"Authorization": f"Bearer {token['access_token']}"},
         timeout=EVENT_LIMIT_S,
     )
@@ -129,9 +129,12 @@ def test_the_example_of_init_is_green(cell: AirflowCell) -> None:
     tasks = run(cell, "trainyard_example", {"max_steps": 12})
 
     assert states(tasks) == {"train": "success"}, cell.log()
-    page = page_of(cell, "trainyard_example", tasks["train"]["dag_run_id"])
+    run_id = tasks["train"]["dag_run_id"]
+    page = page_of(cell, "run", dag_id="trainyard_example", run_id=run_id)
     assert page["progress"]["step"] == 12
     assert page["checkpoints"], "the training tab has what the script reported"
+    (row,) = (each for each in page_of(cell, "fleet")["runs"] if each["run_id"] == run_id)
+    assert row["cost_usd"] > 0, "the fleet page has the cost of a run without a report"
 
 
 def test_a_shipped_dag_is_green(cell: AirflowCell) -> None:
@@ -139,7 +142,8 @@ def test_a_shipped_dag_is_green(cell: AirflowCell) -> None:
 
     assert states(tasks) == SUCCEEDED, cell.log()
     assert tasks["train"]["pool_slots"] == 2, "the cluster policy is asked"
-    page = page_of(cell, "train_end_to_end", tasks["train"]["dag_run_id"])
+    run_id = tasks["train"]["dag_run_id"]
+    page = page_of(cell, "run", dag_id="train_end_to_end", run_id=run_id)
     assert page["run"]["verdict"] == "succeeded"
     assert page["progress"]["step"] == SMALL_RUN["max_steps"]
 

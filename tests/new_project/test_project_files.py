@@ -92,12 +92,13 @@ def test_an_id_that_is_no_connections_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_init_names_the_time_until_airflow_has_the_dag(
+def test_init_names_a_command_that_runs_an_engine_and_the_time_until_airflow_has_the_dag(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main([str(tmp_path)])
 
     text = capsys.readouterr().out
+    assert "`make engine` in Trainyard's clone" in text  # Airflow's own environment has no engine
     assert "300 s ([dag_processor] refresh_interval)" in text
     assert "airflow dags reserialize" in text
 

@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 _NEXT = """Next:
-  on this machine   `trainyard engine` runs a SageMaker that trains here, and prints the connection that leads to it
+  on this machine   `make engine` in Trainyard's clone runs a SageMaker that trains here, and prints a connection to it
   on AWS            fill in {connection_file}, and make it the connection `{aws_conn_id}`
   wait              Airflow looks for new files in dags/ every 300 s ([dag_processor] refresh_interval);
                     `airflow dags reserialize` parses them now, where the command can reach Airflow's database

@@ -1,4 +1,4 @@
-"""Pool slots of a run's training, search, trials and comparison cells. The pool has one slot per instance."""
+"""Pool slots and instance type of a run's training, search, trials and comparison cells: one slot per instance."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PoolDemand(StrEnum):
 
 
 def conf_with_spec(spec: object, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conf of a run, updated by its job's spec: instances, capacity ladder, parallel trials.
+    """Return the conf of a run, updated by its job's spec: instances, their type, capacity ladder, parallel trials.
 
     The scheduler does not render templates. A template that references a single param or value of the conf is looked
     up. The conf is used for any other template, for a spec that is a function, and for a spec without instances.
@@ -62,24 +62,37 @@ def conf_with_spec(spec: object, conf: Mapping[str, Any]) -> dict[str, Any]:
         return {**conf_with_spec(spec["training"], conf), **of_search}
     read = _read(spec, _OF_THE_RUN, conf)
     groups = [each for each in _list(spec.get("instance_groups")) if isinstance(each, Mapping)]
-    counts = [_referred(each.get("instance_count"), conf) for each in groups]
+    counts = [referred(each.get("instance_count"), conf) for each in groups]
     of_groups = {"instance_count": sum(_count(each, absent=1) for each in counts)} if groups else {}
-    return {**conf, **({"capacity_ladder": None} if read else {}), **read, **of_groups}
+    first_type = referred((groups or [spec])[0].get("instance_type"), conf)
+    of_type = {} if first_type is None else {"instance_type": first_type}
+    return {**conf, **({"capacity_ladder": None} if read else {}), **read, **of_type, **of_groups}
 
 
-def _read(
-    spec: Mapping[str, Any], names: Mapping[str, str], conf: Mapping[str, Any]
-) -> dict[str, Any]:
-    read = {mine: _referred(spec.get(theirs), conf) for theirs, mine in names.items()}
-    return {name: value for name, value in read.items() if value is not None}
-
-
-def _referred(value: object, conf: Mapping[str, Any]) -> object:
+def referred(value: object, conf: Mapping[str, Any]) -> object:
     """Return a value, or the conf's value that its template references; None for any other template."""
     if not isinstance(value, str) or "{{" not in value:
         return value
     found = _REFERENCE.fullmatch(value.strip())
     return conf.get(found[1] or found[2]) if found else None
+
+
+def first_instance_type(conf: Mapping[str, Any]) -> str:
+    """Return the instance type of a run's training, that of the first rung with a capacity ladder.
+
+    Args:
+        conf: a DAG run's conf as its author wrote it, as for `pool_slots`.
+    """
+    rungs = [each for each in _list(conf.get("capacity_ladder"))[:1] if isinstance(each, Mapping)]
+    given = [each.get("instance_type") for each in (*rungs, conf)]
+    return next((each for each in given if isinstance(each, str)), RunConf().instance_type)
+
+
+def _read(
+    spec: Mapping[str, Any], names: Mapping[str, str], conf: Mapping[str, Any]
+) -> dict[str, Any]:
+    read = {mine: referred(spec.get(theirs), conf) for theirs, mine in names.items()}
+    return {name: value for name, value in read.items() if value is not None}
 
 
 def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:

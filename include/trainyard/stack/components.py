@@ -55,7 +55,8 @@ def engine(home: Home, addresses: Addresses) -> Component:
         raise TrainingRunError(
             "the engine is not installed",
             where=sys.executable,
-            next_step="install the package sagemaker-engine, and trainyard with the extras engine and train",
+            next_step="run 'make engine' in Trainyard's clone, or install trainyard with the extras engine and train "
+            "into an environment of its own",
         )
     return Component(
         name="engine",

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
-from trainyard.runs.live.facts import RunRow, TaskRow, mapping
+from trainyard.runs.live.facts import OVER, RunRow, TaskRow, mapping
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.redaction import redacted
 from trainyard_airflow.links import LINKS_XCOM_KEY
-from trainyard_airflow.operators.sagemaker_job import JOB_CONNECTION_XCOM_KEY, JOB_XCOM_KEY
+from trainyard_airflow.operators.sagemaker_job import (
+    FAILED_JOB_XCOM_KEY,
+    JOB_CONNECTION_XCOM_KEY,
+    JOB_XCOM_KEY,
+)
 from trainyard_airflow.tasks.shared.default_args import PAGES_TAG
 
 if TYPE_CHECKING:
@@ -48,7 +52,7 @@ def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list
     """Return the newest runs of the training DAGs among `dag_ids`, newest first.
 
     Training DAGs are tagged `trainyard`, and neither `clean-up` nor `planning`. The rows have the results of preflight
-    and report only.
+    and report only, and those of all tasks for an ended run without a report.
     """
     from airflow.models.dag import DagTag  # noqa: TID251  # as above
     from airflow.models.dagrun import DagRun  # noqa: TID251
@@ -69,7 +73,7 @@ def _rows(
     tasks = _tasks(session, runs)
     notes = _notes(session, ids)
     paused = _paused(session, {each.dag_id for each in runs})
-    left = _left(session, ids, result_tasks)
+    left = _left(session, ids, result_tasks, unreported=_unreported(runs, tasks))
     return [
         RunRow(
             dag_id=run.dag_id,
@@ -88,6 +92,7 @@ def _rows(
             tasks=tuple(tasks[run.dag_id, run.run_id]),
             returned=left[run.id][RESULT_KEY],
             jobs=left[run.id][JOB_XCOM_KEY],
+            failed=left[run.id][FAILED_JOB_XCOM_KEY],
             connections=left[run.id][JOB_CONNECTION_XCOM_KEY],
             links=left[run.id][LINKS_XCOM_KEY],
         )
@@ -140,22 +145,47 @@ def _paused(session: Session, dag_ids: Collection[str]) -> set[str]:
     return set(session.scalars(query))
 
 
-def _left(
-    session: Session, ids: Iterable[int], result_tasks: Sequence[str] | None
-) -> Mapping[int, Mapping[str, dict[str, Any]]]:
-    """Return the XComs of tasks by run, key and task: results that are mappings; jobs' names, links and connections.
+def _unreported(
+    runs: Sequence[Any], tasks: Mapping[tuple[str, str], Sequence[TaskRow]]
+) -> list[int]:
+    """Return the ids of the ended runs of DAGs without a task `report`, such as those of single operators."""
+    return [
+        run.id
+        for run in runs
+        if _plain(run.state) in OVER
+        and all(each.task_id != TaskId.REPORT for each in tasks[run.dag_id, run.run_id])
+    ]
 
-    Mapped tasks are omitted.
+
+def _left(
+    session: Session,
+    ids: Iterable[int],
+    result_tasks: Sequence[str] | None,
+    *,
+    unreported: Sequence[int],
+) -> Mapping[int, Mapping[str, dict[str, Any]]]:
+    """Return the XComs of tasks by run, key and task: results and failed jobs; jobs' names, links and connections.
+
+    Results that are no mappings, and mapped tasks, are omitted.
+
+    Args:
+        session: a session of Airflow's database.
+        ids: ids of the runs.
+        result_tasks: the tasks whose results are returned; None = all.
+        unreported: ids of the runs whose results and failed jobs are returned for every task.
     """
     from airflow.models.xcom import XComModel  # noqa: TID251  # as above
 
     found: dict[int, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
-    keys = (RESULT_KEY, JOB_XCOM_KEY, JOB_CONNECTION_XCOM_KEY, LINKS_XCOM_KEY)
+    names = (JOB_XCOM_KEY, JOB_CONNECTION_XCOM_KEY, LINKS_XCOM_KEY)
+    keys = (RESULT_KEY, FAILED_JOB_XCOM_KEY, *names)
     query = select(XComModel.dag_run_id, XComModel.key, XComModel.task_id, XComModel.value).where(
         XComModel.dag_run_id.in_(ids), XComModel.key.in_(keys), XComModel.map_index == -1
     )
     if result_tasks is not None:
-        query = query.where((XComModel.key != RESULT_KEY) | XComModel.task_id.in_([*result_tasks]))
+        is_listed = XComModel.task_id.in_([*result_tasks])
+        is_small = XComModel.key.in_(names)
+        query = query.where(is_small | is_listed | XComModel.dag_run_id.in_(unreported))
     for row in session.execute(query):
         value = _unwrapped(_decoded(row.value))
         if isinstance(value, str if row.key == JOB_XCOM_KEY else dict):

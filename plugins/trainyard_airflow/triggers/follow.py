@@ -561,7 +561,11 @@ class FedLook(Look):
 
     async def _last_lines(self) -> None:
         if self.followed.wants_lines and not await self.feed.last_lines(limit_s=_LAST_LINES_S):
-            log.warning("The last lines of job %s may be missing here", self.followed.job_name)
+            log.warning(
+                "Lines of job %s may be missing here; its log group %s has all",
+                self.followed.job_name,
+                self.tail.group,
+            )
         self._pass_lines_on()
 
     def _pass_lines_on(self) -> None:

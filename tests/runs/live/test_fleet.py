@@ -77,6 +77,44 @@ def test_a_sum_says_that_the_cost_of_some_run_is_not_known() -> None:
     assert page(*runs)["spend"]["today"] == {"usd": 1.0, "is_complete": False}
 
 
+JOB = {"instance_type": "ml.m5.large", "instance_count": 2, "billable_seconds": 3600}  # $0.23
+OWN = {"ended": NOW - HOUR, "dag_id": "own", "jobs": {"train": "a-job"}}
+
+
+@pytest.mark.parametrize(
+    ("values", "usd"),
+    [
+        ({"returned": {"train": JOB}}, 0.23),
+        ({"returned": {"train": {**JOB, "earlier_attempts": [JOB, JOB]}}}, 0.69),
+        ({"failed": {"train": {**JOB, "earlier_attempts": [JOB]}}}, 0.46),
+        ({"returned": {"train": {"cost_usd": 2.0, "earlier_cost_usd": 0.5}}}, 2.5),
+        ({"returned": {"train": JOB}, "jobs": {"train": "a-job", "test": "another"}}, None),
+        ({"returned": {"train": {**JOB, "instance_type": "ml.p2.xlarge"}}}, None),
+        ({"returned": {"train": {**JOB, "earlier_attempts": [{"status": "Failed"}]}}}, None),
+        ({"returned": {"train": {**JOB, "instance_count": "two"}}}, None),
+        ({"jobs": {}}, None),
+    ],
+    ids=[
+        *("a job", "attempts", "a failed job", "a search", "a job without a result"),
+        *("no price", "no billed time", "a hostile value", "no job"),
+    ],
+)
+def test_an_ended_run_without_a_report_costs_what_its_jobs_cost(
+    values: dict[str, Any], usd: float | None
+) -> None:
+    (row,) = page(run("own", **{**OWN, **values}))["runs"]
+
+    assert row["cost_usd"] == (None if usd is None else pytest.approx(usd))
+
+
+def test_jobs_of_mapped_tasks_are_not_known() -> None:
+    mapped = TaskRow(task_id="many", map_index=0, state="success", try_number=1, start=0, end=1)
+
+    (row,) = page(run("own", **OWN, returned={"train": JOB}, tasks=(mapped,)))["runs"]
+
+    assert row["cost_usd"] is None
+
+
 def test_accelerators_are_those_of_trainings_under_way() -> None:
     conf = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
     shown = page(

@@ -33,6 +33,7 @@ class RunRow:
         is_paused: whether the DAG is paused, so that no further task starts.
         returned: results by task id, for the tasks that have one.
         jobs: name of the newest job of each task that has started one.
+        failed: that job as a mapping, for the tasks whose job failed.
         connections: `aws_conn_id` and `region_name` of that job's task.
         links: addresses of that job's pages, by link class name.
     """
@@ -50,6 +51,7 @@ class RunRow:
     tasks: tuple[TaskRow, ...] = ()
     returned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     jobs: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     connections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.instances import catalogue
+from trainyard.cost.job_cost import job_cost
 from trainyard.runs.live.facts import mapping
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trainyard.runs.live.facts import RunRow
 
@@ -49,7 +51,6 @@ def fleet_page(
 def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]:
     state, report = run.result(TaskId.PREFLIGHT), run.result(TaskId.REPORT)
     conf = run.settings
-    reported = run.number(TaskId.REPORT, "cost_usd")
     return {
         "dag_id": run.dag_id,
         "run_id": run.run_id,
@@ -67,12 +68,55 @@ def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]
         "is_training": _is_active(run, TaskId.TRAIN),
         "stage": _stage(run),
         "waits_for_person": any(each.state in _WAITS_FOR_A_PERSON for each in run.tasks),
-        "cost_usd": so_far_usd if reported is None else reported,
+        "cost_usd": _cost_usd(run, so_far_usd),
         "ceiling_usd": mapping(state.get("plan")).get("ceiling_usd"),
         "figures": dict(mapping(report.get("figures"))),
         "settings": {**conf, **_image(report)},
         "has_report": bool(report.get("report_html")),
     }
+
+
+def _cost_usd(run: RunRow, so_far_usd: float | None) -> float | None:
+    """Return a run's cost: its report's, that of its tasks' results if it has ended without a report, else so far."""
+    reported = run.number(TaskId.REPORT, "cost_usd")
+    if reported is not None or not run.is_over:
+        return so_far_usd if reported is None else reported
+    if not run.jobs or any(each.map_index >= 0 for each in run.tasks):
+        return None
+    return _sum_of_known(
+        _task_usd(run.result(each) or run.failed.get(each, {})) for each in run.jobs
+    )
+
+
+def _task_usd(result: Mapping[str, Any]) -> float | None:
+    """Return the cost of a task's jobs, from its result or its failed job; None if it is unknown."""
+    if "cost_usd" in result:
+        return _sum_of_known(
+            [_number(result["cost_usd"]), _number(result.get("earlier_cost_usd", 0))]
+        )
+    earlier = result.get("earlier_attempts")
+    return _sum_of_known(
+        _job_usd(mapping(each))
+        for each in (result, *(earlier if isinstance(earlier, list) else ()))
+    )
+
+
+def _job_usd(job: Mapping[str, Any]) -> float | None:
+    is_counted = isinstance(job.get("instance_count", 1), int)
+    is_billed = _number(job.get("billable_seconds")) is not None
+    return job_cost(job).cost_usd if is_counted and is_billed else None
+
+
+def _number(value: object) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]  # checked above
+
+
+def _sum_of_known(amounts: Iterable[float | None]) -> float | None:
+    """Return the sum; None if one of the amounts is unknown."""
+    given = list(amounts)
+    known = [each for each in given if each is not None]
+    return sum(known) if len(known) == len(given) else None
 
 
 def _image(report: Mapping[str, Any]) -> dict[str, str]:
