@@ -63,3 +63,15 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "docs/params.html").exists()
+
+
+def test_the_example_image_has_the_toolkit_that_the_engine_runs() -> None:
+    dockerfile = (REPOSITORY / "docs/examples/own_image/Dockerfile").read_text(encoding="utf-8")
+    pins = (REPOSITORY / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    toolkit = [
+        each
+        for each in pins
+        if each.startswith(("sagemaker-training==", "sagemaker-pytorch-training=="))
+    ]
+    assert len(toolkit) == 2
+    assert all(each in dockerfile for each in toolkit)

@@ -226,20 +226,36 @@ def test_deepspeed_is_interrupted_and_goes_on(
 
 
 LAUNCHED = """
-import os, pathlib, socket, time
+import json, os, pathlib, socket, time
 rank = os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "none"))
+if "hybrid_shard_degree" in os.environ.get("SM_HP_MP_PARAMETERS", ""):
+    import torch.sagemaker as smp  # in SMP's image only
+    smp.init()
+if json.loads(os.environ["SM_FRAMEWORK_PARAMS"]).get("sagemaker_distributed_dataparallel_enabled"):
+    import smdistributed.dataparallel.torch.torch_smddp
 print(f"launched rank={rank} host={socket.gethostname()}", flush=True)
 pathlib.Path(os.environ["SM_MODEL_DIR"], f"rank-{rank}").write_text("x")
 time.sleep(5)  # AWS's toolkit on the other hosts looks for mpirun's daemon, and would miss a shorter one
 """
 GPUS = {"instance_type": "ml.p4d.24xlarge", "framework_version": "2.3.0", "py_version": "py311"}
 DATAPARALLEL = {"smdistributed": {"dataparallel": {"enabled": True, "processes_per_host": 1}}}
+COLLECTIVES = {
+    "torch_distributed": {"enabled": True, "processes_per_host": 1},
+    "smdistributed": {"dataparallel": {"enabled": True}},
+}
+SMP_V2 = {
+    "torch_distributed": {"enabled": True, "processes_per_host": 1},
+    "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": 2}}},
+}
+SMP_IMAGE = {**GPUS, "framework_version": "2.4.1"}
 HOROVOD = {"mpi": {"enabled": True, "custom_mpi_options": "-x HOROVOD_FUSION_THRESHOLD=1"}}
 DISTRIBUTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "plain": ({}, {}, {"none"}),
     "torch_distributed": ({"torch_distributed": {"enabled": True}}, {}, {"0", "1"}),
     "pytorchddp": ({"pytorchddp": {"enabled": True, "processes_per_host": 1}}, GPUS, {"0", "1"}),
     "smddp": (DATAPARALLEL, GPUS, {"0", "1"}),
+    "smddp_collectives": (COLLECTIVES, GPUS, {"0", "1"}),
+    "smp_v2": (SMP_V2, SMP_IMAGE, {"0", "1"}),
     "mpi": ({"mpi": {"enabled": True, "processes_per_host": 2}}, {}, {"0", "1", "2", "3"}),
     "horovod": (HOROVOD, {}, {"0", "1"}),
 }

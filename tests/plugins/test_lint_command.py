@@ -11,7 +11,7 @@ import pytest
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
 from trainyard_airflow.tasks.end_to_end.lint_command import CLEAN, FAULTY, UNREADABLE, main
 
-DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "examples" / "job_smp_v2.json"
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 OLD_TORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:1.10.2-cpu-py38"
 JOB: dict[str, Any] = {
     "role": "arn:aws:iam::123456789012:role/Training",
@@ -121,8 +121,9 @@ def test_a_folder_that_a_connection_may_allow_is_left_to_preflight(
     assert "source" not in lint_run({"source": f"{tmp_path}/*.txt"})[1]
 
 
-def test_the_documented_job_has_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(DOCUMENTED)]) == CLEAN
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("job_*.json")), ids=lambda path: path.stem)
+def test_a_documented_job_has_no_finding(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(path)]) == CLEAN
     assert capsys.readouterr().out.startswith("0 error(s), 0 warning(s)")
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+from hashlib import sha256
 from typing import Any
 
 import pytest
+from airflow.sdk import Asset
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from trainyard.errors import DataError, RejectedRequestError, Severity, SpecError
 from trainyard.sagemaker_api.model_package import ModelVersion
@@ -59,7 +62,22 @@ def test_model_is_registered_once_however_often_the_task_runs(
         "data_fingerprint": "abc",
         "code_sha256": "def",
         "model_artifact": "s3://sagemaker-us-east-1-123456789012/registered/model.tar.gz",
+        "model_artifact_sha256": sha256(b"model").hexdigest(),
     }
+
+
+def test_the_models_event_has_its_address_and_digest(aws_connection, artifact, task):
+    group, asset = task.run_id, Asset("model_of_a_test")
+    events = OutletEventAccessors()
+    context = {**task.context, "outlet_events": events}
+    made = RegisterModelOperator(task_id="register", version=version(group), asset=asset)
+
+    type(made).execute.__wrapped__(made, context)
+
+    assert events[asset].extra["model_artifact"] == version(group).model_artifact
+    assert events[asset].extra["model_artifact_sha256"] == sha256(b"model").hexdigest()
+    assert events[asset].extra["lineage"]["model_artifact_sha256"] == sha256(b"model").hexdigest()
+    assert events[asset].extra["model_package_arn"].startswith("arn:aws:sagemaker:")
 
 
 def test_another_training_job_is_another_version(aws_connection, artifact, task):

@@ -80,6 +80,49 @@ def test_loop_is_written_as_the_shipped_scripts_write_theirs(container):
     assert len(of_file[0].collection(GRADIENTS)) == 4
 
 
+TWO_LINES = """
+import signal, sys, torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+from trainyard_watch import watch; optimizer.run = watch(model, optimizer, max_steps=5).start()
+print("default" if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else "changed")
+for step in range(int(sys.argv[1])):
+    loss = model(torch.ones(2, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    optimizer.run.step(loss=loss)
+if len(sys.argv) > 2:
+    raise ValueError("the script's own fault")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "is_done"),
+    [(["5"], 0, True), (["5", "fault"], 1, False)],
+    ids=["whole", "fault at its end"],
+)
+def test_two_lines_watch_a_loop_until_the_process_ends(
+    container, tmp_path, arguments, status, is_done
+):
+    (tmp_path / "loop.py").write_text(TWO_LINES)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "loop.py"), *arguments],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=EVENT_LIMIT_S,
+    )
+
+    assert done.returncode == status
+    assert done.stdout.splitlines().count("default") == 1, "the script's own end on SIGTERM"
+    assert ("trainyard done step=5 " in done.stdout) is is_done
+    steps = [each for each in statistics_of(container) if isinstance(each, StepRecord)]
+    assert [each.step for each in steps] == list(range(1, int(arguments[0]) + 1))
+    assert all(each.gradient_norm > 0 for each in steps)
+
+
 def test_killed_loop_goes_on_from_its_checkpoint_to_the_same_weights(container, tmp_path):
     process = started(container, 40, 0.05)
     for line in process.stdout:

@@ -8,6 +8,7 @@ import math
 import os
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -87,6 +88,8 @@ def watch(
 ) -> Run:
     """Return this rank's run. Every rank must use it in a `with` statement, after the process group is initialised.
 
+    In two lines, without a `with` statement: `run = watch(model, optimizer).start()`, and `run.step(loss=loss)`.
+
     Args:
         model: model whose weights, gradients and activations are measured; None measures none of them. For a sharded
             model (FSDP, DeepSpeed, tensor parallelism) only the steps are written.
@@ -155,15 +158,27 @@ class Run:
         self._buffers = CpuBuffers()
         self._hooks: list[Any] = []
         self._state: Any = None
+        self._is_of_process = False
         self._num_starts = 1
         self._gradient_norm: float | None = None
         self._learning_rate: float | None = None
         self._validation_loss: float | None = None
 
+    def start(self) -> Self:
+        """Begin now and end with the process, for a loop that no `with` statement should enclose; return the run.
+
+        The script keeps its own handling of SIGTERM, since it does not ask whether to stop.
+        """
+        self._is_of_process = True
+        atexit.register(self._end_with_process)
+        return self.__enter__()
+
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(
-            signal.SIGTERM
-        ) in {signal.SIG_DFL, None}:
+        if (
+            not self._is_of_process
+            and threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) in {signal.SIG_DFL, None}
+        ):
             self._stop.install()
             self._has_handler = True
         self._metrics = MetricsWriter(
@@ -403,9 +418,13 @@ class Run:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         close_each(self._emitter, self._headlines)
 
+    def _end_with_process(self) -> None:
+        """End the run of `start`; after an uncaught exception, which Python keeps, the training is not done."""
+        self.__exit__(getattr(sys, "last_type", None))
+
     def _live_on(self) -> None:
         """Report the run as alive until the process ends, while the script merges or writes a model, for example."""
-        if JOB_VARIABLE not in os.environ:  # not in a training job
+        if JOB_VARIABLE not in os.environ or self._is_of_process:  # no training job, or its end
             return
         ending = self._metrics.kept_alive(self.num_steps, at_most_s=SETUP_TIMEOUT_S)
         ending.__enter__()

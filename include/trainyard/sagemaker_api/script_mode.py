@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.strategies.strategy import Launcher, Target
-from trainyard.specs.training_job_rules import CODE_CHANNEL
+from trainyard.specs.training_job_rules import ARGUMENTS, CODE_CHANNEL
 
 if TYPE_CHECKING:
     from trainyard.specs.training_job import TrainingJobSpec
@@ -47,7 +47,8 @@ def script_mode_hyperparameters(
     told: dict[str, object] = {
         **_model_folder(spec, name=name),
         **spec.hyperparameters,
-        "sagemaker_program": spec.entry_point,
+        **({ARGUMENTS: [spec.entry_point, *spec.arguments]} if spec.arguments else {}),
+        "sagemaker_program": spec.program,
         "sagemaker_submit_directory": f"{CODE_FOLDER}/{code.rpartition('/')[2]}"
         if spec.enable_network_isolation
         else code,

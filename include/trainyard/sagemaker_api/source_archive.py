@@ -8,6 +8,7 @@ import io
 import re
 import tarfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError, near_matches
@@ -16,12 +17,13 @@ from trainyard.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 ARCHIVE_NAME = "sourcedir.tar.gz"
 MAX_SOURCE_BYTES = 256 * 1024**2
 WATCH = TRAINING_SCRIPTS / "trainyard_watch"
 """Folder of the package that a script imports to report its progress."""
+ARGUMENTS_FILE = Path(__file__).with_name("trainyard_arguments.py")
+"""Program that passes a job's `arguments` to its entry point."""
 _IMPORTS_WATCH = re.compile(rb"^\s*(?:from|import)\s+trainyard_watch\b", re.MULTILINE)
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv"})
 
@@ -35,12 +37,19 @@ class SourceArchive:
     num_files: int
 
 
-def source_archive(source_dir: Path, *, entry_point: str | None = None) -> SourceArchive:
+def source_archive(
+    source_dir: Path, *, entry_point: str | None = None, has_arguments: bool = False
+) -> SourceArchive:
     """Return the folder as tar.gz, without caches, version control and hidden files.
 
     Names are sorted, owners and times are zero, and only the executable bit of the mode is kept, so the hash depends on
     the content alone. If a script imports `trainyard_watch`, the archive contains that package, unless the folder has
     its own.
+
+    Args:
+        source_dir: the folder.
+        entry_point: a file that the folder must have.
+        has_arguments: whether to add the program that passes a job's `arguments` to the entry point.
 
     Raises:
         SpecError: the folder does not exist, is empty or too large, has a link to a path outside of it, or lacks the
@@ -50,7 +59,7 @@ def source_archive(source_dir: Path, *, entry_point: str | None = None) -> Sourc
     findings = list(_findings(source_dir, files, entry_point))
     if findings:
         raise SpecError(findings, subject="source code")
-    files = _with_watch(files)
+    files = _with_watch(files) | ({ARGUMENTS_FILE.name: ARGUMENTS_FILE} if has_arguments else {})
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packed,

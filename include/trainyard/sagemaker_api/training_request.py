@@ -146,8 +146,8 @@ def _algorithm(spec: TrainingJobSpec, image_uri: str | None) -> dict[str, Any] |
 def _process_1(spec: TrainingJobSpec) -> dict[str, Any]:
     """Return the entry point and arguments that replace the image's; empty lists if the image's are used."""
     entrypoint, arguments = spec.container_entry_point, spec.container_arguments
-    if spec.forward_sigterm and spec.entry_point:
-        entrypoint, arguments = forwarding_entrypoint(spec.entry_point)
+    if spec.forward_sigterm and spec.program:
+        entrypoint, arguments = forwarding_entrypoint(spec.program)
     return {"ContainerEntrypoint": list(entrypoint), "ContainerArguments": list(arguments)}
 
 

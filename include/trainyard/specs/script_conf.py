@@ -38,6 +38,7 @@ class ScriptConf(BaseRunConf):
         source_dir: the folder of the script: relative to the folder that holds Airflow's `dags`, absolute below one of
             the connection's `source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://...@<commit>`. Its
             requirements.txt is installed first.
+        arguments: command line arguments of the script as they are, before the hyperparameters.
         framework, framework_version, py_version: choice of AWS's image if image_uri is not set; None = the newest in
             the catalogue.
         distribution: the SDK estimator's `distribution`. None = torchrun for PyTorch, otherwise one plain process on
@@ -56,6 +57,7 @@ class ScriptConf(BaseRunConf):
 
     entry_point: str
     source_dir: str
+    arguments: tuple[str, ...] = ()
     framework: str = "pytorch"
     framework_version: str | None = None
     py_version: str | None = None

@@ -14,7 +14,7 @@ from trainyard.specs.limits import STOP_RESERVE_S
 from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # see above
 from trainyard.specs.reading import read_spec
 from trainyard.specs.service_debugger import Debugger
-from trainyard.specs.training_job_rules import spec_findings
+from trainyard.specs.training_job_rules import ARGUMENTS_PROGRAM, spec_findings
 
 DEFAULT_QUOTA_WAIT_S = 24 * 3600
 """Default time that a job waits for the account's quota: one day, in which other jobs end."""
@@ -55,6 +55,8 @@ class TrainingJobSpec:
         source_dir: folder with the entry point, which is uploaded: absolute, relative to the parent of Airflow's
             `dags` (None: that parent), `shipped:...` for Trainyard's own scripts, or `s3://...tar.gz`.
         code_location: S3 prefix of the uploaded code.
+        arguments: command line arguments of the entry point as they are, before the hyperparameters: positional ones,
+            flags without a value, `--name=value`. They need a folder or repository, not an archive on S3.
         max_run: maximum run time in seconds.
         max_wait: maximum of run time and wait for spot capacity in seconds; needs use_spot_instances.
         volume_size: in GiB.
@@ -90,6 +92,7 @@ class TrainingJobSpec:
     source_dir: str | None = None
     code_location: str | None = None
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
     distribution: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     container_entry_point: tuple[str, ...] = ()
@@ -169,6 +172,11 @@ class TrainingJobSpec:
         if findings:
             raise SpecError(findings, subject="TrainingJobSpec")
         object.__setattr__(self, "inputs", channels)
+
+    @property
+    def program(self) -> str | None:
+        """The Python program that the toolkit starts: the entry point, or the one that passes `arguments` to it."""
+        return ARGUMENTS_PROGRAM if self.arguments else self.entry_point
 
     @property
     def launch(self) -> Distribution | None:

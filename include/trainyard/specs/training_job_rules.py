@@ -33,6 +33,10 @@ MAX_RUN_WITHOUT_CHECKPOINTS_S = 3600
 CODE_CHANNEL = "code"
 """Brings the code to a container in network isolation, which cannot fetch it."""
 RESERVED_HYPERPARAMETERS = "sagemaker_"
+ARGUMENTS = "trainyard_arguments"
+"""Hyperparameter with the entry point and its `arguments`."""
+ARGUMENTS_PROGRAM = f"{ARGUMENTS}.py"
+"""Program in the code archive that starts the entry point with them."""
 TRAINING_COMPILER = "sagemaker_training_compiler_"
 """Prefix of Training Compiler's two hyperparameters, which the user may set; the linter checks their combination."""
 # Script mode adds these beside the strategy's: program, submit_directory, log_level, job_name, region, model_dir.
@@ -42,6 +46,7 @@ NUM_SCRIPT_MODE_HYPERPARAMETERS = 6
 def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
     """Yield every fault of the spec: code, cluster, limits, network, channels, values, a built-in algorithm's needs."""
     yield from _code(spec)
+    yield from _arguments(spec)
     yield from distribution_findings(spec)
     yield from _cluster(spec)
     yield from _time(spec)
@@ -78,6 +83,40 @@ def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.source_dir and not spec.entry_point:
         yield Finding(
             where="source_dir", what="has no entry_point to run", next_step="set entry_point"
+        )
+
+
+def _arguments(spec: TrainingJobSpec) -> Iterator[Finding]:
+    if not spec.arguments:
+        return
+    if not spec.entry_point:
+        yield Finding(
+            where="arguments",
+            what="need an entry_point",
+            next_step="set entry_point, or use container_arguments",
+        )
+    elif not spec.entry_point.endswith(".py"):
+        yield Finding(
+            where="arguments",
+            what="need a Python script as entry_point",
+            got=spec.entry_point,
+            next_step="set hyperparameters instead, or start the program from a Python script",
+        )
+    if (spec.source_dir or "").startswith("s3://"):
+        yield Finding(
+            where="arguments",
+            what="need a source folder or repository, because a program is added to the code",
+            got=str(spec.source_dir),
+            next_step="name the folder or repository of the code, or use hyperparameters",
+        )
+    size = len(json.dumps([spec.entry_point, *spec.arguments]))
+    if size > MAX_CHARACTERS:
+        yield Finding(
+            where="arguments",
+            what="are too long as JSON",
+            got=f"{size} characters",
+            allowed=f"at most {MAX_CHARACTERS}",
+            next_step="put them into a file in the source folder or in a channel",
         )
 
 
@@ -291,6 +330,7 @@ def _groups_of_channels(
 
 def _hyperparameters(spec: TrainingJobSpec) -> Iterator[Finding]:
     taken = NUM_SCRIPT_MODE_HYPERPARAMETERS + num_launcher_hyperparameters(spec)
+    taken += bool(spec.arguments)
     room = MAX_HYPERPARAMETERS - (taken if spec.entry_point else 0)
     if len(spec.hyperparameters) > room:
         yield Finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -139,6 +140,13 @@ class S3Objects:
         with self.stream(uri) as stream:
             while block := stream.read(_BLOCK_BYTES):
                 yield block
+
+    def sha256(self, uri: str) -> str:
+        """Return the SHA-256 of the object's bytes, in hexadecimal digits."""
+        digest = hashlib.sha256()
+        for block in self.blocks(uri):
+            digest.update(block)
+        return digest.hexdigest()
 
     def stream(self, uri: str) -> BinaryIO:
         """Return the object's bytes as a stream, to be closed by `with`, also before its end."""

@@ -10,6 +10,7 @@ from trainyard.errors import Finding, SpecError
 from trainyard.installation import SHIPPED, TRAINING_SCRIPTS
 from trainyard.sagemaker_api.images import image_uri
 from trainyard.sagemaker_api.source_archive import source_archive
+from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.jobs.git_source import REPOSITORIES_KEY, SCHEME, GitSource
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trainyard.specs.processing_job import ProcessingJobSpec
-    from trainyard.specs.training_job import TrainingJobSpec
     from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
@@ -61,7 +61,12 @@ def source_folder(source_dir: str, *, project: Path) -> Path:
 
 
 def uploaded_code(
-    clients: AwsClients, folder: Path, *, entry_point: str, prefix_uri: str
+    clients: AwsClients,
+    folder: Path,
+    *,
+    entry_point: str,
+    prefix_uri: str,
+    has_arguments: bool = False,
 ) -> UploadedCode:
     """Return the code of a local folder, uploaded unless S3 has the same content already.
 
@@ -71,13 +76,14 @@ def uploaded_code(
         entry_point: path in the folder.
         prefix_uri: `s3://bucket/prefix/code`; the archive goes to
             `<prefix>/<sha256>/sourcedir.tar.gz`.
+        has_arguments: whether to add the program that passes a job's `arguments` to the entry point.
 
     Raises:
         SpecError: the folder does not exist, or does not contain the entry point.
     """
     from trainyard_airflow.hooks.objects import S3Objects
 
-    archive = source_archive(folder, entry_point=entry_point)
+    archive = source_archive(folder, entry_point=entry_point, has_arguments=has_arguments)
     uri = f"{prefix_uri.rstrip('/')}/{archive.sha256}/{ARCHIVE_NAME}"
     objects = S3Objects(clients.client("s3"))
     if not objects.exists(uri):
@@ -117,6 +123,7 @@ def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> Uploa
             folder,
             entry_point=spec.entry_point,
             prefix_uri=spec.code_location or f"{jobs.clients.root}/code",
+            has_arguments=isinstance(spec, TrainingJobSpec) and bool(spec.arguments),
         )
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from trainyard_airflow.hooks.model_registry import ModelRegistry
 
+ARTIFACT_SHA256 = "model_artifact_sha256"
+"""Key of the model artifact's SHA-256 in the result, the event and the lineage."""
+
 
 @retried_by_error
 class RegisterModelOperator(ConnectedOperator):
@@ -25,7 +28,7 @@ class RegisterModelOperator(ConnectedOperator):
     Args:
         version: a `ModelVersion`, a mapping of its fields (templated), or a function `(context,
             jinja_env)` that returns either.
-        asset: gets an event with the version's ARN and lineage.
+        asset: gets an event with the result: the version's ARN and lineage, the model's address and SHA-256.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.
     """
@@ -47,7 +50,9 @@ class RegisterModelOperator(ConnectedOperator):
         self.asset = asset
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return `model_package_arn`, `model_package_group` and the lineage.
+        """Return `model_package_arn`, `model_package_group`, the lineage, and the model's address and SHA-256.
+
+        The SHA-256 is None if the address is a prefix of an uncompressed model.
 
         Raises:
             SpecError: the version is invalid.
@@ -63,6 +68,8 @@ class RegisterModelOperator(ConnectedOperator):
             "model_package_group": version.group,
             "approval_status": version.approval_status,
             "lineage": version.metadata,
+            "model_artifact": version.model_artifact,
+            "model_artifact_sha256": version.lineage.get(ARTIFACT_SHA256),
         }
         if self.asset:
             context["outlet_events"][self.asset].extra = result
@@ -77,9 +84,14 @@ class RegisterModelOperator(ConnectedOperator):
 
     def _version(self) -> ModelVersion:
         from trainyard_airflow.hooks.image_digests import image_digest
+        from trainyard_airflow.hooks.objects import S3Objects
 
         given = self.version
         version = given if isinstance(given, ModelVersion) else ModelVersion(**given)
+        objects = S3Objects(self.clients.client("s3"))
+        if objects.exists(version.model_artifact):
+            digest = objects.sha256(version.model_artifact)
+            version = replace(version, lineage={**version.lineage, ARTIFACT_SHA256: digest})
         if version.image_uri is None or version.image_digest is not None:
             return version
         return replace(version, image_digest=image_digest(self.clients, version.image_uri).value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -16,6 +15,7 @@ from trainyard.runs.run_note import run_figures, run_image, run_note
 from trainyard.specs.monitoring import Notifications
 from trainyard.specs.reading import read_spec
 from trainyard.task_ids import TaskId
+from trainyard_airflow.operators.register_model import ARTIFACT_SHA256
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
 from trainyard_airflow.tasks.end_to_end.search_account import (
     SearchAccount,
@@ -173,7 +173,10 @@ class ReportOperator(ClosingReportOperator):
         index = self._json(f"{dataset['dataset_uri']}/index/index.json") if dataset else None
         is_model = training.get("succeeded") or training.get("cap_stop")
         artifact = training.get("model_artifact") if is_model else None
-        sha256 = self._sha256(artifact) if artifact else None
+        registered = facts[TaskId.REGISTER].result or {}
+        sha256 = registered.get(ARTIFACT_SHA256) or (
+            self.objects.sha256(artifact) if artifact else None
+        )
         search = self._search(facts, state.get("conf") or {}, paths)
         jobs = [
             record
@@ -311,12 +314,6 @@ class ReportOperator(ClosingReportOperator):
             return None
         document: dict[str, Any] = json.loads(content)
         return document
-
-    def _sha256(self, uri: str) -> str:
-        digest = hashlib.sha256()
-        for block in self.objects.blocks(uri):
-            digest.update(block)
-        return digest.hexdigest()
 
 
 def tell_failure(

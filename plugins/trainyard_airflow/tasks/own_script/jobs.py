@@ -49,6 +49,7 @@ def script_training_spec(
         source_dir=conf.source_dir,
         code_location=paths.code,
         hyperparameters=conf.hyperparameters,
+        arguments=conf.arguments,
         distribution=conf.launch,
         environment=conf.environment,
         **training_cluster(conf),

@@ -38,6 +38,7 @@ _SOURCE_HELP = (
     "`source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://host/repo.git@<commit>#subdirectory=<folder>` below "
     "one of its `source_repositories`. Its requirements.txt is installed first."
 )
+_ARGUMENTS_HELP = 'Arguments in any other form, before the hyperparameters: ["config.py", "--device=cpu", "--resume"].'
 _INPUTS_HELP = (
     'Data of each channel: {"train": "s3://bucket/prefix/"}, or the fields of a channel, for example '
     '{"s3_data": ..., "input_mode": "FastFile"}, or file_system_id, file_system_type and directory_path of FSx or EFS.'
@@ -67,7 +68,8 @@ SECTIONS: Sections = {
     "Basics": {
         "entry_point": ("Training script", "File in the source folder.", TEXT),
         "source_dir": ("Source folder", _SOURCE_HELP, TEXT),
-        "hyperparameters": ("Hyperparameters", "Arguments of the script.", _OBJECT),
+        "hyperparameters": ("Hyperparameters", "Arguments of the script: --name value.", _OBJECT),
+        "arguments": ("Arguments", _ARGUMENTS_HELP, _NAMES),
         "inputs": ("Data", _INPUTS_HELP, _OBJECT),
         "instance_type": (
             "Instance type",
