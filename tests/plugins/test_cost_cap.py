@@ -9,7 +9,7 @@ import pytest
 
 from tests.plugins.capped_lives import live_a_run, table
 from tests.plugins.test_training_job_operator import deferred, first_event, operator
-from trainyard.errors import BudgetExceededError, SpecError
+from trainyard.errors import BudgetExceededError, RuleViolatedError, SpecError
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard_airflow.jobs.rule_retry import checkpoints_in
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
@@ -102,6 +102,27 @@ def test_start_after_a_stop_by_the_cap_returns_the_model_so_far(spec: Any, task:
     assert result["cap_stop"]["max_cost_usd"] == CAP_USD
     assert result["cap_stop"]["cost_usd"] == pytest.approx(result["billable_seconds"] * USD_PER_S)
     assert result["max_run_s"] == 61
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("saves", [True, False], ids=["model", "no model"])
+def test_training_with_idle_accelerators_hands_on_its_model_so_far(
+    spec: Any, task: Any, saves: bool
+) -> None:
+    given = spec(max_cost_usd=None, hyperparameters={"saves": saves})
+    made = WatchedTrainingJobOperator(task_id="train", spec=given, deferrable=False)
+    stopped_job(made, task, cause=StopCause.IDLE)
+
+    if not saves:
+        run = made.job_run(task.context)
+        job = run.service.describe(run.jobs.name_of(1))
+        with pytest.raises(RuleViolatedError, match=r"accelerators were idle.*no model"):
+            run.ended(job, {"attempt": 1})
+        return
+    result = made.execute(task.context)
+
+    assert (result["attempt"], result["ended_by"]) == (1, "idle accelerators")
+    assert (result["idle_stop"]["step"], result.get("cap_stop")) == (7, None)
 
 
 @pytest.mark.engine

@@ -12,7 +12,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from trainyard.errors import RejectedRequestError
-from trainyard.rules.watch_plan import WatchPlan
+from trainyard.rules.watch_plan import WatchPlan, with_idle_rule
+from trainyard.sagemaker_api.rule_stop import RuleStop
+from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 from trainyard_airflow.triggers.answers import Answers, is_refusal
 from trainyard_airflow.triggers.renewed_clients import RenewedClients
@@ -148,6 +150,33 @@ def looks(look: RuleLook, count: int = 2) -> dict[str, Any] | None:
         return told
 
     return asyncio.run(all_of_them())
+
+
+def test_idle_accelerators_stop_the_job_for_money_and_not_by_a_verdict() -> None:
+    head, began = {"format": "trainyard-statistics", "version": 1}, CREATED.timestamp() + 1
+    head |= {"rank": 0, "world_size": 1, "attempt": 1, "resumed_at": 0, "time": began}
+    lines = [{**head, "tensors": {}}]
+    for step in range(1, 9):
+        at = {"step": step, "time": began + 60 * step}
+        lines.append({"kind": "host", **at, "gpus": [{"utilization_percent": 0}]})
+        lines.append({"kind": "step", **at, "loss": 1.0, "step_seconds": 60})
+    content = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+    services = Services(files={STATISTICS.format(part=1): content}, fails={"stop_training_job"})
+    plan = WatchPlan(rules=with_idle_rule((), 5))
+    looks(looking(services, plan), 1)
+    services.fails.clear()
+
+    looks(looking(services, plan), 1)  # another watcher, which reads everything again
+    told = looks(looking(services, plan), 1)
+
+    assert services.status == "Stopped"
+    assert StopCause.IDLE.tag in services.tags
+    assert RuleStop.from_tags(services.tags) is None
+    assert told is not None
+    assert (told["watched"]["stopped_by"]["rule"], told["watched"]["stopped_by"]["step"]) == (
+        "IdleAccelerators",
+        6,
+    )
 
 
 def test_neither_document_nor_tag_keeps_a_job_from_its_stop() -> None:

@@ -34,6 +34,7 @@ PROFILER = {
 OURS = {
     "NonFinite", "LossSpike", "GradNormSpike", "NotLearning", "Plateau", "ValRise", "ThroughputRegression",
     "Straggler", "DataStall", "MemoryGrowth", "LRSanity", "UpdateRatio", "ReplicaDivergence", "Stalled", "TokenStats",
+    "IdleAccelerators",
 }  # fmt: skip
 # Parameter, documented default: SageMaker Developer Guide, 2023-03-17.
 DOCUMENTED = [
@@ -163,7 +164,7 @@ def test_every_fault_is_reported_at_once_and_names_are_given_once() -> None:
 def test_rules_of_expectation_wait_until_they_are_asked_for() -> None:
     left_out = {each.name for each in default_rules() if each.left_out}
 
-    assert left_out == {"Confusion", "TreeDepth", "Dataloader"}
+    assert left_out == {"Confusion", "TreeDepth", "Dataloader", "IdleAccelerators"}
     assert configured_rules(["Confusion"])[0].left_out is None
 
 

@@ -288,6 +288,17 @@ def test_a_run_that_its_cap_stopped_begins_with_the_money_and_the_model() -> Non
         assert part in page
 
 
+def test_a_run_with_idle_accelerators_begins_with_the_stop_and_the_model() -> None:
+    record = sample_record(idle_stop={"step": 30, "last_checkpoint": None, "cost_usd": 0.1})
+
+    page = render_report_html(record)
+
+    assert record.status == "stopped: idle accelerators"
+    assert "Idle accelerators ended the training at step 30" in page
+    assert page.index('id="verdict"') < page.index('id="learning"')
+    assert "load data faster" in page
+
+
 def test_a_model_that_nothing_measured_is_reported_as_such() -> None:
     skipped = {"task_id": "evaluate", "state": "skipped", "start": None, "end": None}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, RunRecord
+from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, STOPPED_IDLE, RunRecord
 from trainyard.runs.run_note import run_note
 
 COST = {"total_usd": 0.125, "is_complete": True}
@@ -42,6 +42,14 @@ def record(**members: object) -> RunRecord:
             "Stopped by its cost cap at step 40; model forecasts version 7; cost $0.125 of $0.13 cap",
         ),
         (
+            record(
+                status=STOPPED_IDLE,
+                idle_stop={"step": 40, "last_checkpoint": None},
+                model_package_arn=ARN,
+            ),
+            "Stopped: idle accelerators at step 40; model forecasts version 7; cost $0.125",
+        ),
+        (
             record(status="failed", failure=FAILURE),
             "Failed in train: the script failed; cost $0.125",
         ),
@@ -56,6 +64,7 @@ def record(**members: object) -> RunRecord:
         "succeeded",
         "stopped",
         "capped",
+        "idle",
         "failed",
         "failed-unknown",
         "cost-incomplete",

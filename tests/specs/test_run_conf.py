@@ -314,3 +314,16 @@ def test_all_rungs_are_checked_at_once() -> None:
         message.count("gives a number of ranks that does not divide the global batch evenly") == 2
     )
     assert "global_batch_size: must be a multiple" in message
+
+
+def test_idle_accelerators_are_watched_for_on_gpus_only() -> None:
+    idle = {"stop_if_idle_minutes": 30}
+    assert RunConf.from_params({**idle, "instance_type": "ml.g5.xlarge"}).stop_if_idle_minutes == 30
+    for params, why in (
+        ({"instance_type": "ml.m5.large"}, "needs instances with NVIDIA GPUs"),
+        ({"instance_type": "ml.trn1.2xlarge"}, "needs instances with NVIDIA GPUs"),
+        ({"instance_type": "ml.g5.xlarge", "watch_rules": False}, "needs watch_rules"),
+        ({"instance_type": "ml.g5.xlarge", "stop_if_idle_minutes": 4}, "at least 5"),
+    ):
+        with pytest.raises(SpecError, match=why):
+            RunConf.from_params({**idle, **params})

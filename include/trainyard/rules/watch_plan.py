@@ -14,6 +14,8 @@ from trainyard.rules.rule import RuleAction
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+IDLE_RULE = "IdleAccelerators"
+"""Rule that stops a training as its cost cap does: no verdict, and the model so far is the run's."""
 _POLL_INTERVAL_S = 15.0
 
 
@@ -72,3 +74,11 @@ class WatchPlan:
                 "on_warning": RuleAction(data.get("on_warning", RuleAction.WARN)),
             }
         )
+
+
+def with_idle_rule(rules: tuple[Any, ...], minutes: float | None) -> tuple[Any, ...]:
+    """Return the rules of a run, with the one that stops it if its accelerators idle for `minutes`; None = never."""
+    if minutes is None:
+        return rules
+    idle = {"rule": IDLE_RULE, "action": RuleAction.STOP.value, "parameters": {"minutes": minutes}}
+    return (*(rules or ("default",)), idle)

@@ -13,6 +13,7 @@ from trainyard.runs.record import (
     FAILED,
     STOPPED_BY_CAP,
     STOPPED_BY_RULE,
+    STOPPED_IDLE,
     SUCCEEDED,
     DatasetRecord,
     JobRecord,
@@ -57,6 +58,7 @@ def build_run_record(
     ledger: Mapping[str, Any] | None = None,
     verdict: Mapping[str, Any] | None = None,
     cap_stop: Mapping[str, Any] | None = None,
+    idle_stop: Mapping[str, Any] | None = None,
     failure: Mapping[str, Any] | None = None,
 ) -> RunRecord:
     """Return the record of a run, complete or not. Only the ids are required.
@@ -86,7 +88,8 @@ def build_run_record(
         tuning: the run's search.
         ledger: the paid resources, as `Ledger.to_dict` returns them.
         verdict: the verdict of the rule that ended the training.
-        cap_stop: result of the task if the cost cap stopped the training.
+        cap_stop: the stop of a training by its cost cap.
+        idle_stop: the stop of a training whose accelerators were idle.
         failure: task_id and the error's `to_dict()`, optionally with log_tail, a list of lines.
     """
     task_records = tuple(_task(each) for each in tasks)
@@ -96,7 +99,7 @@ def build_run_record(
     return RunRecord(
         run_id=run_id,
         dag_id=dag_id,
-        status=_status(task_records, failure, verdict, cap_stop),
+        status=_status(task_records, failure, verdict, cap_stop, idle_stop),
         run_type=run_type,
         started_at=started_at,
         ended_at=ended_at,
@@ -124,6 +127,7 @@ def build_run_record(
         ledger=None if ledger is None else dict(ledger),
         verdict=None if verdict is None else dict(verdict),
         cap_stop=None if cap_stop is None else dict(cap_stop),
+        idle_stop=None if idle_stop is None else dict(idle_stop),
         failure=None if failure is None else dict(failure),
     )
 
@@ -267,6 +271,7 @@ def _status(
     failure: Mapping[str, Any] | None,
     verdict: Mapping[str, Any] | None,
     cap_stop: Mapping[str, Any] | None,
+    idle_stop: Mapping[str, Any] | None,
 ) -> str:
     if failure is not None or any(task.state in _FAILED_STATES for task in tasks):
         return FAILED
@@ -274,6 +279,8 @@ def _status(
         return STOPPED_BY_RULE
     if cap_stop is not None:
         return STOPPED_BY_CAP
+    if idle_stop is not None:
+        return STOPPED_IDLE
     is_over = all(task.state in {"success", "skipped", "removed"} for task in tasks)
     return SUCCEEDED if tasks and is_over else "running"
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 FORMAT = "trainyard-run"
 STOPPED_BY_RULE = "stopped by a rule"
 STOPPED_BY_CAP = "stopped by its cost cap"
+STOPPED_IDLE = "stopped: idle accelerators"
 SUCCEEDED = "succeeded"
 FAILED = "failed"
 VERSION = 1
@@ -124,7 +125,8 @@ class RunRecord:
     """The record of one run.
 
     Attributes:
-        status: `succeeded`, `failed`, `running`, `stopped by a rule` or `stopped by its cost cap`.
+        status: `succeeded`, `failed`, `running`, `stopped by a rule`, `stopped by its cost cap` or
+            `stopped: idle accelerators`.
         history: metric events of the training script, oldest first (`event`, `time` and the event's
             values), thinned if there are very many.
         resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
@@ -144,6 +146,7 @@ class RunRecord:
             if none did.
         cap_stop: step, last_checkpoint, cost_usd and max_cost_usd (its part of the cap) of a training that the cost cap
             stopped, and whose last model is the run's; None without such a stop.
+        idle_stop: the same of a training that was stopped because it used no accelerator; None without such a stop.
         failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
             if none.
     """
@@ -176,6 +179,7 @@ class RunRecord:
     ledger: Mapping[str, Any] | None = None
     verdict: Mapping[str, Any] | None = None
     cap_stop: Mapping[str, Any] | None = None
+    idle_stop: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
     format: str = FORMAT
     version: int = VERSION

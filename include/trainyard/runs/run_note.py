@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import shortened
-from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, SUCCEEDED, at_step
+from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, STOPPED_IDLE, SUCCEEDED, at_step
 from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 
@@ -48,6 +48,8 @@ def _verdict(record: RunRecord) -> str:
         )
     if record.status == STOPPED_BY_CAP and record.cap_stop:
         return f"Stopped by its cost cap{at_step(record.cap_stop)}"
+    if record.status == STOPPED_IDLE and record.idle_stop:
+        return f"Stopped: idle accelerators{at_step(record.idle_stop)}"
     if record.failure:
         at = record.failure.get("task_id")
         return f"Failed{f' in {at}' if at else ''}: {_cause(record.failure)}"
@@ -74,7 +76,7 @@ def _result(record: RunRecord) -> Iterator[str]:
         if value is not None:
             yield f"{name.replace('_', ' ')} {value:.4g}"
     needs = [record.conf.get("register_when"), record.conf.get("approval") and "approval"]
-    is_over = record.status in {SUCCEEDED, STOPPED_BY_CAP}
+    is_over = record.status in {SUCCEEDED, STOPPED_BY_CAP, STOPPED_IDLE}
     if any(needs) and is_over and not record.model_package_arn:
         yield f"not registered: needs {' and '.join(each for each in needs if each)}"
     if record.model_package_arn:

@@ -20,6 +20,8 @@ class StopCause(StrEnum):
     """The job waited for instances longer than its capacity rung allows."""
     BUDGET = "budget"
     """The next trials would have exceeded the search's budget, or the job its cost cap."""
+    IDLE = "idle accelerators"
+    """The training used no accelerator for `stop_if_idle_minutes`."""
     TIME = "time"
     """No further trial could have completed within the search's time limit."""
 

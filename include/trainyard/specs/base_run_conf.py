@@ -37,6 +37,8 @@ class BaseRunConf:
             registered; None = no cap.
         stop_reserve_s: part of the cap reserved for stopping a job, in seconds of its instances
             (`trainyard.cost.cost_cap`).
+        stop_if_idle_minutes: a training whose steps use no accelerator for as long is stopped as at its cap, by
+            the rule IdleAccelerators; None = never.
         approval_above_usd: a run whose expected cost is higher, or unknown, starts only after a person's approval;
             None = no approval.
         approval_timeout_s: longest wait for that answer, or for one about a model.
@@ -80,6 +82,7 @@ class BaseRunConf:
     budget_usd: float | None = None
     max_cost_usd: float | None = None
     stop_reserve_s: int = STOP_RESERVE_S
+    stop_if_idle_minutes: float | None = None
     approval_above_usd: float | None = None
     approval_timeout_s: int = 24 * 3600
     model_package_group: str = "trainyard"

@@ -6,6 +6,7 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from trainyard.catalog.instances import catalogue
 from trainyard.errors import Finding
 from trainyard.specs.capacity_rung import INSTANCE_TYPE
 from trainyard.specs.limits import number_findings
@@ -49,6 +50,7 @@ def base_findings(conf: BaseRunConf) -> Iterator[Finding]:
     yield from _names(conf)
     yield from rung_findings(conf.capacity_ladder)
     yield from _waiting(conf)
+    yield from _idling(conf)
 
 
 def choice_findings(conf: BaseRunConf, choices: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
@@ -69,6 +71,28 @@ def _names(conf: BaseRunConf) -> Iterator[Finding]:
         (pattern, allowed), value = PATTERNS[name], getattr(conf, name)
         if value is not None and not re.fullmatch(pattern, value):
             yield Finding(where=name, what="is malformed", got=repr(value), allowed=allowed)
+
+
+def _idling(conf: BaseRunConf) -> Iterator[Finding]:
+    where = "stop_if_idle_minutes"
+    if conf.stop_if_idle_minutes is None:
+        return
+    if not conf.watch_rules:
+        yield Finding(
+            where=where,
+            what="needs watch_rules, whose task reads the utilisation of the accelerators",
+            next_step="set watch_rules, or remove stop_if_idle_minutes",
+        )
+    tiers = [each.instance_type for each in conf.capacity_ladder] or [conf.instance_type]
+    known = (catalogue().types.get(name) for name in tiers)
+    unmeasured = [each.name for each in known if each and not each.accelerator.startswith("NVIDIA")]
+    if unmeasured:
+        yield Finding(
+            where=where,
+            what="needs instances with NVIDIA GPUs, the only accelerators whose utilisation is known",
+            got=", ".join(unmeasured),
+            next_step="remove stop_if_idle_minutes, or take such instances",
+        )
 
 
 def _waiting(conf: BaseRunConf) -> Iterator[Finding]:

@@ -23,6 +23,8 @@ LEAST_RUN_S = 60
 STOP_RESERVE_S, LEAST_STOP_RESERVE_S = 300, 120
 """Seconds reserved for a stop at the cost cap (`trainyard.cost.cost_cap`): the default, and the time between SIGTERM
 and SIGKILL of the service."""
+LEAST_IDLE_MINUTES = 5
+"""A host uploads its samples up to a minute late: by then a busy GPU of another host is known."""
 MAX_PROCESSING_RUN_S = 9 * 24 * 3600
 MAX_PROCESSING_VOLUME_GB = 16_384
 MAX_RETRY_ATTEMPTS = 30
@@ -70,6 +72,7 @@ LEAST: dict[str, int] = {
     **dict.fromkeys(AT_LEAST_ZERO, 0),
     "approval_timeout_s": LEAST_RUN_S,
     "checkpoint_interval": -1,
+    "stop_if_idle_minutes": LEAST_IDLE_MINUTES,
     "stop_reserve_s": LEAST_STOP_RESERVE_S,
 }
 

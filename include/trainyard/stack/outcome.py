@@ -92,10 +92,13 @@ def summary(view: RunView, report: Report) -> list[str]:
     """Return the outcome of a run as lines: verdict, losses, cost, times, and the report's paths."""
     told = report.content().get("verdict")
     said = "succeeded" if view.state == "success" else view.state
-    stop = report.content().get("cap_stop")
-    if stop:
-        at = "" if stop["step"] is None else f" at step {stop['step']}"
-        said = f"stopped by its cost cap{at}, with the model so far"
+    for stop, by in (
+        ("cap_stop", "stopped by its cost cap"),
+        ("idle_stop", "stopped: idle accelerators"),
+    ):
+        if found := report.content().get(stop):
+            at = "" if found["step"] is None else f" at step {found['step']}"
+            said = f"{by}{at}, with the model so far"
     facts = [("verdict", "stopped by a rule" if told else said), *_verdict(told)]
     facts += _facts(report.content())
     facts += _continuity(report.content().get("continuity"), view.run_id)

@@ -1,4 +1,4 @@
-"""Cost cap of a task's jobs: the limit for the next job, and the result of a job that the cap stopped."""
+"""Cost cap of a task's jobs: the next job's limit, and the result of a job that the cap or idleness stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainyard.catalog.instances import catalogue
 from trainyard.cost.attempt_budget import paid_usd
 from trainyard.cost.cost_cap import CostCap, usd_per_s
 from trainyard.cost.job_cost import job_cost
-from trainyard.errors import BudgetExceededError
+from trainyard.errors import BudgetExceededError, RuleViolatedError
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.units import format_usd
 from trainyard_airflow.jobs.rule_retry import checkpoints_in
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from trainyard.specs.tuning_job import TuningJobSpec
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
-ENDED_BY_CAP = "cost cap"
+ENDED_BY_CAP, ENDED_BY_IDLE = "cost cap", "idle accelerators"
+STOP_KEYS = {ENDED_BY_CAP: "cap_stop", ENDED_BY_IDLE: "idle_stop"}
+"""Key of the stop in the task's result, by `ended_by`."""
 MAX_BILLED, RATE = "max_billed_s", "usd_per_s"
 """Facts of a job under a cap: seconds that each instance may be billed before the stop, and the price of all."""
 
@@ -75,24 +77,33 @@ def bounded_run_s(max_run_s: int, facts: Mapping[str, Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class CapStops:
-    """Ends of a task's training jobs by its cost cap: by the follower, or by the `max_run` that the cap had cut."""
+class MoneyStops:
+    """Ends of a task's training jobs for money, whose models so far are results.
+
+    They are by the cost cap (by the follower, or by the `max_run` that the cap had cut), or by idle accelerators.
+    """
 
     jobs: TaskJobs
     spec: TrainingJobSpec
 
-    def ended(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the cap stopped the job."""
-        if self.spec.max_cost_usd is None or snapshot.status != "Stopped":
-            return False
+    def ended_by(self, snapshot: JobSnapshot) -> str | None:
+        """Return what stopped the job, a key of `STOP_KEYS`; None if neither did."""
+        if snapshot.status != "Stopped":
+            return None
+        is_capped = self.spec.max_cost_usd is not None
         if snapshot.secondary_status == "MaxRuntimeExceeded":
-            return snapshot.max_run_s is not None and snapshot.max_run_s < self.spec.max_run
-        return self.jobs.service.stop_cause(snapshot.arn) is StopCause.BUDGET
+            limit_s = snapshot.max_run_s
+            is_cut = limit_s is not None and limit_s < self.spec.max_run
+            return ENDED_BY_CAP if is_capped and is_cut else None
+        cause = self.jobs.service.stop_cause(snapshot.arn)
+        if cause is StopCause.IDLE:
+            return ENDED_BY_IDLE
+        return ENDED_BY_CAP if is_capped and cause is StopCause.BUDGET else None
 
     def left_model(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the cap stopped the job after it wrote a model."""
+        """Return whether the job was stopped for money after it wrote a model."""
         uri = snapshot.model_artifact
-        return self.ended(snapshot) and uri is not None and self._has_files(uri)
+        return uri is not None and self.ended_by(snapshot) is not None and self._has_files(uri)
 
     def stop(self, snapshot: JobSnapshot) -> dict[str, Any]:
         """Return the stop for the task's result: last checkpoint, and the job's cost and the task's cap in USD."""
@@ -106,18 +117,28 @@ class CapStops:
 
     def without_model(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
-    ) -> BudgetExceededError:
-        """Return the error of a job that the cap stopped before it wrote a model."""
+    ) -> BudgetExceededError | RuleViolatedError:
+        """Return the error of a job that was stopped for money before it wrote a model."""
         found = self._checkpoints(snapshot)
         paid = paid_usd(each.to_dict() for each in (*earlier, snapshot))
         at = f" at step {max(found)}" if found else ""
-        checkpoint = found[max(found)] if found else "none"
+        told = {
+            "where": f"job {snapshot.name}",
+            "got": f"{format_usd(paid)} paid; last checkpoint {found[max(found)] if found else 'none'}",
+        }
+        if self.ended_by(snapshot) == ENDED_BY_IDLE:
+            return RuleViolatedError(
+                f"the training was stopped{at}, because its accelerators were idle, and there is no model in "
+                "/opt/ml/model",
+                **told,
+                next_step="the log of watch_rules has the evidence: move the model and its batches to the GPU, or load "
+                "data faster; a cleared train resumes from the checkpoint",
+            )
         return BudgetExceededError(
             f"the cost cap stopped the training{at}, but there is no model in /opt/ml/model",
             budget_usd=self.spec.max_cost_usd or 0.0,
             needed_usd=paid,
-            where=f"job {snapshot.name}",
-            got=f"{format_usd(paid)} paid; last checkpoint {checkpoint}",
+            **told,
             allowed=f"{format_usd(self.spec.max_cost_usd)} for all jobs of the task",
             next_step="if the log has THE MODEL ... IS NOT WRITTEN, take the weights from the checkpoint, or raise "
             "max_cost_usd to resume; else write the model after SIGTERM, as docs/own_scripts.md shows",

@@ -19,7 +19,8 @@ from trainyard_airflow.jobs.cost_cap import (
     ENDED_BY_CAP,
     MAX_BILLED,
     RATE,
-    CapStops,
+    STOP_KEYS,
+    MoneyStops,
     bounded_run_s,
     cap_of,
     limit_facts,
@@ -187,32 +188,35 @@ class TrainingJobType(JobType):
         return self.spec.max_quota_wait_s
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the cost cap stopped the training after it wrote a model."""
-        return self._cap_stops.left_model(snapshot)
+        """Return whether the training was stopped for money after it wrote a model."""
+        return self._stops.left_model(snapshot)
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result; with `ended_by` and `cap_stop` if the cost cap stopped the training."""
+        """Return the result; with `ended_by` and the stop if the training was stopped for money."""
         if result["status"] != "Stopped":
             return result
-        stop = self._cap_stops.stop(JobSnapshot.from_dict(result))
+        job = JobSnapshot.from_dict(result)
+        by, stop = self._stops.ended_by(job), self._stops.stop(job)
+        assert by is not None  # noqa: S101  # `hands_on` has said so
         log.warning(
-            "Job %s was stopped by its cost cap of %s at step %s; its model is the result",
+            "Job %s was stopped by %s at step %s after %s; its model is the result",
             result["job_name"],
-            format_usd(stop["max_cost_usd"]),
+            f"its cost cap of {format_usd(stop['max_cost_usd'])}" if by == ENDED_BY_CAP else by,
             stop["step"],
+            format_usd(stop["cost_usd"]),
         )
-        return {**result, "ended_by": ENDED_BY_CAP, "cap_stop": stop}
+        return {**result, "ended_by": by, STOP_KEYS[by]: stop}
 
     def known_error(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
     ) -> TrainingRunError | None:
-        """Return the error of a training that its cost cap stopped before it wrote a model."""
-        stops = self._cap_stops
-        return stops.without_model(snapshot, earlier) if stops.ended(snapshot) else None
+        """Return the error of a training that was stopped for money before it wrote a model."""
+        stops = self._stops
+        return stops.without_model(snapshot, earlier) if stops.ended_by(snapshot) else None
 
     @property
-    def _cap_stops(self) -> CapStops:
-        return CapStops(self.jobs, self.spec)
+    def _stops(self) -> MoneyStops:
+        return MoneyStops(self.jobs, self.spec)
 
     def judged(
         self,

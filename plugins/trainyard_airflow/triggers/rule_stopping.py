@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from trainyard.rules.rule import RuleAction
+from trainyard.rules.watch_plan import IDLE_RULE
 from trainyard.sagemaker_api.rule_stop import RuleStop
+from trainyard.sagemaker_api.stop_cause import StopCause, stop_cause
 from trainyard_airflow.hooks.objects import S3Address
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.triggers.answers import FAULTS
@@ -64,10 +66,8 @@ class RuleStopping:
         self.has_stopped = True
 
     async def _tag(self, sagemaker: Any, snapshot: JobSnapshot, by: Reaction) -> None:
-        fails = by.action is RuleAction.FAIL
-        stop = RuleStop(rule=by.name, step=by.issue.step, fails=fails, onset=by.issue.onset)
         try:
-            await sagemaker.add_tags(ResourceArn=snapshot.arn, Tags=stop.tags)
+            await sagemaker.add_tags(ResourceArn=snapshot.arn, Tags=_tags(by))
         except FAULTS as error:
             log.warning("Job %s is stopped without a mark why: %s", snapshot.name, error)
         else:
@@ -84,16 +84,32 @@ class RuleStopping:
         stop = self.findings.stop
         if snapshot.status != "Stopped" or stop is None or self.has_stopped:
             return stop if snapshot.status == "Stopped" else None
-        answer = await sagemaker.list_tags(ResourceArn=snapshot.arn)
-        tag = RuleStop.from_tags(answer["Tags"])
-        if tag is None:
+        tags = (await sagemaker.list_tags(ResourceArn=snapshot.arn))["Tags"]
+        tag, is_idle = RuleStop.from_tags(tags), stop_cause(tags) is StopCause.IDLE
+        if tag is None and not is_idle:
             return None
         same = (
             each
             for each in self.findings.found
-            if (each.name, each.issue.step) == (tag.rule, tag.step)
+            if (
+                _stops_idle(each)
+                if tag is None
+                else (each.name, each.issue.step) == (tag.rule, tag.step)
+            )
         )
         return next(same, stop)
+
+
+def _tags(by: Reaction) -> list[dict[str, str]]:
+    """Return the tags of a stop by a reaction. A stop for idle accelerators is no verdict on the training."""
+    if _stops_idle(by):
+        return [StopCause.IDLE.tag]
+    fails = by.action is RuleAction.FAIL
+    return RuleStop(rule=by.name, step=by.issue.step, fails=fails, onset=by.issue.onset).tags
+
+
+def _stops_idle(by: Reaction) -> bool:
+    return by.rule == IDLE_RULE and by.action is RuleAction.STOP
 
 
 async def write_document(

@@ -211,6 +211,7 @@ CASES: tuple[Case, ...] = (
          parameters={"patience": 50, "window": 50, "stride": 50}, stands_in=_NVML),
     Case(rule="LowGPUUtilization", run="idle gpus", at=0, within=200,
          parameters={"patience": 50, "window": 50}, stands_in=_NVML),
+    Case(rule="IdleAccelerators", run="idle gpus", at=0, within=200, parameters={"minutes": 0.001}, stands_in=_NVML),
     Case(rule="LoadBalancing", run="one gpu", at=0, within=200, parameters={"patience": 50}, stands_in=_NVML),
     Case(rule="NLPSequenceRatio", run="padding", at=1, within=9),
     Case(rule="TokenStats", run="padding", at=1, within=29),

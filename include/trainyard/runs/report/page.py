@@ -63,7 +63,7 @@ def render_report_html(record: RunRecord) -> str:
         subtitle=views.subtitle(record),
         tiles=tiles(record),
         failure=views.failure_view(record),
-        stop=views.verdict_view(record) or views.cap_view(record),
+        stop=views.verdict_view(record) or views.money_view(record),
         learning=learning_figures(record),
         resources=resource_figures(record),
         continuity=continuity_view(record),

@@ -9,7 +9,14 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from trainyard.planning.estimate.run_estimate import estimate_text
-from trainyard.runs.record import FAILED, STOPPED_BY_CAP, STOPPED_BY_RULE, SUCCEEDED, at_step
+from trainyard.runs.record import (
+    FAILED,
+    STOPPED_BY_CAP,
+    STOPPED_BY_RULE,
+    STOPPED_IDLE,
+    SUCCEEDED,
+    at_step,
+)
 from trainyard.runs.report.axes import TIMES
 from trainyard.units import format_bytes, format_usd
 
@@ -24,6 +31,7 @@ _VERDICTS = {
     SUCCEEDED: ("Succeeded", "good"),
     STOPPED_BY_RULE: ("Stopped by a rule", "bad"),
     STOPPED_BY_CAP: ("Stopped by its cost cap", "warn"),
+    STOPPED_IDLE: ("Stopped: idle accelerators", "warn"),
 }
 
 
@@ -116,20 +124,24 @@ def verdict_view(record: RunRecord) -> FailureView | None:
     )
 
 
-def cap_view(record: RunRecord) -> FailureView | None:
-    """Return the stop of a training by its cost cap; None if it ended otherwise."""
-    stop = record.cap_stop
+def money_view(record: RunRecord) -> FailureView | None:
+    """Return the stop of a training by its cost cap, or because of idle accelerators; None if it ended otherwise."""
+    stop = record.cap_stop or record.idle_stop
     if stop is None:
         return None
-    spent = f"{format_usd(record.cost.get('total_usd'))} of {format_usd(record.cost.get('max_cost_usd'))}"
+    spent, cap = (record.cost.get(each) for each in ("total_usd", "max_cost_usd"))
+    by, next_step = "The cost cap", "to train to the end, start a run with a higher max_cost_usd"
+    if record.cap_stop is None:
+        by = "Idle accelerators"
+        next_step = "the section on rules has the evidence: use the GPU or load data faster, and start another run"
     labelled = (
-        ("cost of the run", spent),
+        ("cost of the run", format_usd(spent) + ("" if cap is None else f" of {format_usd(cap)}")),
         ("last checkpoint", stop["last_checkpoint"] or "none"),
         ("model so far", record.model_package_arn or "not registered"),
-        ("next step", "to train to the end, start a run with a higher max_cost_usd"),
+        ("next step", next_step),
     )
     return FailureView(
-        headline=f"The cost cap ended the training{at_step(stop)}; its model so far is this run's",
+        headline=f"{by} ended the training{at_step(stop)}; its model so far is this run's",
         details=labelled,
     )
 

@@ -171,7 +171,9 @@ class ReportOperator(ClosingReportOperator):
         training = facts[TaskId.TRAIN].result or facts[TaskId.TRAIN].failed_job or {}
         dag_run: Any = context["dag_run"]
         index = self._json(f"{dataset['dataset_uri']}/index/index.json") if dataset else None
-        is_model = training.get("succeeded") or training.get("cap_stop")
+        is_model = (
+            training.get("succeeded") or training.get("cap_stop") or training.get("idle_stop")
+        )
         artifact = training.get("model_artifact") if is_model else None
         registered = facts[TaskId.REGISTER].result or {}
         sha256 = registered.get(ARTIFACT_SHA256) or (
@@ -217,6 +219,7 @@ class ReportOperator(ClosingReportOperator):
             ledger=None if ledger is None else ledger.to_dict(),
             verdict=training.get("verdict"),
             cap_stop=training.get("cap_stop"),
+            idle_stop=training.get("idle_stop"),
             failure=first_failure(list(facts.values()))
             or ({"what": MARKED_FAILED} if _was_marked_failed(context, facts) else None),
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.cost_cap import CostCap
 from trainyard.rules.rule import RuleAction
-from trainyard.rules.watch_plan import WatchPlan
+from trainyard.rules.watch_plan import WatchPlan, with_idle_rule
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.run_conf_tuning import with_values
 from trainyard.task_ids import TaskId
@@ -146,7 +146,7 @@ def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | Non
     if not conf.watch_rules:
         return None
     return WatchPlan(
-        rules=conf.rules,
+        rules=with_idle_rule(conf.rules, conf.stop_if_idle_minutes),
         conf=asdict(conf),
         on_error=RuleAction(conf.on_rule_error),
         on_stop=conf.on_rule_stop,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from trainyard.rules.rule import RuleAction
-from trainyard.rules.watch_plan import WatchPlan
+from trainyard.rules.watch_plan import WatchPlan, with_idle_rule
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.fine_tune_conf import ENTRY_POINT, SOURCE_DIR
 from trainyard.task_ids import TaskId
@@ -57,7 +57,7 @@ def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | Non
     if not conf.watch_rules:
         return None
     return WatchPlan(
-        rules=conf.rules,
+        rules=with_idle_rule(conf.rules, conf.stop_if_idle_minutes),
         conf=asdict(conf),
         on_error=RuleAction(conf.on_rule_error),
         poll_interval_s=conf.rules_poll_interval_s,

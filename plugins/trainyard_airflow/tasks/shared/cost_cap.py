@@ -1,4 +1,4 @@
-"""Cost cap of a run: the amount left for a task, and the lineage of a model whose training the cap stopped."""
+"""Cost cap of a run: the amount left for a task, and the lineage of a model whose training was stopped for money."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def cap_left_usd(
 
 
 def stop_lineage(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `ended_by` and `stopped_at_step` for the lineage of a model; empty unless the cost cap stopped it.
+    """Return `ended_by` and `stopped_at_step` for the lineage of a model; empty unless it was stopped for money.
 
     Args:
         training: the result of the training task.
     """
-    stop = training.get("cap_stop")
+    stop = training.get("cap_stop") or training.get("idle_stop")
     return (
         {} if stop is None else {"ended_by": training["ended_by"], "stopped_at_step": stop["step"]}
     )

@@ -178,6 +178,11 @@ CAP: Fields = {
         "Instance seconds reserved below the cap for SIGTERM's two minutes, checkpoint and upload.",
         INTEGER,
     ),
+    "stop_if_idle_minutes": (
+        "Stop if idle",
+        "Minutes of steps without work for any GPU after which the training is stopped as by its cap. Empty: never.",
+        NUMBER_OR_NONE,
+    ),
     "approval_above_usd": (
         "Approval above",
         "USD. A run needs approval if its expected cost is higher or unknown.",
