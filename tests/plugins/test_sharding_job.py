@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.plugins.conftest import IMAGE, TaskSurroundings, connection_json
 from trainyard.errors import DataError, SpecError
@@ -18,6 +21,9 @@ from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
 from trainyard_airflow.jobs.sharding import ShardingSpec
 from trainyard_airflow.jobs.sharding_job import ShardingJob
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.engine,
@@ -184,3 +190,75 @@ def test_source_on_the_workers_disk_starts_no_job(aws_connection, task, tmp_path
     with pytest.raises(SpecError, match="copy the data to S3"):
         execute(sharding(aws_connection, str(tmp_path), task.run_id), task)
     assert "job_name" not in task.xcoms
+
+
+def text_files() -> dict[str, str]:
+    """Return text files of words that a small vocabulary splits into several tokens each."""
+    words = ("training", "trainer", "sharding", "shards", "tokens", "tokenizer", "rows")
+    return {
+        f"{number}.txt": "".join(
+            f"{words[(at * at + number) % 7]} {words[at % 7]} {at}\n" for at in range(400)
+        )
+        for number in range(NUM_FILES)
+    }
+
+
+def write_tokenizer(path: Path) -> Path:
+    """Train a byte-pair tokenizer on the test's text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["</s>"], show_progress=False)
+    tokenizer.train_from_iterator(text_files().values(), trainer)
+    tokenizer.save(str(path))
+    return path
+
+
+def token_rows_of(told: dict[str, Any]) -> tuple[ShardIndex, dict[str, list[tuple[int, ...]]]]:
+    """Return the index, and the tokens of each row of each split, sorted."""
+    objects = S3DatasetObjects(AwsClients(ConnectionArguments()).client("s3"))
+    with objects.open(f"{told['dataset_uri']}/index/index.json") as stream:
+        index = ShardIndex.from_json(stream.read())
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for split, described in index.splits.items():
+        rows = []
+        for shard in described.shards:
+            with objects.open(f"{told['dataset_uri']}/{shard.file}") as stream:
+                content = stream.read()
+            places = {place.name: place for place in shard.columns}
+            tokens, ends = (
+                np.frombuffer(content[at.offset : at.offset + at.bytes], at.dtype).tolist()
+                for at in (places["tokens"], places["row_ends"])
+            )
+            rows += [tuple(tokens[a:b]) for a, b in itertools.pairwise([0, *ends])]
+        found[split] = sorted(rows)
+    return index, found
+
+
+def test_instances_tokenise_by_the_workers_file_as_the_worker_does(
+    aws_connection, task, s3, tmp_path, monkeypatch
+):
+    given = connection_json(aws_connection, source_roots=[str(tmp_path)])
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", given)
+    file = write_tokenizer(tmp_path / "own.json")
+    source = put_source(s3, aws_connection, task.run_id, text_files())
+
+    def sharded(instance_count: int | None) -> tuple[dict[str, Any], ShardIndex, Any]:
+        spec = sharding(aws_connection, source, task.run_id, instance_count=instance_count)
+        settings = replace(
+            spec.settings, target_column=None, text_row_bytes=64, num_shards=2, tokenizer=str(file)
+        )
+        told = execute(replace(spec, settings=settings), task)
+        return told, *token_rows_of(told)
+
+    _, worker, rows = sharded(None)
+    told, index, found = sharded(2)
+
+    assert told["job"]["status"] == "Completed"
+    assert found == rows
+    assert index.tokenizer == worker.tokenizer
+    assert index.tokenizer["name"] == "own.json"
+    assert index.dtype == worker.dtype
+    assert index.baseline == pytest.approx(worker.baseline)
+    copied = f"{told['dataset_uri']}/parts/tokenizer/own.json"
+    with S3DatasetObjects(s3).open(copied) as stream:
+        assert stream.read() == file.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.sharding.conftest import DESTINATION, Store
 from trainyard.errors import ContractError, DataError
@@ -92,6 +94,62 @@ def test_parts_of_text_share_one_baseline(tmp_path: Path, store: Store) -> None:
     parts = shard_in_parts(store, folder, num_parts=2, **settings)
     assert Counter(store.texts(parts)) == Counter(store.texts(whole))
     assert parts.index.baseline == pytest.approx(whole.index.baseline)
+
+
+def trained_tokenizer(path: Path, model: str, texts: list[str]) -> Path:
+    """Train a tokenizer of the `tokenizers` package and write its file."""
+    trained: Any = {
+        "bpe": (models.BPE(), trainers.BpeTrainer),
+        "unigram": (models.Unigram(), trainers.UnigramTrainer),
+    }
+    of_model, trainer = trained[model]
+    tokenizer = Tokenizer(of_model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    options = {"vocab_size": 300, "special_tokens": ["</s>"], "show_progress": False}
+    tokenizer.train_from_iterator(texts, trainer(**options))
+    tokenizer.save(str(path))
+    return path
+
+
+def token_rows(store: Store, result: ShardingResult) -> dict[str, Counter[tuple[int, ...]]]:
+    """Return how often each row of tokens is in each split."""
+    return {
+        split: Counter(
+            tuple(shard["tokens"][a:b].tolist())
+            for shard in store.buffers(result, split)
+            for a, b in itertools.pairwise([0, *shard["row_ends"].tolist()])
+        )
+        for split in store.index(result).splits
+    }
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3])
+@pytest.mark.parametrize("model", ["bpe", "unigram"])
+def test_parts_tokenise_by_a_file_as_one_process_does(
+    tmp_path: Path, store: Store, model: str, num_parts: int
+) -> None:
+    """One part writes the very same shards; several write the same rows of tokens to the same splits."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    words = ("training", "trainer", "sharding", "shards", "tokens", "tokenizer", "rows")
+    texts = [
+        "".join(f"{words[(at * at + number) % 7]} {words[at % 7]} {at}\n" for at in range(300))
+        for number in range(5)
+    ]
+    for number, text in enumerate(texts):
+        (folder / f"{number}.txt").write_text(text)
+    file = trained_tokenizer(tmp_path / "own.json", model, texts)
+    settings = {"text_row_bytes": 64, "validation_fraction": 0.3, "tokenizer": str(file)}
+    whole = store.shard(folder, num_shards=6, **settings)
+    elsewhere = Store(tmp_path / "elsewhere")
+    parts = shard_in_parts(elsewhere, folder, num_parts=num_parts, **settings)
+
+    assert token_rows(elsewhere, parts) == token_rows(store, whole)
+    assert parts.index.tokenizer == whole.index.tokenizer
+    assert parts.index.baseline == pytest.approx(whole.index.baseline)
+    if num_parts == 1:
+        assert parts.uri == whole.uri
+        assert parts.index.splits == whole.index.splits, "with the shards' SHA-256"
 
 
 def test_merge_names_the_missing_part(tmp_path: Path, store: Store) -> None:

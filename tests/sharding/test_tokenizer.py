@@ -11,7 +11,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.sharding.conftest import Store
 from trainyard.errors import SpecError
-from trainyard.sharding.tokenizer import ByteTokenizer, load_tokenizer, token_dtype
+from trainyard.sharding.tokenizer import (
+    ByteTokenizer,
+    load_tokenizer,
+    read_tokenizer_file,
+    token_dtype,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,3 +123,12 @@ def test_text_that_spells_the_end_token_is_no_end(tmp_path: Path) -> None:
     tokenizer.save(str(path))
     tokens, _ = load_tokenizer(str(path), Store(tmp_path)).encode([b"the </s> cat"])
     assert tokens.tolist().count(4) == 1
+
+
+def test_file_that_changed_since_the_plan_is_refused(tmp_path: Path, store: Store) -> None:
+    path = word_tokenizer(tmp_path / "tokenizer.json", eos=True)
+    planned = load_tokenizer(str(path), store).identity
+    assert read_tokenizer_file(str(path), store, identity=planned) == path.read_bytes()
+    word_tokenizer(path, eos=False)
+    with pytest.raises(SpecError, match="has changed since the data set was planned"):
+        read_tokenizer_file(str(path), store, identity=planned)

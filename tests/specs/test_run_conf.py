@@ -117,10 +117,6 @@ def test_text_from_a_form_is_read() -> None:
             "shard_instance_count: needs an s3:// source, because the instances cannot read this one",
         ),
         (
-            {"shard_instance_count": 2, "source": "s3://b/raw/", "tokenizer": "own.json"},
-            "shard_instance_count: needs the tokenizer bytes, because the instances have no other",
-        ),
-        (
             {"shard_instance_count": 2, "source": "s3://b/raw/", "num_shards": 5},
             "num_shards: must be a multiple of shard_instance_count",
         ),

@@ -58,6 +58,30 @@ def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
     return FileTokenizer(tokenizer, _content(tokenizer, objects))
 
 
+def read_tokenizer_file(tokenizer: str, objects: Objects, *, identity: str) -> bytes:
+    """Return the content of a tokenizer's file whose `Tokenizer.identity` is known.
+
+    Args:
+        tokenizer: a path, or an `s3://` address.
+        objects: store from which an `s3://` address is read.
+        identity: of the tokenizer that is expected.
+
+    Raises:
+        SpecError: the file cannot be read, or is not that tokenizer.
+    """
+    content = _content(tokenizer, objects)
+    if (found := hashlib.sha256(content).hexdigest()) != identity:
+        finding = Finding(
+            where="tokenizer",
+            what="has changed since the data set was planned",
+            got=f"SHA-256 {found[:16]} of {tokenizer}",
+            allowed=f"SHA-256 {identity[:16]}",
+            next_step="start a new run when no process writes the file",
+        )
+        raise SpecError([finding], subject="shard settings")
+    return content
+
+
 def load_vocabulary(settings: ShardSettings, objects: Objects) -> Tokenizer | GivenVocabulary:
     """Return a vocabulary of the settings' `vocab_size` if that is set, otherwise their tokenizer.
 

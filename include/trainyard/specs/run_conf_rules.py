@@ -128,7 +128,7 @@ def _vocabulary(conf: RunConf) -> Iterator[Finding]:
 
 
 def _sharding_job(conf: RunConf) -> Iterator[Finding]:
-    """Yield the settings that a sharding job cannot use, because its instances can access S3 only."""
+    """Yield the settings that a sharding job cannot use."""
     if conf.shard_instance_count <= 0:
         return
     if not conf.source.startswith("s3://"):
@@ -137,13 +137,6 @@ def _sharding_job(conf: RunConf) -> Iterator[Finding]:
             what="needs an s3:// source, because the instances cannot read this one",
             got=f"{conf.shard_instance_count} with source {conf.source!r}",
             next_step="copy the data to S3, or set it to 0 to shard in the Airflow worker",
-        )
-    if conf.tokenizer != "bytes":
-        yield Finding(
-            where="shard_instance_count",
-            what="needs the tokenizer bytes, because the instances have no other",
-            got=f"{conf.shard_instance_count} with tokenizer {conf.tokenizer!r}",
-            next_step="set it to 0 to shard in the Airflow worker",
         )
     if conf.num_shards % conf.shard_instance_count:
         yield Finding(

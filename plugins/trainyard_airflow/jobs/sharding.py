@@ -88,7 +88,11 @@ class ShardingJobType(JobType):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with plan and code uploaded, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
-        code = uploaded_sharding_code(clients, prefix_uri=self._job.code_location)
+        code = uploaded_sharding_code(
+            clients,
+            prefix_uri=self._job.code_location,
+            with_tokenizers=self._has_tokenizer_file,
+        )
         job = sharding_job_spec(
             self._job,
             code_s3_uri=code.s3_uri,
@@ -155,14 +159,44 @@ class ShardingJobType(JobType):
         assert self.spec.job is not None  # noqa: S101  # only then there are parts
         return self.spec.job
 
+    @property
+    def _has_tokenizer_file(self) -> bool:
+        from trainyard.sharding.settings import BYTES_TOKENIZER
+
+        return self.spec.settings.tokenizer != BYTES_TOKENIZER
+
     def _uploaded_plan(self) -> str:
+        """Upload the plan, and beside it the tokenizer's file that it names; return the plan's address."""
+        plan = self.plan
+        with tempfile.TemporaryDirectory(prefix="sharding-plan-") as folder:
+            if self._has_tokenizer_file:
+                tokenizer = self._uploaded_tokenizer(Path(folder))
+                plan = replace(plan, settings=replace(plan.settings, tokenizer=tokenizer))
+            return self._upload(Path(folder), "plan.json", plan.to_json().encode())
+
+    def _uploaded_tokenizer(self, folder: Path) -> str:
+        """Upload the tokenizer's file, so that all instances read the one of the plan; return its address.
+
+        Raises:
+            SpecError: the file cannot be read, or has changed since the plan was made.
+        """
+        from trainyard.sharding.tokenizer import read_tokenizer_file
+
+        settings = self.spec.settings
+        content = read_tokenizer_file(
+            settings.tokenizer, self.objects, identity=self.plan.described["tokenizer"]
+        )
+        name = settings.tokenizer.rpartition("/")[2]  # the index has it
+        return self._upload(folder, f"tokenizer/{name}", content)
+
+    def _upload(self, folder: Path, name: str, content: bytes) -> str:
+        """Upload a file of the parts by way of a local folder; return its address."""
         from trainyard.sharding.uploads import digest_file
 
-        uri = f"{self.plan.uri}/parts/plan.json"
-        with tempfile.TemporaryDirectory(prefix="sharding-plan-") as folder:
-            path = Path(folder, "plan.json")
-            path.write_text(self.plan.to_json())
-            self.objects.put_file(path, uri, sha256=digest_file(path)[0])
+        path, uri = folder / name, f"{self.plan.uri}/parts/{name}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        self.objects.put_file(path, uri, sha256=digest_file(path)[0])
         return uri
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainyard.cost.cost_cap import CostCap
-    from trainyard.sharding.settings import ShardSettings, Source
+    from trainyard.sharding.settings import Source
     from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.jobs.job_code import UploadedCode
 
@@ -43,9 +44,9 @@ _OF_PLUGIN = (
     "hooks/retries.py",
     "hooks/shard_part.py",
 )
-# AWS's PyTorch images have boto3, numpy and pandas, but not all have pyarrow. pip installs missing packages; if none is
-# missing, it does nothing and needs no network.
-_REQUIREMENTS = "boto3\nnumpy\npandas\npyarrow\n"
+# AWS's PyTorch images have boto3, numpy and pandas, but not all have pyarrow, and none has tokenizers. pip installs
+# missing packages; if none is missing, it does nothing and needs no network.
+_REQUIREMENTS = ("boto3", "numpy", "pandas", "pyarrow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +56,8 @@ class ShardingJob:
     Attributes:
         role: ARN of the execution role; it reads the source and writes the shards.
         code_location: S3 prefix the code is uploaded under.
-        image_uri: an image with Python 3.11 or newer; None = AWS's PyTorch image. Missing pandas or pyarrow is
-            installed with pip, which needs access to a package index.
+        image_uri: an image with Python 3.11 or newer; None = AWS's PyTorch image. Missing pandas, pyarrow or
+            tokenizers is installed with pip, which needs access to a package index.
         volume_size: GiB per instance, for the shards that are being written.
         max_run: time limit in seconds.
         cap: cost cap of all attempts, or None.
@@ -72,35 +73,21 @@ class ShardingJob:
     cap: CostCap | None = None
 
 
-def check_shardable(source: Source, settings: ShardSettings) -> None:
-    """Check that the instances can read source and tokenizer, since they have no access to this worker's disk.
+def check_shardable(source: Source) -> None:
+    """Check that the instances can read the source, since they have no access to this worker's disk.
 
     Raises:
-        SpecError: the source or the tokenizer is on this worker's disk.
+        SpecError: the source is on this worker's disk.
     """
-    findings = []
     if not source.uri.startswith("s3://"):
-        findings.append(
-            Finding(
-                where="source",
-                what="cannot be read by the instances of a sharding job",
-                got=source.uri,
-                allowed="s3://bucket/prefix",
-                next_step="copy the data to S3, or set shard_instance_count to 0",
-            )
+        finding = Finding(
+            where="source",
+            what="cannot be read by the instances of a sharding job",
+            got=source.uri,
+            allowed="s3://bucket/prefix",
+            next_step="copy the data to S3, or set shard_instance_count to 0",
         )
-    if settings.tokenizer != "bytes":
-        findings.append(
-            Finding(
-                where="tokenizer",
-                what="is a file on this worker, which the instances of a sharding job cannot read",
-                got=settings.tokenizer,
-                allowed="bytes",
-                next_step="set shard_instance_count to 0",
-            )
-        )
-    if findings:
-        raise SpecError(findings, subject="sharding job")
+        raise SpecError([finding], subject="sharding job")
 
 
 def sharding_job_spec(
@@ -135,14 +122,23 @@ def sharding_job_spec(
     )
 
 
-def uploaded_sharding_code(clients: AwsClients, *, prefix_uri: str) -> UploadedCode:
-    """Upload the sharding code, which also runs in a worker, unless it is in S3 already; return its address."""
+def uploaded_sharding_code(
+    clients: AwsClients, *, prefix_uri: str, with_tokenizers: bool
+) -> UploadedCode:
+    """Upload the sharding code, which also runs in a worker, unless it is in S3 already; return its address.
+
+    Args:
+        clients: of S3.
+        prefix_uri: S3 prefix of the code.
+        with_tokenizers: whether the instances need the package `tokenizers`, in this worker's version.
+    """
     with tempfile.TemporaryDirectory(prefix="sharding-code-") as folder:
         for name, path in _files():
             target = Path(folder, name)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
-        Path(folder, "requirements.txt").write_text(_REQUIREMENTS)
+        own = (f"tokenizers=={version('tokenizers')}",) if with_tokenizers else ()
+        Path(folder, "requirements.txt").write_text("\n".join((*_REQUIREMENTS, *own, "")))
         return uploaded_code(
             clients,
             Path(folder),

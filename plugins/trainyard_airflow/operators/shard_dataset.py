@@ -64,7 +64,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         self._limit_local_files()
         if self.spec.job is None:
             return self._told(context, self._sharded_here(context))
-        check_shardable(self.spec.source, self.spec.settings)
+        check_shardable(self.spec.source)
         found = self._found_in_place(context)
         return super().execute(context) if found is None else self._told(context, found)
 
