@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,10 @@ import torch
 import inference
 from tests.training_scripts.inference_client import answers_of
 from tests.training_scripts.test_evaluate import TABLE
+from tests.training_scripts.torch_of_image import python_with_torch
 from trainer.data.table import TableLayout, Target
 from trainer.serving import ServedDecoder, ServedTable
+from trainyard.sagemaker_api.images import image_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,13 +30,14 @@ pytestmark = pytest.mark.torch
 def answers(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
     """Return a function that packs and unpacks a model's folder, and returns its answers to requests."""
 
-    def ask(model: Path, *requests: Any) -> list[dict[str, Any]]:
-        archive, folder = tmp_path / "model.tar.gz", tmp_path / "served"
+    def ask(model: Path, *requests: Any, python: str = sys.executable) -> list[dict[str, Any]]:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        archive = tmp_path / "model.tar.gz"
         with tarfile.open(archive, "w:gz") as packed:
             packed.add(model, arcname=".")
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")
-        return answers_of(folder, *requests, python=Path(sys.executable))
+        return answers_of(folder, *requests, python=Path(python))
 
     return ask
 
@@ -105,6 +109,34 @@ def test_table_predicts_numbers(make_job: Any, table_data: Path, answers: Any) -
     (answer,) = answers(job.base_dir / "model", {"rows": [{"x": 1, "c": "yes", "y": "left"}]})
 
     assert answer["predictions"] == [pytest.approx(1, abs=0.5)]
+
+
+@pytest.mark.slow
+def test_models_answer_on_the_torch_of_the_serving_image(
+    make_job: Any, table_data: Path, answers: Any, tmp_path: Path
+) -> None:
+    """The image of the model package has an older torch than the training: the same answers but for drawn tokens."""
+    image = image_uri(
+        framework="pytorch-inference", region="eu-west-1", instance_type="ml.m5.large"
+    )
+    version = image.rpartition(":")[2].partition("-")[0]
+    assert version != torch.__version__.partition("+")[0]
+    older = str(python_with_torch(version, tmp_path))
+    drawn = {"prompt": "impo", "max_new_tokens": 9, "temperature": 1.0, "seed": 3}
+    decoder, table = make_job(), make_job("table", table_data)
+    assert decoder.run(max_steps=40, learning_rate=0.02) == [0], decoder.log()
+    assert table.run(**TABLE) == [0], table.log()
+
+    asked = ({"prompt": "impo", "max_new_tokens": 2}, {"tokens": [257]}, drawn)
+    text, wrong, sampled = answers(decoder.base_dir / "model", *asked, python=older)
+    assert [text, wrong] == answers(decoder.base_dir / "model", *asked)[:2]
+    assert len(sampled["tokens"]) <= 9
+    row = {"rows": [{"x": 2, "c": "yes"}, {"x": None}]}
+    (said,) = answers(table.base_dir / "model", row, python=older)
+    (expected,) = answers(table.base_dir / "model", row)
+    for ours, theirs in zip(said["predictions"], expected["predictions"], strict=True):
+        assert ours["class"] == theirs["class"]
+        assert ours["probabilities"] == pytest.approx(theirs["probabilities"])
 
 
 @pytest.fixture
