@@ -10,11 +10,13 @@ from hypothesis import given, strategies as st
 
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import BudgetExceededError, SpecError
+from trainyard.planning.checkpoint_disk import KEPT_CHECKPOINTS, LARGE_CHECKPOINT_BYTES
 from trainyard.planning.evaluation_plan import plan_evaluation
 from trainyard.planning.run_cost import training_budget_usd
 from trainyard.planning.run_plan import num_parameters, plan_run
 from trainyard.specs.run_conf import RunConf
 from trainyard.units import format_usd
+from trainyard_watch.retention import KEPT, LARGE_BYTES
 
 
 def refusal(**params: Any) -> str:
@@ -130,14 +132,59 @@ BILLION = {"num_layers": 24, "hidden_size": 2048, "num_heads": 16}
         ({"volume_size_gb": 100}, False),
         ({"volume_size_gb": 100, "hyperparameters": {"keep_checkpoints": 3}}, True),
         ({"volume_size_gb": 54, "strategy": "fsdp"}, False),
+        (
+            {
+                "volume_size_gb": 30,
+                "strategy": "fsdp",
+                "instance_count": 8,
+                "global_batch_size": 64,
+            },
+            True,
+        ),
         ({"volume_size_gb": 30, "instance_type": "ml.g5.xlarge"}, False),
     ],
-    ids=["too small", "enough", "more are kept", "shards on two hosts", "disks of its own"],
+    ids=[
+        *("too small", "enough", "more are kept", "shards on two hosts"),
+        *("a restart brings all hosts' shards", "disks of its own"),
+    ],
 )
 def test_checkpoints_that_may_fill_the_volume_are_a_warning(change, is_warned) -> None:
     conf = {**BILLION, "instance_type": "ml.m5.24xlarge", **change}
     warnings = [each for each in plan_run(conf).warnings if each.where == "volume_size_gb"]
     assert bool(warnings) is is_warned
+
+
+TWELVE_BILLION = {
+    "num_layers": 40,
+    "hidden_size": 5120,
+    "num_heads": 40,
+    "strategy": "fsdp",
+    "global_batch_size": 512,
+}
+
+
+def test_disks_too_small_for_a_restart_are_a_warning() -> None:
+    conf = {**TWELVE_BILLION, "instance_type": "ml.g5.xlarge", "instance_count": 8}
+    (warning,) = (each for each in plan_run(conf).warnings if each.where == "instance_type")
+    assert "250 GB of local disks" in str(warning)
+
+
+def test_download_of_checkpoints_at_a_restart_is_told_with_its_price() -> None:
+    """12.6 billion parameters: 151 GB for each of 8 hosts, and up to as much on its way."""
+    conf = {**TWELVE_BILLION, "instance_type": "ml.p4d.24xlarge", "instance_count": 8}
+    spot = {**conf, "use_spot_instances": True}
+    (warning,) = (each for each in plan_run(spot).warnings if each.where == "use_spot_instances")
+    told = str(warning)
+    assert "all 8 hosts download 1 to 2 checkpoints of 141 GiB each" in told
+    price = catalogue().find("ml.p4d.24xlarge").price_usd_per_hour or 0.0
+    assert f"5 min 02 s and {format_usd(8 * price * 302 / 3600)[:4]}" in told
+    for other in ({**spot, "use_spot_instances": False}, {**spot, "num_layers": 10}):
+        found = plan_run(other).warnings
+        assert not [each for each in found if each.where == "use_spot_instances"]
+
+
+def test_plan_keeps_as_many_checkpoints_as_the_scripts() -> None:
+    assert (LARGE_CHECKPOINT_BYTES, KEPT_CHECKPOINTS) == (LARGE_BYTES, KEPT)
 
 
 @pytest.mark.parametrize(

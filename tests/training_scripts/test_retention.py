@@ -80,6 +80,36 @@ def test_nothing_goes_before_a_newer_checkpoint_is_whole_in_s3(tmp_path: Path, p
     assert left_after(4) == [4]
 
 
+@pytest.mark.parametrize(
+    ("keep", "large_bytes", "rest"),
+    [(0, len(MODEL), [3]), (0, len(MODEL) + 1, [2, 3]), (2, len(MODEL), [2, 3])],
+    ids=["large", "small", "a number of one's own"],
+)
+def test_of_large_checkpoints_only_one_whole_in_s3_is_restored_at_a_restart(
+    tmp_path: Path,
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    keep: int,
+    large_bytes: int,
+    rest: list[int],
+) -> None:
+    """Every host downloads all of them before it trains. The newest one here is still on its way."""
+    monkeypatch.setattr("trainyard_watch.retention.LARGE_BYTES", large_bytes)
+    folder = tmp_path / "c"
+    retention = Retention(ManifestLayout(folder), keep=keep, s3=S3Prefix(prefix), is_synced=True)
+    for step in (1, 2, 3):
+        retention._durable.add(step)
+        arrive(prefix, write(folder, step))
+    retention.look()
+    assert left(folder) == rest
+
+    write(folder, 4)
+    retention._durable.add(4)
+    retention.look()
+
+    assert left(folder) == [3, 4]
+
+
 def test_a_thread_of_its_own_asks_until_the_newest_has_arrived(tmp_path: Path, prefix: str) -> None:
     gone = tmp_path / "c" / "step-00000001"
     retention = retention_of(tmp_path / "c", prefix, asked_every_s=0.05)
@@ -289,6 +319,17 @@ def test_what_the_platform_restored_was_whole_in_s3(tmp_path: Path) -> None:
     retention.look()
 
     assert left(tmp_path / "c") == [2, 3]
+
+
+def test_without_an_answer_of_s3_large_checkpoints_are_kept_as_small_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainyard_watch.retention.LARGE_BYTES", 1)
+    retention = Retention(ManifestLayout(tmp_path), keep=0)
+    for step in (1, 2, 3):
+        write(tmp_path, step)
+        retention.note_durable(step)
+    assert left(tmp_path) == [2, 3]
 
 
 def test_a_folder_that_nothing_copies_keeps_the_newest(tmp_path: Path) -> None:

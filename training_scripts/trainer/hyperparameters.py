@@ -137,7 +137,9 @@ class Hyperparameters:
         above=0,
     )
     keep_checkpoints: int = setting(
-        2, "newest good checkpoints that are kept; one may not have reached S3 yet", at_least=2
+        0,
+        "newest good checkpoints that are kept; 0 = 2, or 1 of large ones once S3 has it",
+        at_least=0,
     )
     checkpoint_dir: str | None = setting(
         None, "folder of the checkpoints; null = <base>/checkpoints"

@@ -5,6 +5,9 @@ also deletes a file in S3 that is deleted here ("If a checkpoint is deleted in t
 deleted in the S3 folder", SageMaker developer guide, read November 2026). The retention therefore queries S3, on a
 separate thread: a checkpoint has arrived if S3 has all of its files with their sizes.
 
+The platform copies all of S3's checkpoints to every host at a restart, before it starts the script. Of large ones S3
+therefore has only one that is complete, and what is on its way.
+
 If S3 cannot be queried at all, checkpoints are deleted by age, and the log has one warning. A checkpoint is deleted if
 four newer ones are complete here, and enough time has passed to upload one of these. The newest checkpoint that
 was found at the start is kept, because it is certainly in S3. After any response of S3, even an error such as 503, only
@@ -37,6 +40,9 @@ HURRIED_EVERY_S = 1.0
 """Seconds between two queries while a stop waits for the newest checkpoint's arrival."""
 MOST_UNDERWAY = 4
 """Limit of checkpoints that are being uploaded to S3: one more would only delay the older ones."""
+KEPT = 2
+LARGE_BYTES = 16e9
+"""Size of a checkpoint, with all hosts' files, from which only one is kept by default once it is complete in S3."""
 KEPT_BY_AGE = 4
 """Minimum of complete checkpoints to keep if S3 cannot be queried."""
 ASSUMED_BYTES_PER_S, SHORTEST_ASSUMED_S = 25e6, 1800.0
@@ -76,7 +82,8 @@ class Retention:
 
     Args:
         layout: of the folder.
-        keep: number of newest checkpoints that are never deleted.
+        keep: number of newest checkpoints that are never deleted. 0 chooses: `KEPT`, but 1 if the newest one in S3 has
+            `LARGE_BYTES` or more.
         s3: prefix to which the platform copies the folder; None if it is not known.
         is_synced: whether the platform copies the folder. If not, checkpoints older than the newest durable ones are
             deleted at once.
@@ -101,6 +108,7 @@ class Retention:
         self._asked_every_s, self._clock = asked_every_s, clock
         self._durable: set[int] = set()
         self._in_s3: set[int] = set()
+        self._is_large = False  # the newest one in S3
         self._unsure: set[int] = set()  # S3 may have an older checkpoint of the same name
         self._lock, self._wake = threading.RLock(), threading.Event()
         self._looked, self._num_looks = threading.Condition(self._lock), 0
@@ -128,7 +136,7 @@ class Retention:
 
         Args:
             layout: of the folder.
-            keep: number of newest checkpoints that are never deleted.
+            keep: number of newest checkpoints that are never deleted; 0 chooses it.
             folder: folder of the checkpoints.
             config: content of input/config/checkpointconfig.json; None if there is none.
             environ: the container's variables.
@@ -181,7 +189,7 @@ class Retention:
         """
         self._note(step)
         if not self._is_synced:
-            self._delete(before=max(self._durable) + 1, keep=self._keep)
+            self._delete(before=max(self._durable) + 1, keep=self._keep or KEPT)
         elif self._thread is None:
             self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
             self._thread.start()
@@ -219,7 +227,8 @@ class Retention:
         else:
             self._ask(self._s3)
         if self._in_s3:
-            self._delete(before=max(self._in_s3), keep=self._keep)
+            keep = self._keep or (1 if self._is_large else KEPT)
+            self._delete(before=max(self._in_s3), keep=keep)
         if not self._has_answered:
             keep = max(self._keep, KEPT_BY_AGE)
             self._delete(before=self._newest_assumed(), keep=keep, spare=self._newest_found)
@@ -269,7 +278,7 @@ class Retention:
             wanted = {step for step in self._durable - self._unsure if step > newest}
         try:
             there = s3.sizes()
-            arrived = {step for step in wanted if self._has_arrived(step, s3, there)}
+            found = {step: self._arrived_bytes(step, s3, there) for step in wanted}
         except S3UnavailableError as error:
             self._can_ask = False
             self._has_answered |= error.is_outage
@@ -277,13 +286,15 @@ class Retention:
             return
         with self._lock:
             self._can_ask = self._has_answered = True
-            self._in_s3 |= arrived
+            if arrived := {step for step, num_bytes in found.items() if num_bytes}:
+                self._in_s3 |= arrived
+                self._is_large = found[max(arrived)] >= LARGE_BYTES
 
-    def _has_arrived(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> bool:
-        contents = self._layout.contents(step, s3, there)
-        return bool(contents) and all(
-            there.get(name) == size for name, size in (contents or {}).items()
-        )
+    def _arrived_bytes(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> int:
+        """Return the bytes of a checkpoint that is complete in S3, else 0."""
+        contents = self._layout.contents(step, s3, there) or {}
+        is_whole = all(there.get(name) == size for name, size in contents.items())
+        return sum(contents.values()) if is_whole else 0
 
     def _delete(self, *, before: int, keep: int, spare: int = -1) -> None:
         """Delete checkpoints older than the step `before`, but neither the newest `keep` ones nor the step `spare`."""

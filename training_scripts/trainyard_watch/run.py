@@ -46,7 +46,6 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-KEPT_CHECKPOINTS = 2
 UNREAD = (
     "a checkpoint was found, and the script has not loaded it: call run.resume() and load the state that it returns, "
     "or give this training a checkpoint folder of its own"
@@ -83,7 +82,7 @@ def watch(
     max_steps: int | None = None,
     global_batch_size: int | None = None,
     statistics: str = "on",
-    keep_checkpoints: int = KEPT_CHECKPOINTS,
+    keep_checkpoints: int = 0,
     history: bytes = b"",
 ) -> Run:
     """Return this rank's run. Every rank must use it in a `with` statement, after the process group is initialised.
@@ -98,7 +97,7 @@ def watch(
         max_steps: optimizer steps of the whole training; None if it is not limited by steps.
         global_batch_size: samples of one optimizer step, over all ranks.
         statistics: `on`, `off`, or JSON of collections and their parameters (docs/rules.md).
-        keep_checkpoints: number of newest checkpoints to keep.
+        keep_checkpoints: number of newest checkpoints to keep; 0 keeps two, or one of large ones once S3 has it.
         history: events of earlier starts, as `Run.history` returned them, if the script writes its own checkpoints.
     """
     return Run(

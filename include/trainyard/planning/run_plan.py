@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from trainyard.catalog.instances import InstanceType, catalogue, volume_findings
 from trainyard.errors import BudgetExceededError, Finding, Severity, SpecError
 from trainyard.planning.activations import BYTES_FP32
 from trainyard.planning.cap_plan import keep_cap, within_cap
+from trainyard.planning.checkpoint_disk import checkpoint_findings
 from trainyard.planning.evaluation_plan import (
     BYTE_VOCABULARY,
     EvaluationPlan,
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 _BYTES_PER_PARAMETER = BYTES_STATE + BYTES_FP32
 """A parameter in memory: its weight and two moments, and its gradient."""
-_KEPT_CHECKPOINTS = 2
-_UNDERWAY_CHECKPOINTS = 4
-"""Most checkpoints that wait for their upload; with more, the trainer pauses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +95,7 @@ def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
     if conf and instance:
         findings += _cluster_findings(conf, instance)
         findings += _slow_precision(conf, instance)
-        findings += _full_volume(conf, instance)
+        findings += checkpoint_findings(conf, instance, parameters=num_parameters(conf) or 0)
     findings += ladder_plan_findings(conf, _cluster_findings) if conf else ()
     findings += search_findings(conf) if conf else ()
     num_shards, uneven = _shards(conf) if conf else (0, [])
@@ -367,31 +364,6 @@ def _cheaper(conf: RunConf, cost: RunCost) -> str:
     evaluation = plan_evaluation(conf)
     own = "" if evaluation.max_run_s in {0, conf.max_run_s} else ", and evaluation_max_run_s alike"
     return f"lower max_run_s to {longest_s}{own}"
-
-
-def _full_volume(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
-    """Yield a warning if a host's checkpoints and the model do not fit into its volume.
-
-    The volume has the kept checkpoints, those that wait for their upload, and the one that is being written. Sharded
-    strategies divide a checkpoint over the hosts. Instances with local storage are not checked.
-    """
-    if instance.has_local_storage:
-        return
-    parameters = num_parameters(conf) or 0
-    hosts = 1 if conf.strategy in {"ddp", "horovod"} else conf.instance_count
-    kept = int(conf.hyperparameters.get("keep_checkpoints", _KEPT_CHECKPOINTS))
-    copies = kept + _UNDERWAY_CHECKPOINTS + 1
-    checkpoints = copies * BYTES_STATE * parameters / hosts
-    needed_gb = (checkpoints + 4 * parameters) / BYTES_PER_GIB
-    if needed_gb > conf.volume_size_gb:
-        yield Finding(
-            where="volume_size_gb",
-            what=f"is less than {copies} checkpoints and the model may need on a host",
-            got=f"{conf.volume_size_gb} GiB",
-            allowed=f"at least {math.ceil(needed_gb)} GiB, and room for the data",
-            severity=Severity.WARNING,
-            next_step="raise volume_size_gb",
-        )
 
 
 def price_warnings(conf: BaseRunConf, cost: RunCost) -> Iterator[Finding]:

@@ -1,0 +1,93 @@
+"""Disk space of a run's checkpoints, and their download at a restart.
+
+SageMaker copies every object below the checkpoint prefix to every host before it starts the scripts again. The files of
+sharded checkpoints, which each host has written alone, are then on all hosts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding, Severity
+from trainyard.planning.phases import BYTES_STATE
+from trainyard.units import (
+    BYTES_PER_GIB,
+    SECONDS_PER_HOUR,
+    format_bytes,
+    format_duration,
+    format_usd,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.catalog.instances import InstanceType
+    from trainyard.specs.run_conf import RunConf
+
+KEPT_CHECKPOINTS, LARGE_CHECKPOINT_BYTES = 2, 16e9
+"""Defaults of training_scripts/trainyard_watch/retention.py: of large checkpoints only one is kept."""
+UNDERWAY_CHECKPOINTS = 4
+"""Limit of checkpoints that wait for their upload; with more, the trainer pauses."""
+RESTORE_BYTES_PER_S = 500e6
+"""Assumed rate at which a host downloads checkpoints. AWS states none."""
+LONG_RESTORE_S = 300.0
+"""Download time of one checkpoint from which preflight warns."""
+_WRITTEN_BY_ONE_HOST = frozenset({"ddp", "horovod"})
+
+
+def checkpoint_findings(
+    conf: RunConf, instance: InstanceType, *, parameters: int
+) -> Iterator[Finding]:
+    """Yield warnings about too little disk space for checkpoints, and about their long download at a restart."""
+    checkpoint = BYTES_STATE * parameters
+    kept = int(conf.hyperparameters.get("keep_checkpoints", 0)) or (
+        1 if checkpoint >= LARGE_CHECKPOINT_BYTES else KEPT_CHECKPOINTS
+    )
+    yield from _full_disk(conf, instance, checkpoint=checkpoint, kept=kept)
+    restore_s = checkpoint / RESTORE_BYTES_PER_S
+    if conf.use_spot_instances and restore_s >= LONG_RESTORE_S:
+        price = instance.price_usd_per_hour
+        usd = price and price * conf.instance_count * restore_s / SECONDS_PER_HOUR
+        cost = f"{format_duration(restore_s)} and {format_usd(usd)} on demand per checkpoint"
+        yield Finding(
+            where="use_spot_instances",
+            what=f"is costly here: at each restart all {conf.instance_count} hosts download {kept} to {kept + 1} "
+            f"checkpoints of {format_bytes(checkpoint)} each before they train, about {cost} at "
+            f"{RESTORE_BYTES_PER_S / 1e6:.0f} MB/s a host",
+            severity=Severity.WARNING,
+            next_step="allow for it in max_run_s and in the budget, or use on-demand instances",
+        )
+
+
+def _full_disk(
+    conf: RunConf, instance: InstanceType, *, checkpoint: float, kept: int
+) -> Iterator[Finding]:
+    """Yield a warning if a host's checkpoints and the model do not fit into its volume or its local disks.
+
+    A host has what it wrote: the kept checkpoints, those that wait for their upload, and the one that is being written.
+    After a restart it has the kept ones and one more of all hosts, and writes the next.
+    """
+    hosts = 1 if conf.strategy in _WRITTEN_BY_ONE_HOST else conf.instance_count
+    copies = kept + UNDERWAY_CHECKPOINTS + 1
+    written = copies * checkpoint / hosts
+    restored = (kept + 1) * checkpoint + checkpoint / hosts
+    model = checkpoint / 3
+    needed_gb = math.ceil((max(written, restored) + model) / BYTES_PER_GIB)
+    disks_gb = instance.local_storage_gb if instance.has_local_storage else conf.volume_size_gb
+    if disks_gb is None or needed_gb <= disks_gb:
+        return
+    is_of_restart = restored > written
+    cause = (
+        f"{kept + 1} checkpoints of all hosts, which a restart brings to each host, and the model"
+        if is_of_restart
+        else f"{copies} checkpoints and the model"
+    )
+    yield Finding(
+        where="instance_type" if instance.has_local_storage else "volume_size_gb",
+        what=f"has less disk space than {cause} may need on a host",
+        got=f"{disks_gb} GB of local disks" if instance.has_local_storage else f"{disks_gb} GiB",
+        allowed=f"at least {needed_gb} GiB, and room for the data",
+        severity=Severity.WARNING,
+        next_step="choose a larger type" if instance.has_local_storage else "raise volume_size_gb",
+    )
