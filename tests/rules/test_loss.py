@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from tests.rules.judged import Case, check_case, judged
@@ -11,6 +12,8 @@ from tests.rules.series import jump, noisy, steps
 from trainyard.rules.records import Facts, Start
 from trainyard.rules.rule import RuleProfile
 
+STAGES = ([80, 120, 220, 300, 400, 480], [-2.0, 1.2, 1.3, 3.0, 3.3, 8.5])
+"""Steps, and powers of ten between which a value loss grows under a curriculum of rewards."""
 NO_LOSS = steps(300, gradient_norm=1.0)
 CASES = [
     Case(
@@ -35,19 +38,19 @@ CASES = [
         name="NonFinite: fp16 skips steps",
         rule="NonFinite",
         facts=Facts(precision="fp16"),
-        faulty=steps(60, loss=2.0, gradient_norm=jump(1.0, math.inf, at=33)),
-        healthy=steps(60, loss=2.0, gradient_norm=lambda step: math.inf if step % 10 else 1.0),
+        faulty=steps(100, loss=2.0, gradient_norm=jump(1.0, math.inf, at=33)),
+        healthy=steps(100, loss=2.0, gradient_norm=lambda step: math.inf if step <= 33 else 1.0),
         without=[],
-        fires=42, onset=33, says="the gradient norm is inf", needs="the loss or the gradient norm",
+        fires=72, onset=33, says="the gradient norm is inf", needs="the loss or the gradient norm",
         severity="error",
     ),
     Case(
         name="NonFinite: a loss scaler may be there",
         rule="NonFinite",
-        faulty=steps(60, loss=2.0, gradient_norm=jump(1.0, math.inf, at=33)),
-        healthy=steps(60, loss=2.0, gradient_norm=lambda step: math.inf if step % 10 else 1.0),
+        faulty=steps(100, loss=2.0, gradient_norm=jump(1.0, math.inf, at=33)),
+        healthy=steps(100, loss=2.0, gradient_norm=lambda step: math.inf if step <= 33 else 1.0),
         without=[],
-        fires=42, onset=33, says="the gradient norm is inf", needs="the loss or the gradient norm",
+        fires=72, onset=33, says="the gradient norm is inf", needs="the loss or the gradient norm",
         severity="error",
     ),
     Case(
@@ -85,6 +88,16 @@ CASES = [
         healthy=steps(300, loss=lambda step: 1e-4 + 8 / (1 + math.exp((120 - step) / 10))),
         without=steps(7, loss=2.0),
         fires=180, onset=80, says="2 times the highest before, 1, and not slowing", needs="7 losses; 8 make a median",
+        severity="error",
+    ),
+    Case(
+        name="LossSpike: diverges, and a loss that grows in stages",
+        rule="LossSpike",
+        parameters={"patience": 1000},
+        faulty=steps(300, loss=lambda step: 2.0 if step < 80 else 9.0 * 2 ** ((step - 80) / 6)),
+        healthy=steps(600, loss=lambda step: 10 ** float(np.interp(step, *STAGES))),
+        without=steps(7, loss=2.0),
+        fires=180, onset=80, says="2 times the highest before, 2, and not slowing", needs="7 losses; 8 make a median",
         severity="error",
     ),
     Case(

@@ -113,10 +113,10 @@ CASES = [
         name="ExplodingTensor: a loss scaler skips",
         rule="ExplodingTensor",
         facts=Facts(precision="fp16"),
-        faulty=tensor_steps(50, l2=jump(1.0, math.inf, at=20)),
-        healthy=tensor_steps(50, l2=lambda step: math.inf if step % 10 else 1.0),
+        faulty=tensor_steps(70, l2=jump(1.0, math.inf, at=20)),
+        healthy=tensor_steps(70, l2=lambda step: math.inf if step <= 33 else 1.0),
         without=PLAIN,
-        fires=29, onset=20, says="has an infinity", needs="statistics by tensor",
+        fires=59, onset=20, says="has an infinity", needs="statistics by tensor",
         severity="error",
     ),
     Case(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import math
@@ -18,6 +19,7 @@ from tests.sharding.conftest import DESTINATION, Store
 from tests.sharding.test_parts import shard_in_parts
 from trainyard.errors import DataError, SpecError
 from trainyard.sharding import ShardSettings, Source
+from trainyard.sharding.csv_types import MISSING
 from trainyard.sharding.run import shard_dataset
 
 EACH_EXAMPLE = hypothesis_settings(
@@ -49,6 +51,47 @@ def test_every_row_is_in_exactly_one_shard(
             raise
         return
     assert Counter(store.texts(result)) == Counter(value.encode() for value in values)
+
+
+def write_documents(path: Path, documents: list[str]) -> Path:
+    table = pa.table({"at": range(len(documents)), "text": documents})
+    match path.suffix:
+        case ".parquet":
+            pq.write_table(table, path)
+        case ".arrow":
+            with pa.ipc.new_stream(path, table.schema) as file:
+                file.write_table(table)
+        case ".jsonl":
+            path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+        case ".csv":
+            with path.open("w", newline="") as stream:
+                writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
+                writer.writerows([table.column_names, *enumerate(documents)])
+    return path
+
+
+DOCUMENTS = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(
+        lambda text: text not in MISSING
+    ),
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl", "csv"])
+@EACH_EXAMPLE
+@given(documents=DOCUMENTS)
+def test_every_document_arrives_once_and_in_one_split(
+    tmp_path_factory: pytest.TempPathFactory, documents: list[str], suffix: str
+) -> None:
+    folder = tmp_path_factory.mktemp("documents")
+    store = Store(folder / "store")
+    every = [*documents, *documents[:3], *(f"anchor {at}" for at in range(150))]
+    path = write_documents(folder / f"t.{suffix}", every)
+    result = store.shard(path, text_column="text")
+    by_split = [Counter(store.texts(result, split)) for split in result.index.splits]
+    assert sum(by_split, Counter()) == Counter(text.encode() for text in every)
+    assert sum(map(len, by_split)) == len(set(every))
 
 
 @EACH_EXAMPLE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.errors import Severity
-from trainyard.rules.loss import is_scaled
+from trainyard.rules.loss import SCALER_SKIPS, is_scaled
 from trainyard.rules.records import ACTIVATIONS, GRADIENTS, WEIGHTS, Facts, StepRecord
 from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
 from trainyard.rules.series import LEAST_OBSERVATIONS, History, SeriesRow, median_and_mad
@@ -97,7 +97,7 @@ class ExplodingTensor(Rule):
     ORIGIN = Origin.DEBUGGER
     READS = (StepRecord,)
     NEEDS = "statistics by tensor (l2, mean, minimum or maximum)"
-    ROBUST: ClassVar[Mapping[str, Any]] = {"skipped_steps": 10}
+    ROBUST: ClassVar[Mapping[str, Any]] = {"skipped_steps": SCALER_SKIPS}
     collection_names: str | None = None
     tensor_regex: str | None = None
     only_nan: bool = False

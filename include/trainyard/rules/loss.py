@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+SCALER_SKIPS = 40
+"""Non-finite steps in a row from which a loss scaler does not recover."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossRule(Rule):
     """Base of the rules that read the losses of one rank, in order."""
@@ -34,14 +39,15 @@ class NonFinite(LossRule):
     """A NaN or an infinity in the loss or the gradient norm, on any rank, that the training does not skip.
 
     A loss scaler skips steps whose gradient norm is not finite, and recovers. With fp16 or an unknown precision, only
-    `skipped_steps` of them in a row count. If the script skips such steps by itself (`on_non_finite: skip`), only more
+    `skipped_steps` of them in a row count: more than a scale of 2^32, with which Megatron-LM begins, needs to fall to 1
+    by halves. If the script skips such steps by itself (`on_non_finite: skip`), only more
     steps in a row than it may skip count. Source: torchtitan checks both before each optimizer step
     (torchtitan/train.py, 2026-08).
     """
 
     SEVERITY = Severity.ERROR
     NEEDS = "the loss or the gradient norm of steps"
-    skipped_steps: int = 10
+    skipped_steps: int = SCALER_SKIPS
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:
         """Return a new state."""
@@ -98,9 +104,11 @@ class LossSpike(LossRule):
     loss is above `stop_growth` times the run's earlier maximum. Of these losses, the median of each third is at least
     `stop_growth` times that of the third before. The logarithm of the last such factor is at least `stop_acceleration`
     times that of the first (1 is exponential growth). The last median is above `stop_ratio` times the earlier maximum.
+    Of the last two thirds, cut into six pieces, each median is at least `stop_growth` times that of the piece before.
     An unstable descent and a bootstrapped value that feeds on itself grow so until they overflow. Growth that slows
-    down is only a warning, since healthy losses show it: a generator's against a better discriminator, beta * KL, the
-    value of returns that rise. Losses of zero and below are not evaluated, as they have no such ratio.
+    down, or stands still in between, is only a warning, since healthy losses show it: a generator's against a better
+    discriminator, beta * KL, the value of returns that rise. Losses of zero and below are not evaluated, as they have
+    no such ratio: a loss that was negative at first and diverges is found when it overflows (`NonFinite`).
 
     A median and a maximum below `stop_floor` count as that. A loss that starts near zero has no scale of its own, and
     its growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its reference.
@@ -185,11 +193,21 @@ class _LossSpike(RuleState[StepRecord]):
             last > rule.stop_ratio * peak
             and min(growth, later_growth) >= rule.stop_growth
             and math.log(later_growth) >= rule.stop_acceleration * math.log(growth)
+            and _least_growth(losses[third:]) >= rule.stop_growth
         )
 
     def roll_back(self, step: int) -> None:
         for each in (self._seen, self._peaks, self._row, self._diverging, self._high):
             each.roll_back(step)
+
+
+def _least_growth(losses: list[float]) -> float:
+    """Return the smallest factor between the medians of consecutive sixths, which is about 1 if growth paused."""
+    length = len(losses) // 6
+    if not length:
+        return math.inf  # too few observations: a line every many steps
+    medians = [median(losses[at * length : (at + 1) * length]) for at in range(6)]
+    return min(later / earlier for earlier, later in pairwise(medians))
 
 
 def _times(value: float, reference: float) -> str:

@@ -15,6 +15,7 @@ from trainyard.sharding.columnar_schema import (
     is_text,
     text_columns,
     wanted_schema,
+    with_types,
 )
 from trainyard.sharding.objects import download
 from trainyard.sharding.source_files import ReadProgress, bytes_to_read, unreadable
@@ -91,7 +92,11 @@ class ArrowTable:
                             break
                         done = progress.at(file, source.tell())
                         good = decodable_rows(
-                            file, _decoded(part), first, texts=texts, bad_rows=self._bad_rows
+                            file,
+                            with_types(_decoded(part), self.schema),
+                            first,
+                            texts=texts,
+                            bad_rows=self._bad_rows,
                         )
                         yield file, TableBatch(batch=good, done=done, first_line=first)
                         first += part.num_rows

@@ -19,6 +19,7 @@ from trainyard.sharding.table_schema import (
     ColumnPlan,
     ReplanNeededError,
     Role,
+    content_type,
     plan_columns,
 )
 
@@ -96,6 +97,7 @@ def _read_once(context: PassContext, table: Table) -> Written:
         splits=splits,
         described={"kind": "columns", "schema": schema},
         tallies={name: each.sums for name, each in moments.items()},
+        types={plan.name: content_type(plan, table.schema.field(plan.name).type) for plan in plans},
     )
 
 

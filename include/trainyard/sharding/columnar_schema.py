@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ def check_names(file: SourceFile, names: list[str]) -> None:
     Raises:
         DataError: a name occurs twice.
     """
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(
             "a file has two columns of the same name",
@@ -35,7 +36,7 @@ def check_names(file: SourceFile, names: list[str]) -> None:
 def check_types(
     file: SourceFile, schema: pa.Schema, *, wanted: pa.Schema, known: Iterable[str] | None
 ) -> None:
-    """Check that a file has the columns and types of the first one.
+    """Check that a file has the columns and types of the first one, or columns of type null.
 
     Args:
         file: the file.
@@ -56,14 +57,13 @@ def check_types(
             allowed=", ".join(wanted.names),
             next_step="give all files the same schema, or select some files with a glob",
         )
-    found = [schema.field(name) if name in schema.names else None for name in wanted.names]
-    types = [None if field is None else plain_type(field.type) for field in found]
-    if types != wanted.types:
-        different = [
-            f"{field.name}: {kind or 'missing'}"
-            for field, kind in zip(wanted, types, strict=True)
-            if field.type != kind
-        ]
+    found = {field.name: plain_type(field.type) for field in schema}
+    different = [
+        f"{field.name}: {found.get(field.name) or 'missing'}"
+        for field in wanted
+        if found.get(field.name) not in {field.type, pa.null()}
+    ]
+    if different:
         raise DataError(
             "a file's columns differ from those of the first file",
             job_name="sharding",
@@ -80,6 +80,27 @@ def wanted_schema(schema: pa.Schema, *, ignored: frozenset[str], only: str | Non
     return pa.schema(
         [(name, plain_type(schema.field(name).type)) for name in names if name not in ignored]
     )
+
+
+def with_known_types(wanted: pa.Schema, schema: pa.Schema) -> pa.Schema:
+    """Return the wanted columns. Those of type null, because no value was seen so far, get the type of a file."""
+    found = {field.name: plain_type(field.type) for field in schema}
+    is_known = {field.name: not pa.types.is_null(field.type) for field in wanted}
+    return pa.schema(
+        [
+            (field.name, field.type if is_known[field.name] else found.get(field.name, field.type))
+            for field in wanted
+        ]
+    )
+
+
+def with_types(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """Return a batch whose columns of type null have the wanted types; all their values are missing."""
+    for at, field in enumerate(batch.schema):
+        kind = wanted.field(field.name).type
+        if pa.types.is_null(field.type) and not pa.types.is_null(kind):
+            batch = batch.set_column(at, field.name, pa.nulls(batch.num_rows, kind))
+    return batch
 
 
 def decodable_rows(

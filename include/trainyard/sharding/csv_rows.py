@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import json
+import re
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -20,9 +24,10 @@ from trainyard.sharding.csv_types import (
     check_codes,
     check_exact,
     column_type,
+    is_beyond_float,
     parse_column,
 )
-from trainyard.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks
+from trainyard.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks, open_quote
 from trainyard.sharding.source_files import ReadProgress, SourceFile, suffix_of, unreadable
 from trainyard.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
 
@@ -38,6 +43,7 @@ _SAMPLE_ROWS = 20_000
 _LONGEST_CODE = 64
 _DELIMITER_ROWS, _DELIMITER_BYTES = 50, 65_536
 _MISSING = frozenset(MISSING)
+_EXCEL_DELIMITER = re.compile(r"sep=.", re.IGNORECASE)
 _Rows = list[tuple[int, list[str]]]
 """Rows as (number of the first line, fields)."""
 
@@ -65,13 +71,15 @@ class CsvTable(TextSchema):
         self._files, self._objects, self._bad_rows = files, objects, bad_rows
         self._settings = settings
         csv.field_size_limit(MAX_LINE_BYTES)
-        self._header, _ = self._read_header(files[0])
-        self.names = self._header
-        samples = [self._sample(file) for file in files[:_SAMPLE_FILES]]
-        table = pa.concat_tables(samples).combine_chunks()
-        strings = {name: table.column(name).combine_chunks() for name in self._header}
+        self.names: list[str] = []
+        filled = (file for file in files if self._read_header(file) is not None)
+        first = list(islice(filled, _SAMPLE_FILES))
+        if not first:
+            raise _empty_header(files[0])
+        table = pa.concat_tables([self._sample(file) for file in first]).combine_chunks()
+        strings = {name: table.column(name).combine_chunks() for name in self.names}
         schema = pa.schema(
-            [(name, _type_of(strings[name], settings, name=name)) for name in self._header]
+            [(name, _type_of(strings[name], settings, name=name)) for name in self.names]
         )
         nullable = {name for name, values in strings.items() if values.null_count}
         super().__init__(schema, nullable)
@@ -85,10 +93,13 @@ class CsvTable(TextSchema):
         """
         progress = ReadProgress(self._files)
         for file in self._files:
-            header, delimiter = self._read_header(file)
+            found = self._read_header(file)
+            if found is None:
+                continue
+            header, delimiter = found
             for block in line_blocks(file, self._objects, delimiter=delimiter.encode()):
                 table = self._parsed(file, block, header, delimiter)
-                batches = table.select(self._header).combine_chunks().to_batches()
+                batches = table.select(self.names).combine_chunks().to_batches()
                 batch = (
                     batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
                 )
@@ -118,6 +129,7 @@ class CsvTable(TextSchema):
 
         Raises:
             ReplanNeededError, DataError: see `check_exact`.
+            ArrowInvalid: a number is beyond the range of float64.
         """
         large = [
             field.name
@@ -126,6 +138,8 @@ class CsvTable(TextSchema):
         ]
         for name, texts in _texts(data, header, large, delimiter, skip=skip):
             check_exact(texts, name=name, is_fractional=name in self.fractional)
+            if pc.any(is_beyond_float(texts)).as_py():
+                raise pa.ArrowInvalid(name)  # it is a bad row
 
     def _check_codes(self, data: bytes, header: list[str], delimiter: str, *, skip: int) -> None:
         """Check that numeric columns have no whole numbers with leading zeros.
@@ -183,11 +197,28 @@ class CsvTable(TextSchema):
         kept = pa.array([at not in faults for at in range(len(rows))], pa.bool_())
         return table.filter(kept) if faults else table
 
-    def _read_header(self, file: SourceFile) -> tuple[list[str], str]:
+    def _read_header(self, file: SourceFile) -> tuple[list[str], str] | None:
+        """Return the names of the columns and the delimiter; None if the file has no content, as Spark writes some.
+
+        Raises:
+            DataError: the first line is no header, or in another encoding.
+        """  # noqa: DOC501 - the named functions return a DataError
         block = next(line_blocks(file, self._objects), None)
         data = b"" if block is None else block.data
-        first = data.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
+        if not data.removeprefix(codecs.BOM_UTF8).strip(b"\r\n"):
+            return None
+        line = data.split(b"\n", 1)[0]
+        if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in line:
+            raise _other_encoding(file, line, "utf-16")
+        try:
+            first = line.decode("utf-8-sig").rstrip("\r")
+        except UnicodeDecodeError as error:
+            raise _other_encoding(file, line, "cp1252") from error
         delimiter = "\t" if suffix_of(file.name) == ".tsv" else _delimiter_of(data)
+        if _EXCEL_DELIMITER.fullmatch(first):
+            raise _delimiter_line(file, first)
+        if open_quote(first.encode() + b"\n", delimiter.encode()) is not None:
+            raise _line_end_in_header(file, first, delimiter)
         if "\r" in first:
             raise _carriage_returns(file)
         try:
@@ -200,15 +231,15 @@ class CsvTable(TextSchema):
     def _check_header(self, file: SourceFile, header: list[str]) -> None:
         if not header:
             raise _empty_header(file)
-        twice = sorted({name for name in header if header.count(name) > 1})
+        twice = sorted(name for name, count in Counter(header).items() if count > 1)
         if twice:
             raise _repeated_columns(file, header, twice)
-        expected = getattr(self, "_header", header)
-        if sorted(header) != sorted(expected):
-            raise _other_columns(file, header, expected)
+        self.names = self.names or header
+        if sorted(header) != sorted(self.names):
+            raise _other_columns(file, header, self.names)
 
     def _sample(self, file: SourceFile) -> pa.Table:
-        header, delimiter = self._read_header(file)
+        header, delimiter = self._read_header(file) or ([], "")
         blocks = line_blocks(file, self._objects, delimiter=delimiter.encode())
         text = next(blocks).data.decode("utf-8-sig", errors="replace")
         rows = _split_rows(text, delimiter, first_line=1)[1 : _SAMPLE_ROWS + 1]
@@ -219,13 +250,46 @@ class CsvTable(TextSchema):
             )
             for at, name in enumerate(header)
         }
-        return pa.table(columns).select(self._header)
+        return pa.table(columns).select(self.names)
 
 
 def _type_of(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
     """Return a column's type; a column that is ignored is never parsed."""
     is_ignored = name in settings.ignore_columns
     return pa.string() if is_ignored else column_type(values, settings, name=name)
+
+
+def _other_encoding(file: SourceFile, line: bytes, encoding: str) -> DataError:
+    return DataError(
+        "the first line of a csv file is not UTF-8",
+        job_name="sharding",
+        where=file.name,
+        got=str(line[:60]),
+        allowed="UTF-8, or the encoding that csv_options has",
+        next_step=f'set csv_options to its encoding, for example {{"encoding": "{encoding}"}}, or convert the file',
+    )
+
+
+def _delimiter_line(file: SourceFile, first: str) -> DataError:
+    return DataError(
+        "a csv file begins with a line that names its delimiter, as Excel writes it",
+        job_name="sharding",
+        where=file.name,
+        got=first,
+        allowed="a header with the names of the columns",
+        next_step=f'set csv_options: {{"sep": "{first[-1]}", "skiprows": 1}}, or delete the line',
+    )
+
+
+def _line_end_in_header(file: SourceFile, first: str, delimiter: str) -> DataError:
+    return DataError(
+        "a column's name has a line end, or the header has a quote that is never closed",
+        job_name="sharding",
+        where=file.name,
+        got=first,
+        allowed="a header of one line",
+        next_step=f'rename the column, or set csv_options: {{"sep": {json.dumps(delimiter)}}}, which reads such names',
+    )
 
 
 def _carriage_returns(file: SourceFile) -> DataError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -90,6 +91,7 @@ def parse_column(
         else:
             check_exact(usable, name=name, is_fractional=is_fractional)
             parsed = usable.cast(kind)
+            fits = pc.and_(fits, pc.invert(is_beyond_float(usable)))
     wrong = pc.and_(pc.is_valid(values), pc.invert(pc.fill_null(fits, True)))
     positions = pc.indices_nonzero(wrong).to_pylist()
     parsed = pc.if_else(pc.is_valid(values), parsed, pa.scalar(None, parsed.type)).cast(kind)
@@ -127,12 +129,25 @@ def check_exact(values: pa.Array, *, name: str, is_fractional: bool) -> None:
         DataError: there is one, in a column of fractions.
     """  # noqa: DOC501 - the named function returns a DataError
     long = values.filter(pc.fill_null(pc.match_substring_regex(values, _LONG_WHOLE), False))
-    lost = next((text for text in long.to_pylist() if int(text) != int(float(text))), None)
+    lost = next((text for text in long.to_pylist() if not _is_exact(text)), None)
     if lost is None:
         return
     if is_fractional:
         raise inexact_numbers(name, lost)
     raise ReplanNeededError(name, _whole_type(long, name))
+
+
+def is_beyond_float(values: pa.Array) -> pa.Array:
+    """Return whether each string is a number too large for float64, such as `1e345`, which would become infinity."""
+    is_number = pc.match_substring_regex(values, _NUMBER)
+    numbers = pc.if_else(is_number, values, pa.scalar(None, pa.string())).cast(pa.float64())
+    is_spelled = pc.match_substring(values, "inf", ignore_case=True)
+    return pc.fill_null(pc.and_(pc.is_inf(numbers), pc.invert(is_spelled)), False)
+
+
+def _is_exact(text: str) -> bool:
+    number = float(text)
+    return math.isfinite(number) and int(text) == int(number)
 
 
 def _whole_numbers(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -167,7 +168,7 @@ class JsonlTable(TextSchema):
             ValueError: the line is invalid; the message has the reason.
         """
         try:
-            row = json.loads(content.decode())
+            row = _DECODER.decode(content.decode())
         except UnicodeDecodeError as error:
             raise ValueError(f"not UTF-8: {error.reason}") from error
         except (ValueError, RecursionError) as error:
@@ -238,6 +239,21 @@ def _whole_type(values: list[int], name: str) -> pa.DataType:
     if least >= 0 and most < 2**64:
         return pa.uint64()
     raise inexact_numbers(name, least if least < 0 else most)
+
+
+def _finite(text: str) -> float:
+    """Return a number of JSON, which unlike the constant `Infinity` must be within the range of float64.
+
+    Raises:
+        ValueError: it is not.
+    """
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:50]} is beyond the range of float64")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite)
 
 
 def _is_exact(value: int) -> bool:

@@ -116,6 +116,7 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
         _check_one_split(source, found, files)
         files = _without_replaced(found, files, objects)
     _check_left_out(source, found, files, data_format)
+    _check_names(source, files)
     files = [file for file in files if file.size > 0]
     if not files:
         raise DataError(
@@ -312,6 +313,31 @@ def _check_left_out(
     if left:
         count, names = _named(left)
         log.warning("%s file(s) of the source are not read as %s: %s", count, data_format, names)
+
+
+def _check_names(source: Source, files: list[SourceFile]) -> None:
+    """Warn of columns in the names of folders, such as `region=eu`, which are not read.
+
+    Raises:
+        DataError: a file's name is not UTF-8.
+    """
+    for file in files:
+        if not file.name.isascii() and any("\udc80" <= char <= "\udcff" for char in file.name):
+            raise DataError(
+                "a file's name is not UTF-8",
+                job_name="sharding",
+                where=source.uri,
+                got=repr(file.name),
+                next_step="rename the file, or select the other files with a glob",
+            )
+    folders = (part for file in files for part in file.name.split("/")[:-1] if "=" in part)
+    if columns := sorted({part.partition("=")[0] for part in folders}):
+        log.warning(
+            "the columns %s are in folder names alone (%s) and are not read: write them into the files if the "
+            "training needs them",
+            ", ".join(columns),
+            next(file.name for file in files if "=" in file.name),
+        )
 
 
 def _is_packed(name: str, suffixes: frozenset[str]) -> bool:

@@ -161,19 +161,25 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
     Raises:
         DataError: the columns of the parts differ.
     """
-    schemas = [part.index.schema or () for part in parts]
-    names = [column.name for column in schemas[0]]
+    schemas = [{each.name: each for each in part.index.schema or ()} for part in parts]
     merged = []
-    for at, name in enumerate(names):
-        columns = [schema[at] for schema in schemas if [each.name for each in schema] == names]
+    for name in dict.fromkeys(itertools.chain.from_iterable(schemas)):
+        columns = [schema[name] for schema in schemas if name in schema]
         known = [column for column in columns if column.categories != ()]
-        different = sorted({column.dtype for column in known})
+        different = sorted(
+            {
+                part.types[name]
+                for part, schema in zip(parts, schemas, strict=True)
+                if name in schema and schema[name].categories != ()
+            }
+        )
         if len(columns) < len(parts) or len(different) > 1:
+            absent = [] if len(columns) == len(parts) else ["no such column"]
             raise DataError(
                 "the parts of the data set have different columns",
                 job_name="sharding",
                 where=f"column {name!r}",
-                got=", ".join(different),
+                got=", ".join([*different, *absent]),
                 next_step="give all files the same schema, for example as Parquet, add columns of codes "
                 "such as 00417 to category_columns, or shard on one instance",
             )

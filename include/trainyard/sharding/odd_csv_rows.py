@@ -47,7 +47,10 @@ class OddCsvTable(TextSchema):
         options = dict(settings.csv_options)
         self._decimal = options.pop("decimal", ".")
         self._thousands = options.pop("thousands", None)
-        self._missing = (*MISSING, *options.pop("na_values", ()))
+        self._missing = set(MISSING) if options.pop("keep_default_na", True) else {""}
+        marks = options.pop("na_values", ())
+        self._missing_of = marks if isinstance(marks, dict) else {}
+        self._missing |= set() if isinstance(marks, dict) else _texts_of(marks)
         self._number = _number_pattern(self._decimal, self._thousands)
         self._options = options
         with self._chunks(files[0], None) as (chunks, _):
@@ -104,8 +107,9 @@ class OddCsvTable(TextSchema):
             raise unreadable(file, error) from error
 
     def _strings(self, column: pd.Series[str]) -> pa.Array:
+        missing = self._missing | _texts_of(self._missing_of.get(str(column.name), ()))
         return pa.array(
-            [None if value in self._missing else value for value in column],
+            [None if value in missing else value for value in column],
             pa.string(),
             from_pandas=True,
         )
@@ -160,6 +164,13 @@ class OddCsvTable(TextSchema):
         plain = pc.replace_substring(plain, self._decimal, ".")
         others = pc.replace_substring(values, ".", self._decimal)
         return pc.if_else(pc.match_substring_regex(values, self._number), plain, others)
+
+
+def _texts_of(marks: Any) -> set[str]:
+    """Return one mark of missing values, or several, as they are written; -999.0 is also written -999."""
+    several = marks if isinstance(marks, list | tuple) else [marks]
+    wholes = {str(int(mark)) for mark in several if isinstance(mark, float) and mark.is_integer()}
+    return wholes | {str(mark) for mark in several}
 
 
 def _number_pattern(decimal: str, thousands: str | None) -> str:

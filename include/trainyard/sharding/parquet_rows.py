@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from trainyard.sharding.columnar_schema import (
     is_string,
     text_columns,
     wanted_schema,
+    with_known_types,
+    with_types,
 )
 from trainyard.sharding.objects import download
 from trainyard.sharding.source_files import SourceFile, unreadable
@@ -34,6 +37,7 @@ BATCH_BYTES = 8 * 1024**2
 _LONG_STRING_BYTES = 4096
 """Stored bytes per row from which strings are not read as dictionaries, because most values occur once."""
 _BUFFER_BYTES = 512 * 1024
+_SPARK = b"org.apache.spark.version"
 _VALUE_BYTES = {"INT32": 4, "INT64": 8}
 
 
@@ -75,12 +79,14 @@ class ParquetTable:
                 if at == 0:
                     self.names = schema.names
                     self.schema = wanted_schema(schema, ignored=ignored, only=only)
-                    self._checked = [] if only else text_columns(self.schema)
-                    self._strings = [field.name for field in self.schema if is_string(field.type)]
+                self.schema = with_known_types(self.schema, schema)
+                self.names += sorted({*schema.names} & ignored - {*self.names})
                 known = None if only else {*self.names, *ignored}
                 check_types(file, schema, wanted=self.schema, known=known)
                 self.num_rows += self._rows_to_read(file, opened)
                 self.nullable |= _with_missing(opened.metadata, self.schema.names)
+        self._checked = [] if only else text_columns(self.schema)
+        self._strings = [field.name for field in self.schema if is_string(field.type)]
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:  # noqa: ARG002 - types are the files'
         """Expect missing values in a column. The type stays that of the files."""
@@ -106,7 +112,11 @@ class ParquetTable:
                     done += kept.num_rows
                     share = done / max(1, self.num_rows)
                     good = decodable_rows(
-                        file, kept, first, texts=self._checked, bad_rows=self._bad_rows
+                        file,
+                        with_types(kept, self.schema),
+                        first,
+                        texts=self._checked,
+                        bad_rows=self._bad_rows,
                     )
                     yield file, TableBatch(batch=good, done=share, first_line=first)
                     first += kept.num_rows
@@ -139,6 +149,8 @@ class ParquetTable:
                 buffer_size=_BUFFER_BYTES,
                 pre_buffer=False,
                 read_dictionary=_short_strings(metadata, self._strings),
+                # Spark's times are whole microseconds, and often beyond the range of nanoseconds (1677 to 2262).
+                coerce_int96_timestamp_unit="us" if _SPARK in (metadata.metadata or {}) else None,
             )
         except (pa.ArrowException, OSError) as error:
             raise unreadable(file, error) from error
@@ -169,13 +181,13 @@ def _batch_rows(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
 
 def _short_strings(metadata: pq.FileMetaData, names: list[str]) -> list[str]:
     """Return the string columns to read as dictionaries."""
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    sizes: Counter[str] = Counter()
+    for at in range(metadata.num_row_groups if names else 0):
+        group = metadata.row_group(at)
+        for chunk in map(group.column, range(group.num_columns)):
+            sizes[chunk.path_in_schema] += chunk.total_uncompressed_size
     most = _LONG_STRING_BYTES * max(1, metadata.num_rows)
-    return [
-        name
-        for name in names
-        if sum(_stored_bytes(group, frozenset([name])) for group in groups) < most
-    ]
+    return [name for name in names if sizes[name] < most]
 
 
 def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
@@ -195,7 +207,7 @@ def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
 
 def _is_in(path: str, names: frozenset[str]) -> bool:
     """Return whether a path, such as `input_ids.list.element`, is a named column or part of one."""
-    return path in names or any(path.startswith(f"{name}.") for name in names)
+    return path in names or any(mark == "." and path[:at] in names for at, mark in enumerate(path))
 
 
 def _decoded_bytes(chunk: pq.ColumnChunkMetaData) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import ContractError, DataError
@@ -37,18 +37,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartIndex:
-    """Output of one part: an index of its shards, and the sums for the statistics of the data set."""
+    """Output of one part: an index of its shards, the sums for the data set's statistics, and its columns' contents."""
 
     part: int
     index: ShardIndex
     tallies: dict[str, Any]
+    types: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the document of this part."""
         index = json.loads(self.index.to_json())
         return (
             json.dumps(
-                {"part": self.part, "index": index, "tallies": self.tallies}, allow_nan=False
+                {
+                    "part": self.part,
+                    "index": index,
+                    "tallies": self.tallies,
+                    "types": self.types,
+                },
+                allow_nan=False,
             )
             + "\n"
         )
@@ -63,7 +70,12 @@ class PartIndex:
         try:
             data = json.loads(text)
             index = ShardIndex.from_json(json.dumps(data["index"]))
-            part = cls(part=data["part"], index=index, tallies=data["tallies"])
+            part = cls(
+                part=data["part"],
+                index=index,
+                tallies=data["tallies"],
+                types=data["types"],
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise ContractError(
                 "this is not the index of a data set's part", got=str(error)
@@ -172,7 +184,9 @@ def _part_index(
         bad_rows=bad_rows,
         **({"kind": "none"} if written is None else written.described),
     )
-    return PartIndex(part=part, index=index, tallies={} if written is None else written.tallies)
+    if written is None:
+        return PartIndex(part=part, index=index, tallies={})
+    return PartIndex(part=part, index=index, tallies=written.tallies, types=written.types)
 
 
 def read_parts(plan: DatasetPlan, objects: Objects) -> list[PartIndex]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import DataError
@@ -27,11 +27,13 @@ class Written:
         splits: splits by name, with their shards.
         described: members of the index about the content: kind, schema or tokenizer, baseline.
         tallies: JSON-safe sums for the common statistics of a data set's parts.
+        types: what each column holds, for the comparison of parts: its dtype, `category` or a type of times.
     """
 
     splits: dict[str, Split]
     described: dict[str, Any]
     tallies: dict[str, Any]
+    types: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

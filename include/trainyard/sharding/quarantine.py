@@ -73,7 +73,8 @@ class BadRows:
                 where=f"{self.count} of {self.count + num_good} rows ({reasons})",
                 got=shown,
                 allowed=f"at most {self._max_fraction:.4g} of the rows (max_bad_row_fraction)",
-                next_step="correct the source, or raise max_bad_row_fraction to skip such rows",
+                next_step="correct the source, set csv_options for a csv file of another encoding, delimiter or "
+                "mark of missing values (encoding, sep, na_values), or raise max_bad_row_fraction to skip such rows",
             )
         return fraction
 

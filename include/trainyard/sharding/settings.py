@@ -30,6 +30,31 @@ class DataFormat(StrEnum):
     TOKENS = "tokens"
 
 
+CSV_OPTIONS = frozenset(
+    {
+        "comment",
+        "decimal",
+        "delimiter",
+        "dialect",
+        "doublequote",
+        "encoding",
+        "encoding_errors",
+        "escapechar",
+        "header",
+        "keep_default_na",
+        "na_values",
+        "names",
+        "quotechar",
+        "quoting",
+        "sep",
+        "skip_blank_lines",
+        "skipinitialspace",
+        "skiprows",
+        "thousands",
+        "usecols",
+    }
+)
+"""Arguments of `pandas.read_csv` that `csv_options` may have."""
 UNTABLED = frozenset({DataFormat.TEXT, DataFormat.TOKENS})
 """Formats without columns, which become tokens."""
 
@@ -166,6 +191,14 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
             what="has a value that JSON cannot represent, and the index stores all settings",
             got=str(error),
             allowed="text, numbers, booleans, null, lists and objects of these",
+        )
+    for name in sorted(set(settings.csv_options) - CSV_OPTIONS):
+        near = near_matches(name, list(CSV_OPTIONS))
+        yield Finding(
+            where=f"csv_options.{name}",
+            what="is not supported, because sharding reads all rows as text and types them itself",
+            allowed=", ".join(sorted(CSV_OPTIONS)),
+            next_step=f"did you mean {near[0]}?" if near else "remove it",
         )
     if settings.target_column and settings.target_column in settings.ignore_columns:
         yield Finding(

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _SECONDS_PER_DAY = 86_400
 _EXACT_INTEGERS = 2**53
+_DECIMAL_BITS = 128
 _EXACT_DIGITS = 10**15
 """Decimals of fewer digits than this has are the shortest text of their float64 (IEEE 754: 15 digits are kept)."""
 
@@ -100,6 +101,8 @@ class Categories:
         """Return the int32 codes of the values (-1 for missing ones) and their 64-bit hashes."""
         if not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string()).dictionary_encode()
+        elif len(self.values) + len(column.dictionary) > self._limit:
+            column = column.cast(pa.string()).dictionary_encode()  # without entries that no row has
         if self._dictionary is None or not column.dictionary.equals(self._dictionary):
             self._dictionary = column.dictionary
             self._table = self._code_table(column.dictionary.to_pylist())
@@ -163,6 +166,8 @@ def _decimals(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
         DataError: an integer is not exact.
     """  # noqa: DOC501 - the named function returns a DataError
     if plan.dtype == "int64":
+        if column.type.bit_width < _DECIMAL_BITS:  # Arrow's cast from these to integers is wrong
+            column = column.cast(pa.decimal128(38, column.type.scale))
         try:
             return _values(column.cast(pa.int64()))
         except pa.ArrowInvalid as error:
@@ -215,13 +220,36 @@ def _seconds(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
         if len(fine):
             raise _inexact_time(name, int(fine[0]))
     width = pa.int32() if kind.bit_width == 32 else pa.int64()
-    counts = _values(column.view(width)).astype(np.float64)
+    counts = _values(column.view(width))
+    if column.null_count:
+        counts = np.where(_is_missing(column), 0, counts)
     if pa.types.is_date32(kind):
-        counts *= _SECONDS_PER_DAY
-        return counts
+        return counts.astype(np.float64) * _SECONDS_PER_DAY
     unit = "ms" if pa.types.is_date64(kind) else kind.unit
-    counts /= {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
-    return counts
+    if unit == "ns" and not (counts % 1000).any():
+        counts, unit = counts // 1000, "us"  # most of these are exact as float64
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    seconds: npt.NDArray[np.float64] = counts / np.float64(per_second)
+    far = (counts >= _EXACT_INTEGERS) | (counts <= -_EXACT_INTEGERS)
+    if per_second > 1 and far.any():
+        seconds[far] = _far_seconds(counts[far], per_second, name)
+    return seconds
+
+
+def _far_seconds(counts: npt.NDArray[Any], per_second: int, name: str) -> npt.NDArray[np.float64]:
+    """Return the nearest seconds of counts that float64 does not hold, and warn if they lose a fraction."""
+    different, at = np.unique(counts, return_inverse=True)
+    # Python rounds the quotient of integers once; numpy rounds the count, too.
+    seconds = np.array([count / per_second for count in different.tolist()])
+    if fractions := different[different % per_second != 0].tolist():
+        log.warning(
+            "column %r: times far from 1970 become the nearest float64 of their seconds, such as %r for %s / %s s",
+            name,
+            fractions[0] / per_second,
+            fractions[0],
+            per_second,
+        )
+    return seconds[at]
 
 
 def _inexact_time(column: str, nanoseconds: int) -> DataError:

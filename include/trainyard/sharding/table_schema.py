@@ -153,6 +153,20 @@ def _plan(
     return ColumnPlan(name=name, kind=kind, dtype=dtype, role=role, validity=validity)
 
 
+def content_type(plan: ColumnPlan, arrow_type: pa.DataType) -> str:
+    """Return what a column holds. Two columns of the same dtype may hold categories and numbers, or times and floats.
+
+    Units of times are omitted, because all times are stored in seconds.
+    """
+    match plan.kind:
+        case ColumnKind.CATEGORY:
+            return plan.kind.value
+        case ColumnKind.TIME:
+            return str(arrow_type).partition("[")[0].rstrip("3264")
+        case _:
+            return plan.dtype
+
+
 def _validity_name(name: str, names: list[str]) -> str:
     validity = f"{name}.valid"
     while validity in names:
