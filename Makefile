@@ -32,25 +32,25 @@ setup: $(DEV_READY) ## install everything into .venv
 run: $(RUN_READY) ## run the DAG once, from start to report  [CONF=file.json]
 	@$(TRAINYARD) run $(if $(CONF),--conf $(CONF)) $(ARGS)
 
-compare: $(RUN_READY) ## train a model under several strategies and ranks, and compare them  [CONF=file.json]
+compare: $(RUN_READY) ## train a model under several strategies and numbers of ranks, and compare them  [CONF=file.json]
 	@$(TRAINYARD) run --dag compare_strategies $(if $(CONF),--conf $(CONF)) $(ARGS)
 
-lint-run: $(RUN_READY) ## say what AWS would refuse of a run or a job, without starting it  [CONF=file.json]
+lint-run: $(RUN_READY) ## list the settings of a run or a job that AWS would reject; starts nothing  [CONF=file.json]
 	@$(TRAINYARD) lint $(CONF)
 
-plan: $(RUN_READY) ## rank ways to train a model: memory, time, money, without training  [CONF=file.json]
+plan: $(RUN_READY) ## rank ways to train a model by memory, time and cost; trains nothing  [CONF=file.json]
 	@$(TRAINYARD) plan $(CONF)
 
-chaos: $(RUN_READY) ## the same run while faults strike it everywhere  [SEED=7] [CONF=file.json]
+chaos: $(RUN_READY) ## run the DAG while faults are injected everywhere  [SEED=7] [CONF=file.json]
 	@$(PY) -m chaos $(if $(SEED),--seed $(SEED)) $(if $(CONF),--conf $(CONF)) $(ARGS)
 
-verify: $(RUN_READY) ## recount what interruptions cost a run, from its log  [RUN=<run id>]
+verify: $(RUN_READY) ## verify the continuity of a run from its log: steps, samples, cost  [RUN=<run id>]
 	@$(PY) -m verify "runs/$(RUN)"
 
-rules: $(RUN_READY) ## judge a run by the rules, from its log  [RUN=<run id>] [ARGS='--rules rules.json']
+rules: $(RUN_READY) ## evaluate the rules on a finished run, from its log  [RUN=<run id>] [ARGS='--rules rules.json']
 	@$(TRAINYARD) rules "runs/$(RUN)" $(ARGS)
 
-profile: $(RUN_READY) ## tell where a run's training time went, from its statistics  [RUN=<run id>]
+profile: $(RUN_READY) ## write the time profile of a run's training, from its statistics  [RUN=<run id>]
 	@$(TRAINYARD) profile "runs/$(RUN)"
 
 up: $(RUN_READY) ## start the engine and Airflow and leave them running
@@ -84,13 +84,13 @@ test-quick: $(DEV_READY) ## run the tests that start no engine, Airflow or train
 test-engine: $(DEV_READY) ## run the engine's own tests  [ARGS='-k s3']
 	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile tests/sagemaker_engine tests/contract tests/clients $(ARGS)
 
-test-all: $(DEV_READY) ## run the tests, the slow ones too, on every engine image
+test-all: $(DEV_READY) ## run all tests, including the slow ones, on every engine image
 	$(PY) -m pytest $(BESIDE) $(ARGS)
 
 test-resilience: $(DEV_READY) ## kill every process at random moments, all seeds
 	TRAINYARD_RESILIENCE_SEEDS=all $(PY) -m pytest tests/resilience tests/plugins/test_failing_services.py tests/stack/test_stops.py $(ARGS)
 
-check: $(DEV_READY) ## lint, types, floors, dependencies, prose
+check: $(DEV_READY) ## check format, lint, types, import floors, dependencies, prose
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/ruff check $(SOURCES)
 	$(VENV)/bin/mypy
@@ -99,7 +99,7 @@ check: $(DEV_READY) ## lint, types, floors, dependencies, prose
 	$(VENV)/bin/deptry --config include/sagemaker_engine/pyproject.toml include/sagemaker_engine images
 	$(PY) .ci/prose.py
 
-format: $(DEV_READY) ## rewrite the sources in their one format
+format: $(DEV_READY) ## format the sources
 	$(VENV)/bin/ruff format $(SOURCES)
 
 docs: $(DEV_READY) ## build the documentation site into dist/docs; a dead link fails
@@ -109,7 +109,7 @@ docs: $(DEV_READY) ## build the documentation site into dist/docs; a dead link f
 bench: $(DEV_READY) ## measure sharding, the engine, its searches and a run's overhead
 	@for name in sharding engine tuning overhead; do echo "== $$name"; $(PY) benchmarks/$$name.py || exit 1; done
 
-images: $(RUN_READY) ## build the engine images ahead: TensorFlow, XGBoost, ...  [NAME=tensorflow]
+images: $(RUN_READY) ## build the engine images in advance: TensorFlow, XGBoost, ...  [NAME=tensorflow]
 	@$(TRAINYARD) images $(NAME) $(ARGS)
 
 lock: $(DEV_READY) ## compile the pinned requirements from pyproject.toml

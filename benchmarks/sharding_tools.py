@@ -25,7 +25,7 @@ MDS_ROWS = 200_000
 
 
 def ours(data: Path, out: Path, shards: int, *, checksums: bool = True) -> Work:
-    """Shard with Trainyard: splits by row hash, statistics, checksums, index; no cached digests, as in a first run."""
+    """Shard with Trainyard: splits by row hash, statistics, checksums, index; no cached digests, as a first run."""
     os.environ["XDG_CACHE_HOME"] = str(out / "cache")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
     # What a caller has loaded already, and what the peers are spared too.

@@ -83,18 +83,25 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--tokens-per-batch",
         type=int,
         default=TOKENS_PER_BATCH,
-        help="tokens (of a table rows) of a forward pass; a longer sample goes alone",
+        help="tokens (for a table: rows) of a forward pass; a longer sample is a batch by itself",
     )
-    parser.add_argument("--max-samples", type=int, default=0, help="0 = all, else spread evenly")
+    parser.add_argument(
+        "--max-samples", type=int, default=0, help="0 = all; otherwise evenly spread"
+    )
     parser.add_argument("--num-threads", type=int, default=0, help="0 = half the processors")
     parser.add_argument(
-        "--precision", choices=tuple(DTYPES), help="of matrix products; else that of the training"
+        "--precision",
+        choices=tuple(DTYPES),
+        help="precision of matrix products (default: the training's)",
     )
     parser.add_argument(
-        "--layout", choices=LAYOUTS, default=LAYOUTS[0], help="the model on each rank, or shards"
+        "--layout",
+        choices=LAYOUTS,
+        default=LAYOUTS[0],
+        help="the whole model on each rank, or a shard of it",
     )
     parser.add_argument(
-        "--timeout-s", type=float, default=TIMEOUT_S, help="how long ranks wait for each other"
+        "--timeout-s", type=float, default=TIMEOUT_S, help="seconds that ranks wait for each other"
     )
     return parser.parse_args(argv)
 

@@ -50,20 +50,20 @@ COMMANDS = {
     ),
     "lint": Command(
         module="trainyard_airflow.tasks.end_to_end.lint_command",
-        help="print what AWS would reject of a run or a job",
+        help="print the settings of a run or a job that AWS would reject",
     ),
     "rules": Command(
         module="trainyard.rules.__main__", help="evaluate a finished run by the rules, from its log"
     ),
     "profile": Command(
-        module="trainyard.runs.profile.__main__", help="write where a run's training time went"
+        module="trainyard.runs.profile.__main__", help="write the time profile of a run's training"
     ),
     "sharding": Command(
         module="trainyard.sharding.__main__",
         help="shard, plan, part, merge: turn a data set into shards and an index",
     ),
     "images": Command(
-        module="sagemaker_engine.images.__main__", help="build the engine's images ahead"
+        module="sagemaker_engine.images.__main__", help="build the engine's images in advance"
     ),
 }
 

@@ -54,16 +54,18 @@ class RetryRule:
 
 
 RETRY_TABLE: Mapping[type[TrainingRunError], RetryRule] = {
-    SpecError: RetryRule(retry=False, reason="the same spec would be refused again"),
+    SpecError: RetryRule(retry=False, reason="the same spec would be rejected again"),
     PlanError: RetryRule(retry=False, reason="the same plan would not fit again"),
-    RejectedRequestError: RetryRule(retry=False, reason="the same request would be refused again"),
+    RejectedRequestError: RetryRule(retry=False, reason="the same request would be rejected again"),
     QuotaExceededError: RetryRule(
-        retry=True, reason="quota frees when other jobs end", delay_s=300, backoff=2.0
+        retry=True, reason="quota becomes available when other jobs end", delay_s=300, backoff=2.0
     ),
-    CapacityError: RetryRule(retry=True, reason="capacity comes back", delay_s=300, backoff=2.0),
+    CapacityError: RetryRule(
+        retry=True, reason="capacity may be available later", delay_s=300, backoff=2.0
+    ),
     ThrottledError: RetryRule(
         retry=True,
-        reason="the service asked to slow down",
+        reason="the service limits the rate of calls",
         delay_s=15,
         backoff=2.0,
         max_delay_s=300,
@@ -87,20 +89,20 @@ RETRY_TABLE: Mapping[type[TrainingRunError], RetryRule] = {
         backoff=2.0,
     ),
     TimeLimitError: RetryRule(
-        retry=False, reason="the same limit would end it again, where it wrote no checkpoint"
+        retry=False, reason="without a checkpoint, the same limit would end it again"
     ),
     ResumableTimeLimitError: RetryRule(
         retry=True,
-        reason="a new attempt gets further: it resumes from checkpoints that this one wrote",
+        reason="a new attempt resumes from the checkpoints that this one wrote",
         delay_s=10,
     ),
-    JobStoppedError: RetryRule(retry=False, reason="somebody wanted it stopped"),
+    JobStoppedError: RetryRule(retry=False, reason="the stop was requested"),
     JobFailedError: RetryRule(retry=False, reason="the cause is unknown"),
     RuleViolatedError: RetryRule(
         retry=False, reason="the same training would break the rule again"
     ),
     BudgetExceededError: RetryRule(retry=False, reason="a retry costs more, not less"),
-    ContractError: RetryRule(retry=False, reason="a bug does not go away by itself"),
+    ContractError: RetryRule(retry=False, reason="a bug needs a fix"),
     TrainingRunError: RetryRule(retry=False, reason="the cause is unknown"),
 }
 

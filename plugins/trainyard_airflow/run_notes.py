@@ -56,7 +56,7 @@ def note_end(dag_run: Any) -> None:
             log.warning("Run %s failed, by its report", dag_run.run_id)
             dag_run.set_state(DagRunState.FAILED)
     except Exception:
-        log.exception("Run %s has no note, and may be no success", dag_run.run_id)
+        log.exception("Run %s has no note, and its state may be wrong", dag_run.run_id)
 
 
 def _returned(session: Session, dag_run: Any) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def test_run_searches_evaluates_registers_and_reports(
     assert record["search"]["cost_usd"] < SMALL["budget_usd"]
 
     page = stored(s3, told["report_html"]).decode()
-    for text in (record["search"]["best"]["name"], "Leaderboard", "What the model looks at"):
+    for text in (record["search"]["best"]["name"], "Leaderboard", "Importance of the columns"):
         assert text in page
     package = sagemaker.describe_model_package(
         ModelPackageName=result(dag_run, "register")["model_package_arn"]

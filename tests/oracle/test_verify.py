@@ -304,7 +304,7 @@ def test_a_run_that_trained_nothing_is_nothing_to_verify(
     run.snapshots.clear()
 
     assert main([str(run.write(tmp_path / "run"))]) == 2
-    assert "nothing to verify: the log holds no start" in capsys.readouterr().out
+    assert "nothing to verify: the log has no start" in capsys.readouterr().out
 
 
 def row(stream: str, time_ms: int, line: str) -> Row:

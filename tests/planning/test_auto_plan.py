@@ -94,7 +94,7 @@ def test_shards_that_the_conf_asks_for_are_planned_where_copies_would_do() -> No
     assert choice is not None
     assert params["hyperparameters"]["hybrid_shard_degree"] == 4
     assert choice.plan["mesh"] == {"dp_replicate": 1, "dp_shard": 4, "tp": 1, "pp": 1}
-    assert choice.reasons[1].endswith("fsdp, since the conf asks for shards")
+    assert choice.reasons[1].endswith("fsdp, since the conf requests shards")
     copies, _ = resolve_auto({**conf, "strategy": "auto"})
     assert copies["strategy"] == "ddp"
 
@@ -138,7 +138,7 @@ def test_copies_that_no_cluster_holds_are_refused_with_the_reason_for_each() -> 
 def test_copies_of_a_batch_too_small_for_all_ranks_are_refused_with_that_reason() -> None:
     said = refused(**{**TIGHT, "strategy": "ddp", "global_batch_size": 4})
 
-    assert "a global batch of 4 cannot be shared out evenly over 8 ranks, and the conf asks" in said
+    assert "a global batch of 4 cannot be divided evenly over 8 ranks, and the conf asks" in said
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "auto"])

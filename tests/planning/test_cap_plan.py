@@ -57,7 +57,7 @@ def test_cap_bounds_what_the_plan_says_a_run_can_cost() -> None:
 @pytest.mark.parametrize(
     ("conf", "words"),
     [
-        ({"max_cost_usd": 0.1}, "max_cost_usd: does not pay for the shortest run"),
+        ({"max_cost_usd": 0.1}, "max_cost_usd: is less than the cost of the shortest run"),
         ({"max_cost_usd": 0}, "max_cost_usd: is too small"),
         ({"max_cost_usd": 1, "stop_reserve_s": 60}, "stop_reserve_s: is too small"),
     ],

@@ -363,7 +363,7 @@ def test_others_say_what_they_cost_against_the_first() -> None:
     found = plans(**GPT2, instance_types=[P4D, P5])
 
     by_cluster = {each.candidate.name: each for each in found.plans}
-    assert by_cluster[f"1 x {P5}"].reason.startswith("1.30 x the money, 0.52 x the time")
+    assert by_cluster[f"1 x {P5}"].reason.startswith("1.30 x the cost, 0.52 x the time")
     assert [each.rank for each in found.plans] == list(range(1, len(found.plans) + 1))
 
 
@@ -466,4 +466,4 @@ def test_a_batch_that_no_mesh_can_share_out_is_a_rejection() -> None:
 
     assert [each.cluster for each in found.rejected] == [f"1 x {P4D}"]
     reason = found.rejected[0].reason
-    assert reason == "a global batch of 3 cannot be shared out evenly over 8 ranks"
+    assert reason == "a global batch of 3 cannot be divided evenly over 8 ranks"

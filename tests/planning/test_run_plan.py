@@ -292,7 +292,7 @@ def test_no_max_run_is_proposed_that_a_run_may_not_have(budget_usd: float) -> No
 
     said = str(caught.value)
     assert "lower max_run_s" not in said
-    assert "raise budget_usd, or take fewer or cheaper instances" in said
+    assert "raise budget_usd, or use fewer or cheaper instances" in said
 
 
 def test_a_budget_without_a_price_is_a_warning_not_a_pass() -> None:

@@ -288,7 +288,7 @@ def test_runtime_ceiling_is_no_longer_than_what_was_asked_for():
 def test_budget_that_earlier_jobs_used_up_starts_nothing():
     with pytest.raises(
         BudgetExceededError,
-        match="the rest of the AutoML job's budget does not pay for a candidate",
+        match="the rest of the AutoML job's budget is too small for a candidate",
     ):
         runtime_ceiling(budgeted(budget_usd=0.5), paid_usd=0.49)
 

@@ -67,7 +67,7 @@ def test_a_region_has_its_partition(
 
 
 def test_a_region_of_nobody_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SpecError, match=r"AWS region: is none of AWS's; got 'moon-1'"):
+    with pytest.raises(SpecError, match=r"AWS region: is not a region of AWS; got 'moon-1'"):
         _ = clients(monkeypatch, region="moon-1").partition
 
 

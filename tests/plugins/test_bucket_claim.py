@@ -162,7 +162,7 @@ def test_an_airflow_that_stores_no_variable_goes_on_and_leaves_no_marker(
 
     claim(bucket)
 
-    assert "is not claimed, Airflow stores no variable" in caplog.text
+    assert "is not claimed, because Airflow cannot store a variable" in caplog.text
     assert "Contents" not in engine.client("s3").list_objects_v2(Bucket=bucket)
 
 

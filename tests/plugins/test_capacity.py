@@ -129,7 +129,7 @@ def test_waiting_for_longer_than_the_rung_allows_leads_to_the_next(
     assert result["rung_waited_s"] >= 2
     assert result["earlier_attempts"][0]["status"] == "Stopped"
     assert result["earlier_attempts"][0]["started_at"] is None
-    assert "is stopped: it waits for instances for" in caplog.text
+    assert "is stopped: it has waited for instances for" in caplog.text
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_full_quota_is_waited_for_without_a_retry(aws_connection, task, script, 
 
     assert (result["status"], result["attempt"]) == ("Completed", 1)
     assert result["quota_waited_s"] >= 1
-    assert sum("waits for quota since" in each for each in caplog.messages) == 2
+    assert sum("has waited for quota since" in each for each in caplog.messages) == 2
     assert len(job_names(sagemaker, task)) == 1
 
 

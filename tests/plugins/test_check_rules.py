@@ -252,7 +252,7 @@ def test_nan_that_the_script_itself_ends_is_the_same_verdict(trained: Any, task:
     assert result["status"] == "Failed"
     assert result["ended_by"] == "rule"
     assert (result["verdict"]["rule"], result["verdict"]["step"]) == ("NonFinite", 30)
-    assert result["verdict"]["evidence"] == "the loss is nan, said the script"
+    assert result["verdict"]["evidence"] == "the loss is nan, reported by the script"
 
 
 @pytest.mark.slow

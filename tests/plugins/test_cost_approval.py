@@ -38,7 +38,7 @@ def test_person_is_asked_with_the_estimate(asked, questions):
     (question,) = asked_in(questions)
     assert question.options == [APPROVE, REJECT]
     assert question.defaults == [REJECT]
-    assert "asked above: $0.001" in question.body
+    assert "approval above: $0.001" in question.body
     assert "- train: $" in question.body
 
 

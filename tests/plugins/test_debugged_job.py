@@ -133,8 +133,8 @@ def test_known_refused_combination_is_judged_by_us_and_says_what_why_and_source(
     (line,) = [each.getMessage() for each in caplog.records]
     assert facts["debugger_why"] in line
     assert line.endswith(
-        "(watch_rules) judges by its own plan; without one only the run's report does. "
-        "These settings were dropped: rules (Overfit)."
+        "(watch_rules) evaluates its own plan's rules; without one, only the run's report has "
+        "verdicts. Dropped settings: rules (Overfit)."
     )
 
 

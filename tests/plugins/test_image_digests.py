@@ -65,7 +65,7 @@ def test_an_image_that_is_named_by_its_digest_needs_no_question(unreachable: Aws
     [
         (f"{REPOSITORY}:9.9-cpu-py399", "ImageNotFound"),
         (f"{REPOSITORY}-of-nobody:1", "RepositoryNotFoundException"),
-        ("registry.example.com:5000/team/train:1", "in no Elastic Container Registry"),
+        ("registry.example.com:5000/team/train:1", "not in an Elastic Container Registry"),
     ],
     ids=["no such tag", "no such repository", "another registry"],
 )

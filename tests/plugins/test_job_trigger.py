@@ -114,7 +114,7 @@ def test_restarted_trigger_marks_the_gap_in_the_log(
         asyncio.run(only_event(again))
 
     told = f"{caplog.text}{events}"
-    assert ("goes on with the last minute" in told) is is_told
+    assert ("continues with the last minute" in told) is is_told
 
 
 @pytest.mark.slow
@@ -324,5 +324,5 @@ def test_an_interruption_is_told_while_the_job_goes_on(aws_connection, task, scr
     ]
     assert result["interruptions"] == 1
     [message] = bodies
-    assert f"Spot capacity of job {result['job_name']} was taken away" in message["Message"]
+    assert f"Spot capacity of job {result['job_name']} was interrupted" in message["Message"]
     assert "instances: 1 x ml.m5.large" in message["Message"]

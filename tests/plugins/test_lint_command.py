@@ -92,7 +92,9 @@ def test_a_job_on_the_right_instances_is_clean(lint_run: Any) -> None:
     assert lint_run({**JOB, "instance_type": "ml.p4d.24xlarge"})[0] == CLEAN
 
 
-@pytest.mark.parametrize(("content", "says"), [("{", "cannot be read"), ("[]", "holds no object")])
+@pytest.mark.parametrize(
+    ("content", "says"), [("{", "cannot be read"), ("[]", "has no JSON object")]
+)
 def test_what_is_no_conf_is_said_so(lint_run: Any, content: str, says: str) -> None:
     status, said = lint_run(content)
 

@@ -283,7 +283,7 @@ def test_a_trainer_made_while_the_dag_is_read_is_refused(
 
     made = changed(source)(trainer_session(clients))
 
-    with pytest.raises(SpecError, match="made while the DAG file is parsed"):
+    with pytest.raises(SpecError, match="created when the DAG file is parsed"):
         kind(task_id="train", spec=made)
 
 

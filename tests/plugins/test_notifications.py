@@ -72,7 +72,7 @@ def test_a_message_says_what_happened_where_and_what_is_next(
 
     [message] = received()
     assert message["Subject"] == (
-        "Trainyard spot: Spot capacity of job job-1 was taken away (interruption 1)"
+        "Trainyard spot: Spot capacity of job job-1 was interrupted (interruption 1)"
     )
     assert "run: manual__1" in message["Message"]
     assert "instances: 2 x ml.m5.large" in message["Message"]
@@ -130,7 +130,7 @@ def test_a_topic_that_is_gone_is_a_warning_and_the_next_try_tells(
         assert not notify(clients, gone, SPOT)
         assert not asyncio.run(notify_from_trigger(clients, gone, SPOT))
 
-    assert f"Topic {arn}-gone was not told (Spot capacity of job job-1" in caplog.text
+    assert f"Topic {arn}-gone was not notified (Spot capacity of job job-1" in caplog.text
     assert notify(clients, notifier_of(arn, aws_connection, task), SPOT)
     assert len(received()) == 1
 
@@ -149,7 +149,7 @@ def test_a_service_that_does_not_answer_is_a_warning(
 
     assert not notify(away, nowhere, SPOT)
 
-    assert "was not told" in caplog.text
+    assert "was not notified" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -295,5 +295,5 @@ def test_a_rule_that_stops_a_live_job_tells_the_topic_once(
     lines = message["Message"].splitlines()
     assert f"job: {name}" in lines
     assert "evidence: the loss is nan" in lines
-    assert "then: the training was told to stop" in lines
+    assert "then: the training is stopped" in lines
     assert message["MessageAttributes"]["occasion"]["Value"] == "rule"

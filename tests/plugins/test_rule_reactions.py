@@ -204,7 +204,7 @@ def test_answer_that_was_not_offered_is_told_as_such(option: str, step: int) -> 
     event = {"chosen_options": [option], "responded_by_user": {"name": "Eva"}}
     chosen, by = answer_of(event, RuleRetry(action=ASK), {"step": step})
     assert chosen is RetryRemedy.END
-    assert by == f"the plan, for Eva said {option!r}, which was not offered"
+    assert by == f"the plan, because Eva chose {option!r}, which was not an option"
 
 
 def test_question_without_a_step_offers_no_batches_to_leave_out() -> None:

@@ -188,7 +188,7 @@ def test_state_store_that_fails_reports_no_failure_twice(aws_connection, task, s
     task.store = BrokenStore()
 
     assert execute(operator(script(PRINTS)), task)["attempt"] == 2
-    assert "going on without it" in caplog.text
+    assert "continuing without it" in caplog.text
 
 
 class BrokenStore(StateStore):

@@ -147,7 +147,7 @@ CASES = [
         faulty=steps(600, loss=noisy(4.0, 0.01)),
         healthy=steps(600, loss=lambda step: noisy(4.0 - max(0, step - 300) * 0.002, 0.01)(step)),
         without=[Start(step=1200), *(r for r in steps(2000, loss=4.0) if r.step > 1200)],
-        fires=500, onset=0, says="less than 3%", needs="the first losses were not seen: they begin after step 1200",
+        fires=500, onset=0, says="less than 3%", needs="the first losses were not observed: they begin after step 1200",
     ),
     Case(
         name="NotLearning: within the noise",

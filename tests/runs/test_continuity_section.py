@@ -100,7 +100,7 @@ def test_a_repeated_sample_is_told_as_such() -> None:
     ("snapshot", "why", "words"),
     [
         ({}, "AccessDenied", "Not known: AccessDenied."),
-        ({"started_at": None}, None, "Not known: no job came to its instances"),
+        ({"started_at": None}, None, "Not known: no job got instances"),
     ],
     ids=["no log", "never started"],
 )

@@ -189,7 +189,7 @@ def test_too_few_trials_leave_the_importance_out_and_say_why() -> None:
         "weight_decay",
     ]
     assert (
-        "is not told: 7 trials with a result are too few for 2 hyperparameters" in shown.reasons[1]
+        "is not known: 7 trials with a result are too few for 2 hyperparameters" in shown.reasons[1]
     )
 
 

@@ -335,8 +335,8 @@ def test_what_an_answer_means(check: Any, code: str, message: str, *, answer: bo
 @pytest.mark.parametrize(
     ("cause", "kind", "says"),
     [
-        (StopCause.HUNG, HungJobError, "its training fell silent and was stopped"),
-        (StopCause.NO_CAPACITY, CapacityError, "it got no instances in the time its rung allows"),
+        (StopCause.HUNG, HungJobError, "its training logged no progress and was stopped"),
+        (StopCause.NO_CAPACITY, CapacityError, "it got no instances within the limit of its rung"),
     ],
 )
 def test_a_job_that_we_stopped_says_why(

@@ -38,7 +38,7 @@ def test_worked_numbers_of_the_docstrings():
         26.8, abs=0.05
     )
     assert choice.steps == 134
-    assert "Daly's optimum: 26.8 s at 0.2 s a step" in choice.reason
+    assert "Daly's optimum: 26.8 s at 0.2 s per step" in choice.reason
 
 
 @given(mean_s=means, part=st.floats(1e-6, 0.5))

@@ -60,7 +60,7 @@ def test_model_that_is_half_written_at_the_end_of_the_grace_is_removed(
     job = stopped(make_job, grace_s=4.0, main="stopped_writer")
 
     assert "trainyard alive step=" in job.log()  # the write had begun
-    assert "NOT WRITTEN: the grace of the stop is almost over" in job.log()
+    assert "NOT WRITTEN: the stop's grace period is almost over" in job.log()
     assert model_files(job) == []
     assert len(job.checkpoints()) == 1
 

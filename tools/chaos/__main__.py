@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if all checks pass, 1 if not, 2 for wrong input, 130 for interrupted."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument(
-        "--home", help="folder of the stack (default: TRAINYARD_HOME, else .trainyard)"
+        "--home", help="folder of the stack (default: TRAINYARD_HOME or .trainyard)"
     )
     parser.add_argument(
         "--seed", type=int, help="draws the faults (default: a new one, which is printed)"

@@ -52,7 +52,7 @@ def check_jobs(jobs: Sequence[ObservedAttempt]) -> AuditCheck:
     """Check that each logical job was completed once, and that no job still runs."""
     wrong = list(faults_of(jobs))
     logical = len({job.logical for job in jobs})
-    found = f"{logical} logical jobs, each completed once, in {len(jobs)} attempts; none goes on"
+    found = f"{logical} logical jobs, each completed once, in {len(jobs)} attempts; none still runs"
     return AuditCheck(name="jobs", holds=not wrong, found="; ".join(wrong) or found)
 
 
@@ -93,7 +93,7 @@ def check_continuity(report: Path, repository: Path) -> AuditCheck:
         check=False,
         timeout=VERIFY_LIMIT_S,
     )
-    said = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
+    said = (done.stdout + done.stderr).strip().splitlines() or ["it has no output"]
     found = said[-1] if done.returncode == 0 else "\n".join(said)
     return AuditCheck(name="continuity", holds=done.returncode == 0, found=found)
 

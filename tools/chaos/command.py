@@ -128,7 +128,7 @@ def _audited(
     assert view is not None  # noqa: S101  # a run that has ended was seen
     tries = {task.task_id: task.try_number for task in view.tasks}
     told = story(fault_injector.blows, endpoint.marks(jobs), fired, began_at=began_at, tries=tries)
-    for line in ("", "what struck, when, and what it cost", *told, "jobs", *job_lines(jobs)):
+    for line in ("", "the strikes, their times and their costs", *told, "jobs", *job_lines(jobs)):
         watched.say(line)
     prepared = api.xcom(DAG_ID, view.run_id, TaskId.PREFLIGHT, "return_value") or {}
     ledger = endpoint.ledger(str(prepared["ledger_uri"])) if prepared else []

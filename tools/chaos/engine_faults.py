@@ -78,7 +78,7 @@ class EngineFaults:
         )
         if not answer.ok:
             raise RejectedRequestError(
-                f"the engine refuses a fault: {answer.text}",
+                f"the engine rejects a fault: {answer.text}",
                 operation="PUT /_engine/faults",
                 code=str(answer.status_code),
             )

@@ -112,7 +112,7 @@ def faults_of(jobs: Iterable[ObservedAttempt]) -> Iterator[str]:
         yield from (f"{job.name} is still {job.status}" for job in its_own if job.status in LIVE)
         for earlier, later in pairwise(its_own):
             if earlier.ended_at is None or later.created_at < earlier.ended_at:
-                yield f"{later.name} was started while {earlier.name} went on"
+                yield f"{later.name} was started while {earlier.name} was running"
 
 
 def _training(sagemaker: Any, since: float) -> Iterator[ObservedAttempt]:

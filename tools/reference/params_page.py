@@ -24,7 +24,7 @@ TITLE = """\
 # Params of the DAGs
 
 Generated from the DAG files (`python -m reference.params_page`). The form, the REST API's `conf`, the schedule and
-`make run CONF=` take the same names; what a run leaves out has its default. [The DAGs](dags.md) shows how to start one.
+`make run CONF=` use the same names; an omitted param has its default. [The DAGs](dags.md) shows how to start one.
 """
 HEAD = "| Param | Default | Allowed | Meaning |\n|---|---|---|---|"
 NO_SECTION = "General"

@@ -176,7 +176,7 @@ def _write_model(
 
     def give_up() -> None:
         remove(folder.glob("*"))
-        log.warning(NO_MODEL, step, "the grace of the stop is almost over")
+        log.warning(NO_MODEL, step, "the stop's grace period is almost over")
 
     with stop.bounded(give_up):
         trainer.save_model(str(folder))

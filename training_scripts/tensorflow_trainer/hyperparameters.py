@@ -38,7 +38,9 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
     }
 
     num_replicas: int = setting(
-        1, "replicas of one host without GPUs (MirroredStrategy); with GPUs each is one", at_least=1
+        1,
+        "replicas of one host without GPUs (MirroredStrategy); with GPUs, each GPU is one",
+        at_least=1,
     )
     model_dir: str | None = setting(None, "the toolkit's own place for models; not used here")
 

@@ -67,7 +67,7 @@ def read_model(folder: Path) -> tuple[nn.Module, Task, dict[str, Any]]:
         model.load_state_dict(weights, assign=True)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         message = (
-            f"{folder} holds no model of train_ddp.py ({type(error).__name__}: {error}); expected "
+            f"{folder} has no model of train_ddp.py ({type(error).__name__}: {error}); expected "
             "model.json and model.pt from one training job"
         )
         raise DataError(message) from error

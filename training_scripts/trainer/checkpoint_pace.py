@@ -147,10 +147,10 @@ def choose_interval(
     interval_s = max(best_s, min(cheap_s, MAX_STRETCH * best_s))
     steps = max(1, math.ceil(interval_s / step_s))
     share = cost_s / (steps * step_s)
-    why = "stretched to cost less" if interval_s > best_s else "Daly's optimum"
+    why = "extended to cost less" if interval_s > best_s else "Daly's optimum"
     reason = (
-        f"{why}: {interval_s:.3g} s at {step_s:.3g} s a step; a checkpoint costs {cost_s:.3g} s "
-        f"({share:.2%} of training), an interruption each {mean_time_to_interruption_s:g} s"
+        f"{why}: {interval_s:.3g} s at {step_s:.3g} s per step; a checkpoint costs {cost_s:.3g} s "
+        f"({share:.2%} of training), an interruption every {mean_time_to_interruption_s:g} s"
     )
     return IntervalChoice(steps=steps, reason=reason)
 

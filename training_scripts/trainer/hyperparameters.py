@@ -86,20 +86,20 @@ class Hyperparameters:
         None, "global batch size that `learning_rate` was tuned for; null = no scaling", at_least=1
     )
     learning_rate_scaling: str = setting(
-        "linear", "how the learning rate follows the batch size", choices=("linear", "sqrt")
+        "linear", "scaling of the learning rate with the batch size", choices=("linear", "sqrt")
     )
     weight_decay: float = setting(0.1, "AdamW weight decay of matrices", at_least=0)
     warmup_steps: int | None = setting(
         None, "steps of linear warm-up; null = a tenth of the run", at_least=0
     )
     min_learning_rate_ratio: float = setting(
-        0.1, "final learning rate as a part of the peak", at_least=0, at_most=1
+        0.1, "final learning rate as a share of the peak", at_least=0, at_most=1
     )
     clip_norm: float = setting(1.0, "gradient norm limit; 0 = no clipping", at_least=0)
 
     precision: str = setting(
         "auto",
-        "arithmetic of the forward pass; auto = bf16 on GPUs that have it, else fp32",
+        "arithmetic of the forward pass; auto = bf16 on GPUs that have it, otherwise fp32",
         choices=("auto", "fp32", "bf16", "fp16"),
     )
     compile: bool | None = setting(
@@ -132,8 +132,7 @@ class Hyperparameters:
     )
     mean_time_to_interruption_s: float = setting(
         3600.0,
-        "seconds between interruptions that are expected (checkpoint_interval 0), until the run has seen them "
-        "more often",
+        "expected seconds between interruptions (checkpoint_interval 0); the run's own rate is used if it is higher",
         above=0,
     )
     keep_checkpoints: int = setting(
@@ -164,7 +163,7 @@ class Hyperparameters:
     )
     on_non_finite: str = setting(
         "fail",
-        "what a step does whose loss or gradient is NaN or infinite",
+        "action on a step whose loss or gradient is NaN or infinite",
         choices=("fail", "skip"),
     )
     most_skipped_steps: int = setting(
@@ -178,7 +177,7 @@ class Hyperparameters:
     target_column: str | None = setting(None, "column to predict (mlp); null = the index's target")
     problem: str = setting(
         "auto",
-        "what the target is (mlp)",
+        "kind of the target (mlp)",
         choices=("auto", "classification", "regression"),
     )
 
@@ -257,7 +256,7 @@ class Hyperparameters:
         first = self.max_steps - self.profile_steps + 1 if self.max_steps else 1
         if self.profile_steps and any(span[-1] >= first for span in spans):
             both = f"trace_steps {self.trace_steps} and profile_steps {self.profile_steps}"
-            return [f"{both} want the same steps of the one profiler: trace steps before the last"]
+            return [f"{both} request the same steps of the profiler: trace steps before the last"]
         return []
 
     def to_dict(self) -> dict[str, Any]:

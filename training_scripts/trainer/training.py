@@ -688,7 +688,9 @@ class Training:
         note_stop(self.paths)  # else torchrun would start the ranks again
         if self.ranks.is_main:
             remove(self.paths.model_dir.glob("*"))
-            log.warning(NO_MODEL, self.state.progress.step, "the grace of the stop is almost over")
+            log.warning(
+                NO_MODEL, self.state.progress.step, "the stop's grace period is almost over"
+            )
 
     def facts(self) -> dict[str, Any]:
         """Return the facts about the run for the summary and the model."""

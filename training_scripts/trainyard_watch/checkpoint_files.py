@@ -144,7 +144,7 @@ def _file_fault(path: Path, entry: Mapping[str, Any]) -> str | None:
     if not path.exists():
         return f"{path.name} {MISSING}"
     if path.stat().st_size != entry["bytes"]:
-        return f"{path.name} has {path.stat().st_size} bytes, the manifest says {entry['bytes']}"
+        return f"{path.name} has {path.stat().st_size} bytes, but {entry['bytes']} in the manifest"
     if sha256_of(path) != entry["sha256"]:
         return f"{path.name} does not match its SHA-256"
     return None
@@ -153,7 +153,7 @@ def _file_fault(path: Path, entry: Mapping[str, Any]) -> str | None:
 def _newer_version(path: Path, version: int) -> str:
     return (
         f"{path} has format version {version}, this trainer reads up to {VERSION}; an older "
-        "checkpoint is not taken instead, since that would lose work. Start the job with the training "
+        "checkpoint is not used instead, since that would lose work. Start the job with the training "
         "scripts that wrote it or newer ones (source_dir), or give it a new checkpoint_s3_uri to begin "
         "at step 0; nothing was deleted"
     )

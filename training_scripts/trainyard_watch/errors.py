@@ -62,7 +62,7 @@ class NonFiniteError(TrainerError):
         """Return the error of a step over the run's positions `samples`."""
         return cls(
             f"in step {step} (samples {samples[0]} to {samples[-1]} of the run's order) {seen}; "
-            f"{settings}. Checkpoints hold the state before. Lower learning_rate, raise "
+            f"{settings}. Checkpoints have the state before this step. Lower learning_rate, raise "
             "warmup_steps, set clip_norm 1 and precision bf16 or fp32, or check the data for invalid samples"
         )
 

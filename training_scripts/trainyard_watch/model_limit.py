@@ -84,7 +84,7 @@ class ModelLimit:
         if write_s > spare_s:
             return (
                 f"its {size} take about {write_s:.0f} s at the speed of the checkpoints, and {max(0.0, spare_s):.0f} s "
-                "are left of the grace of the stop"
+                "are left of the stop's grace period"
             )
         if write_s > BRIEF_S and not self._retention.await_arrival(spare_s - write_s):
             return (

@@ -266,7 +266,7 @@ class Retention:
             try:
                 self.look()
             except Exception:  # the thread's boundary: at worst the disk fills, training continues
-                log.exception("old checkpoints are not deleted; it is tried again")
+                log.exception("old checkpoints are not deleted; the query is repeated")
             with self._looked:
                 self._num_looks += 1
                 self._looked.notify_all()

@@ -340,7 +340,7 @@ class Run:
 
         def give_up() -> None:
             remove(Path(folder).glob("*"))
-            log.warning(NO_MODEL, self.num_steps, "the grace of the stop is almost over")
+            log.warning(NO_MODEL, self.num_steps, "the stop's grace period is almost over")
 
         with self._stop.bounded(give_up):
             yield

@@ -183,7 +183,7 @@ def over_budget(
     if needed_usd is not None and needed_usd <= left:
         return None
     needed = "an unknown price" if needed_usd is None else f"up to {format_usd(needed_usd)}"
-    cheaper = "take instances with a known price" if needed_usd is None else _cheaper(left)
+    cheaper = "use instances with a known price" if needed_usd is None else _cheaper(left)
     return Finding(
         where=BUDGETS,
         what=f"leaves team {team} too little in {month}",

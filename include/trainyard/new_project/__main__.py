@@ -192,8 +192,8 @@ def _parser() -> argparse.ArgumentParser:
 _NEXT = """Next:
   on this machine   `make engine` in Trainyard's clone runs a SageMaker that trains here, and prints a connection to it
   on AWS            fill in {connection_file}, and make it the connection `{aws_conn_id}`
-  wait              Airflow looks for new files in dags/ every 300 s ([dag_processor] refresh_interval);
-                    `airflow dags reserialize` parses them now, where the command can reach Airflow's database
+  wait              Airflow searches dags/ for new files every 300 s ([dag_processor] refresh_interval);
+                    `airflow dags reserialize` parses them now, if the command can reach Airflow's database
   then              unpause and trigger the DAG `{dag_id}`
 """
 

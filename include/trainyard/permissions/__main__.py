@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for key in options.kms_key:
         if not _KEY.fullmatch(key):
             sys.stderr.write(
-                f"error: --kms-key: got {key!r}; IAM knows keys by their ARN only, not by an alias: "
+                f"error: --kms-key: got {key!r}; IAM accepts the ARN of a key only, not an alias: "
                 "arn:aws:kms:<region>:<account>:key/<id>\n"
             )
             return WRONG
@@ -65,9 +65,9 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--bucket", required=True, help="of runs and data sets")
+    parser.add_argument("--bucket", required=True, help="bucket of runs and data sets")
     parser.add_argument("--role", required=True, help="ARN of the jobs' execution role")
-    parser.add_argument("--region", required=True, help="of bucket and jobs")
+    parser.add_argument("--region", required=True, help="region of the bucket and the jobs")
     parser.add_argument(
         "--deployment",
         help="the connection's trainyard.deployment: Airflow may then stop and tag its own jobs only",
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         choices=[each.value for each in Feature],
-        help="what the deployment does beside training, evaluating and registering; repeatable",
+        help="feature in use, besides training, evaluation and registration; repeatable",
     )
     parser.add_argument(
         "--prefix",
@@ -108,7 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--vpc", action="store_true", help="jobs run in a VPC")
     parser.add_argument(
-        "--format", choices=FORMATS, default="policies", help="what to print (default: %(default)s)"
+        "--format",
+        choices=FORMATS,
+        default="policies",
+        help="form of the output (default: %(default)s)",
     )
     return parser
 

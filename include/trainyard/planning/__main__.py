@@ -28,7 +28,7 @@ EXAMPLE = {"model": "gpt2-124m", "global_batch_size": 480, "tokens": 9e9}
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table and return 0. Return 1 if the request is invalid or nothing fits, 2 if the file is unreadable."""
     parser = argparse.ArgumentParser(prog="trainyard plan", description=__doc__)
-    parser.add_argument("conf", type=Path, nargs="?", help="a JSON file; without it an example")
+    parser.add_argument("conf", type=Path, nargs="?", help="a JSON file (default: an example)")
     path: Path | None = parser.parse_args(argv).conf
     try:
         given = json.loads(path.read_text(encoding="utf-8")) if path else EXAMPLE

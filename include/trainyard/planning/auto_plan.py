@@ -123,11 +123,11 @@ def _plans(request: PlanRequest, wanted: object) -> Plans:
         PlanError: there is no such plan; with the reason per cluster.
     """
     if wanted == SHARDS:
-        return make_plans(request, allowed=_is_sharded, since="the conf asks for shards")
+        return make_plans(request, allowed=_is_sharded, since="the conf requests shards")
     if wanted != REPLICAS:
         return make_plans(request)
     try:
-        return make_plans(request, allowed=_is_copies, since="the conf asks for copies")
+        return make_plans(request, allowed=_is_copies, since="the conf requests copies")
     except PlanError as error:
         raise PlanError([_NO_COPIES, *error.findings], subject="auto") from error
 
@@ -250,12 +250,12 @@ def _reasons(best: Plan, conf: RunConf, left_open: tuple[str, ...]) -> Iterator[
         f"recomputation {each.batching.recompute.value}"
     )
     yield (
-        f"modelled: {each.step.total:.3g} s a step, {format_duration(3600 * each.hours)} and "
-        f"{format_usd(each.cost_usd)} in all, on demand"
+        f"modelled: {each.step.total:.3g} s per step, {format_duration(3600 * each.hours)} and "
+        f"{format_usd(each.cost_usd)} in total, on demand"
     )
     yield f"{each.batching.precision}, {'compiled' if each.batching.is_compiled else 'eager'}"
     if conf.tokenizer != "bytes":
-        yield f"the vocabulary is taken to be {_ASSUMED_VOCABULARY:,}: the tokenizer was not read"
+        yield f"the vocabulary is assumed to be {_ASSUMED_VOCABULARY:,}: the tokenizer was not read"
     if 3600 * each.hours > conf.max_run_s:
         yield (
             f"max_run_s {conf.max_run_s} is shorter: the training would be stopped, and resume with another attempt"

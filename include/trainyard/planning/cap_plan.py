@@ -122,7 +122,7 @@ def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Findi
     if plan.least_usd > plan.max_cost_usd:
         yield Finding(
             where="max_cost_usd",
-            what="does not pay for the shortest run",
+            what="is less than the cost of the shortest run",
             got=format_usd(plan.max_cost_usd),
             allowed=f"at least {format_usd(plan.least_usd)}: {words}, each with {conf.stop_reserve_s} s for its stop",
             next_step="raise it, lower evaluation_max_run_s, or choose cheaper instances",
@@ -134,7 +134,7 @@ def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Findi
             got=f"{format_usd(plan.max_cost_usd)}; each job once for its longest time: {format_usd(cost.once_usd)}, "
             f"and {format_usd(plan.evaluation_usd)} are reserved for the evaluation",
             severity=Severity.WARNING,
-            next_step="raise max_cost_usd to train to the end; else the model at the stop is evaluated and registered",
+            next_step="raise max_cost_usd to train to the end, or the model at the stop is evaluated and registered",
         )
 
 
@@ -147,5 +147,5 @@ def within_cap(cost: RunCost, max_cost_usd: float | None) -> RunCost:
         cost,
         ceiling_usd=ceiling,
         known_usd=max_cost_usd,
-        note=f"at most {format_usd(max_cost_usd)}, its cost cap (else {format_usd(cost.known_usd)}: {cost.note})",
+        note=f"at most {format_usd(max_cost_usd)}, its cost cap (without it {format_usd(cost.known_usd)}: {cost.note})",
     )

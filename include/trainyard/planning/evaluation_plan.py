@@ -119,7 +119,9 @@ def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> Evaluati
     plans = {name: _after_training_on(conf, name) for name in names}
     worst = max(plans.values(), key=lambda each: (bool(each.unfit), *_dearness(each)))
     if worst.unfit and conf.evaluation_place != Place.PROCESSING:
-        return _last_step(conf, f"no type of processing jobs holds the model ({worst.unfit})")
+        return _last_step(
+            conf, f"no type of processing jobs has the memory for the model ({worst.unfit})"
+        )
     if trained_on is None or worst.unfit:
         return worst
     return plans.get(trained_on) or _after_training_on(conf, trained_on)
@@ -145,7 +147,7 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
     if wanted_gb is not None and wanted_gb < _needed_gb(conf):
         yield Finding(
             where="evaluation_volume_size_gb",
-            what="does not hold the model's archive, what is unpacked from it, and the test split",
+            what="is too small for the model's archive, its unpacked content and the test split",
             got=str(wanted_gb),
             allowed=f"at least {_needed_gb(conf)}",
             next_step="raise it, or remove it: the default is derived from the model and the data",

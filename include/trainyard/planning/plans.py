@@ -155,7 +155,7 @@ def _best_of_cluster(
     if not every:
         return Rejection(
             cluster=name,
-            reason=f"a global batch of {request.global_batch_size} cannot be shared out evenly over "
+            reason=f"a global batch of {request.global_batch_size} cannot be divided evenly over "
             f"{cluster.num_ranks} ranks{f', and {since}' if possible else ''}",
         )
     if not fitting:
@@ -192,7 +192,7 @@ def _too_large(every: list[PlanCandidate]) -> str:
     in_steps = [each for each in every if each.memory.total <= each.usable_bytes]
     if in_steps:
         nearest = min(in_steps, key=lambda each: each.worst.num_bytes - each.worst.usable_bytes)
-        return f"fits its steps, and not {nearest.worst} ({nearest.mesh})"
+        return f"fits its steps, but not {nearest.worst} ({nearest.mesh})"
     least = min(every, key=lambda each: each.memory.total)
     states = least.memory.parameters + least.memory.gradients + least.memory.optimizer
     return (
@@ -256,7 +256,7 @@ def _against(each: PlanCandidate, first: PlanCandidate, *, is_by_time: bool) -> 
         return f"{each.hours / first.hours:.2f} x the time"
     if each.cost_usd is None or first.cost_usd is None:
         return "its price is not in the catalogue"
-    return f"{each.cost_usd / first.cost_usd:.2f} x the money, {each.hours / first.hours:.2f} x the time"
+    return f"{each.cost_usd / first.cost_usd:.2f} x the cost, {each.hours / first.hours:.2f} x the time"
 
 
 def _why_layout(

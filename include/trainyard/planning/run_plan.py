@@ -266,7 +266,7 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
     next_step = "set precision to bf16, unless the numbers have to be those of fp32"
     if conf.precision == AUTO:
         lacking = next(r.instance_type for r in conf.rungs if not has_bf16(r.instance_type))
-        next_step = f"drop its rung: {lacking} has no bf16, and all rungs train by one precision"
+        next_step = f"drop its rung: {lacking} has no bf16, and all rungs train with one precision"
     yield Finding(
         where="precision",
         what=f"is fp32, {known.bf16_tflops / known.fp32_tflops:.0f} times slower than bf16 on this accelerator",
@@ -360,7 +360,7 @@ def _cheaper(conf: RunConf, cost: RunCost) -> str:
     budget, search = conf.budget_usd or 0.0, cost.search_usd or 0.0
     longest_s = int(conf.max_run_s * (budget - search) / (cost.known_usd - search))
     if longest_s < LEAST_RUN_S:
-        return "take fewer or cheaper instances"
+        return "use fewer or cheaper instances"
     evaluation = plan_evaluation(conf)
     own = "" if evaluation.max_run_s in {0, conf.max_run_s} else ", and evaluation_max_run_s alike"
     return f"lower max_run_s to {longest_s}{own}"

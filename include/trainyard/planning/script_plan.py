@@ -179,7 +179,7 @@ def _cheaper(conf: ScriptConf, cost: RunCost) -> str:
     """Return the next step that makes a run fit into its budget: a lower max_run_s, or other instances."""
     longest_s = int(conf.max_run_s * (conf.budget_usd or 0.0) / cost.known_usd)
     return (
-        "take fewer or cheaper instances"
+        "use fewer or cheaper instances"
         if longest_s < LEAST_RUN_S
         else f"lower max_run_s to {longest_s}"
     )

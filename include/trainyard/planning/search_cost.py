@@ -68,9 +68,7 @@ def search_cost(conf: RunConf, *, attempts: int = 1) -> SearchCost | None:
         return SearchCost(
             once_usd=whole, ceiling_usd=ceiling, trial_usd=trial.ceiling_usd, note=note
         )
-    note = (
-        f"at most {format_usd(limit)}, its share of the budget (else {format_usd(whole)}: {note})"
-    )
+    note = f"at most {format_usd(limit)}, its share of the budget (without it {format_usd(whole)}: {note})"
     return SearchCost(once_usd=limit, ceiling_usd=limit, trial_usd=trial.ceiling_usd, note=note)
 
 

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rules",
         type=Path,
-        help="a JSON list of rules; default: the rules of the run's conf, else all",
+        help="a JSON list of rules; default: the rules of the run's conf, or all",
     )
     arguments = parser.parse_args(argv)
     try:

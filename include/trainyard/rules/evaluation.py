@@ -30,7 +30,7 @@ class RuleStatus(StrEnum):
     STOPPING = "Stopping"
     STOPPED = "Stopped"
     NOT_EVALUATED = "NotEvaluated"
-    """Ours: the service has no word for it."""
+    """Trainyard's own status: the service has none for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

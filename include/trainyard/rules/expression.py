@@ -132,7 +132,7 @@ def compile_expression(text: str) -> tuple[Compiled, frozenset[str]]:
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        _refuse(text, None, f"is no expression: {getattr(error, 'msg', error)}")
+        _refuse(text, None, f"is not an expression: {getattr(error, 'msg', error)}")
     names: set[str] = set()
     return _Compiler(text, names).compiled(tree.body), frozenset(names)
 
@@ -223,7 +223,7 @@ class _Compiler:
             usage = (
                 f"{name}(loss)" if wanted == 1 else f"{name}(loss, 100), a whole number of steps"
             )
-            _refuse(self._text, node, f"calls {name} in another way", known=(usage,))
+            _refuse(self._text, node, f"calls {name} with other operands", known=(usage,))
         assert isinstance(args[0], ast.Name)  # noqa: S101  # asked above
         self._name(args[0].id, args[0])
         return _looked_back(name, args[0].id, num_steps)

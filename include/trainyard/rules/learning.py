@@ -159,7 +159,7 @@ class _NotLearning(RuleState[Record]):
         rule = self._rule
         if self._begins_at:
             self.why_not = (
-                f"the first losses were not seen: they begin after step {self._begins_at}"
+                f"the first losses were not observed: they begin after step {self._begins_at}"
             )
             return
         recent = self._seen.last(rule.window)

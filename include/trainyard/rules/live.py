@@ -280,7 +280,7 @@ class _Stream:
         if not is_final and all(self.files[each].stood < _LOOKS_AT_GAP for each in after):
             return False
         log.warning(
-            "Statistics of rank %d go on with %s: what came after part %d is missing",
+            "Statistics of rank %d continue with %s: the content after part %d is missing",
             self.rank,
             self.files[after[0]].name,
             before,

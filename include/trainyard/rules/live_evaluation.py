@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainyard.rules.live import Piece
     from trainyard.rules.watch_plan import WatchPlan
 
-BY_THE_SERVICE = "judged by the service's own Debugger"
+BY_THE_SERVICE = "evaluated by the service's own Debugger"
 CLOCK_S = 1.0
 """Seconds between the `clock` records that a silent rank gets."""
 

@@ -121,7 +121,7 @@ class Confusion(Rule):
     ORIGIN = Origin.DEBUGGER
     READS = (Predictions,)
     NEEDS = _COUNTS
-    ON_REQUEST = "how good a classifier must be is for its author to say"
+    ON_REQUEST = "the required accuracy is the author's choice"
     category_no: int | None = None
     labels: str = "labels"
     predictions: str = "predictions"

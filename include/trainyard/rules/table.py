@@ -92,5 +92,5 @@ def _row(verdict: Mapping[str, Any]) -> VerdictRow:
 
 def _fine(verdict: Mapping[str, Any]) -> str:
     numbers = ", ".join(f"{key} {value:.4g}" for key, value in verdict["summary"].items())
-    judged = f"judged {verdict['num_judged']:,} times"
+    judged = f"evaluated {verdict['num_judged']:,} times"
     return f"{judged}; {numbers}" if numbers else judged

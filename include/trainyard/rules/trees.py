@@ -54,7 +54,9 @@ class TreeDepth(Rule):
     ORIGIN = Origin.DEBUGGER
     READS = (Trees,)
     NEEDS = "the largest node id of the trees (kind `trees`)"
-    ON_REQUEST = "XGBoost's own default depth is 6, the rule's 4: how deep is too deep is for the author to say"
+    ON_REQUEST = (
+        "XGBoost's own default depth is 6, the rule's 4: the allowed depth is the author's choice"
+    )
     depth: int = 4
 
     def watch(self, facts: Facts) -> RuleState[Trees]:  # noqa: ARG002

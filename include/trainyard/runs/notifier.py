@@ -110,11 +110,11 @@ def interruption_notice(*, job_name: str, number: int, instances: str) -> Notice
     return Notice(
         occasion=Occasion.SPOT,
         event=f"{job_name}:interruption:{number}",
-        says=f"Spot capacity of job {job_name} was taken away (interruption {number})",
+        says=f"Spot capacity of job {job_name} was interrupted (interruption {number})",
         facts={
             "job": job_name,
             "instances": instances,
-            "next": "the service waits for capacity, then the job goes on from its last checkpoint",
+            "next": "the service waits for capacity, then the job resumes from its last checkpoint",
         },
     )
 
@@ -134,7 +134,7 @@ def failure_notice(failure: Mapping[str, Any], *, try_number: int, report: str) 
     return Notice(
         occasion=Occasion.BUDGET if is_budget else Occasion.FAILURE,
         event=f"{task}:{try_number}:{kind}",
-        says=f"The run failed in task {task}: {failure.get('what') or 'its log says why'}",
+        says=f"The run failed in task {task}: {failure.get('what') or 'see its log'}",
         facts={**facts, "report": report},
     )
 
@@ -148,7 +148,7 @@ def rule_notice(*, job_name: str, rule: str, step: int, says: str, was_stopped: 
         facts={
             "job": job_name,
             "evidence": says,
-            "then": "the training was told to stop" if was_stopped else "the training goes on",
+            "then": "the training is stopped" if was_stopped else "the training continues",
         },
     )
 

@@ -28,10 +28,10 @@ class OrphanVerdict(StrEnum):
 
     ORPHAN = "no live run owns it"
     FOREIGN = "not tagged as this deployment's"
-    UNTRACED = "tagged as ours, but not with its run"
+    UNTRACED = "tagged with this deployment, but not with a run"
     KEPT = "tagged to be kept"
     YOUNG = "younger than the grace time"
-    OWNED = "its run is under way"
+    OWNED = "its run is running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

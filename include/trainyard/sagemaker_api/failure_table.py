@@ -59,12 +59,12 @@ def _row(
     )
 
 
-_MEMORY_STEP = "lower micro_batch_size (keep global_batch_size), or take a larger instance type"
-WAIT_STEP = "retry later, take another instance type, or allow several types"
+_MEMORY_STEP = "lower micro_batch_size (keep global_batch_size), or use a larger instance type"
+WAIT_STEP = "retry later, use another instance type, or allow several types"
 _RETRY_STEP = "retry: training resumes from the last checkpoint; if it repeats, read the host's log"
 _KILLED_STEP = (
     "retry: training resumes from the last checkpoint; if it repeats, give the ranks more memory "
-    "(the kernel kills a process that takes more than its host has)"
+    "(the kernel kills a process that uses more than its host has)"
 )
 _VOLUME_STEP = "raise the volume's size (volume_size_gb, volume_size), which instance types with NVMe disks do not take"
 _SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
@@ -95,7 +95,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         r"ResourceLimitExceeded",
         QuotaExceededError,
         "the account's quota for this instance type is used up",
-        "wait for other jobs to end, or ask for more in Service Quotas",
+        "wait for other jobs to end, or request an increase in Service Quotas",
     ),
     _row(
         r"InternalServerError|internal error|InternalFailure|faulty (host|instance|node)",
@@ -119,7 +119,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     _row(
         r'Process killed by SIGKILL[\s\S]*Command "torchrun',
         InfrastructureError,
-        "torchrun itself was killed (the kernel, short of memory, would have taken a rank)",
+        "torchrun itself was killed (a kernel that is short of memory would have killed a rank)",
         _RETRY_STEP,
     ),
     _row(
@@ -133,7 +133,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         r"exceeded MaxRuntimeInSeconds|MaxRuntimeExceeded",
         TimeLimitError,
         "the job reached max_run and was stopped",
-        "raise max_run, or give the job less to do",
+        "raise max_run, or reduce the job's work",
     ),
     _row(
         r"Watchdog caught collective operation timeout|ProcessGroup\w+ .*timed out"
@@ -146,7 +146,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     _row(
         r"An error occurred \((5\d\d|SlowDown|ServiceUnavailable|RequestTimeout|Throttling\w*)\) when calling",
         InfrastructureError,
-        "a service of AWS failed for longer than the client in the container asks it again",
+        "a service of AWS failed for longer than the client in the container retries",
         "retry: training resumes from the last checkpoint; AWS_RETRY_MODE=standard and a larger AWS_MAX_ATTEMPTS in "
         "the job's environment let its clients wait longer",
     ),
@@ -174,7 +174,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     _row(
         r"\bDataError: ",
         DataError,
-        "the data is not what the job needs",
+        "the data does not match the job",
         "fix what the reason names in the data or in the settings, then start a new run",
     ),
     _row(

@@ -132,7 +132,7 @@ def service_error(
     if code in _QUOTA:
         kind = QuotaTooSmallError if _is_beyond_quota(message) else QuotaExceededError
     return kind(
-        f"the service refused {operation}",
+        f"the service rejected {operation}",
         operation=operation,
         code=code,
         where=where,
@@ -165,7 +165,7 @@ _THROTTLES = frozenset(
 _CAPACITY = frozenset({"CapacityError", "InsufficientInstanceCapacity"})
 _QUOTA = frozenset({"ResourceLimitExceeded"})
 _REFUSAL_STEPS = {
-    "ResourceLimitExceeded": "wait for other jobs to end, or ask for more in Service Quotas",
+    "ResourceLimitExceeded": "wait for other jobs to end, or request an increase in Service Quotas",
     "ResourceInUse": "the name exists already: attach to that job",
     "AccessDeniedException": "grant the caller this action, and iam:PassRole on the execution role",
     "AccessDenied": "grant the caller this action",
@@ -248,25 +248,25 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
             says = f"the job reached {limit} and was stopped"
             step = "raise max_run, or lower max_steps; a new job resumes from the last checkpoint"
             if snapshot.kind == "processing":
-                step = "raise max_run, or give the job less to do"
+                step = "raise max_run, or reduce the job's work"
         case "MaxWaitTimeExceeded":
             limit = _limit("max_wait", snapshot.max_wait_s)
             never = "" if snapshot.started_at else " without ever getting capacity"
             says = f"spot waiting and running together reached {limit}{never}"
             kind = SpotInterruptionError
-            step = "raise max_wait, take another instance type, or switch spot off"
+            step = "raise max_wait, use another instance type, or switch spot off"
         case _ if stopped_for is StopCause.HUNG:
-            says, kind = "its training fell silent and was stopped", HungJobError
+            says, kind = "its training logged no progress and was stopped", HungJobError
             step = "a new attempt resumes from the last checkpoint; if it hangs again, find the call that blocks"
         case _ if stopped_for is StopCause.NO_CAPACITY:
             says, kind, step = (
-                "it got no instances in the time its rung allows",
+                "it got no instances within the limit of its rung",
                 CapacityError,
                 WAIT_STEP,
             )
         case _ if stopped_for is StopCause.TIME:
             says, kind = "its time was used up before a trial had a result", TimeLimitError
-            step = "raise max_runtime_s, or let a trial take less"
+            step = "raise max_runtime_s, or shorten the trials"
         case _ if snapshot.kind in {"tuning", "automl"}:
             says, kind = "the search was stopped", JobStoppedError
             step = "if the stop was not intended, clear the task: a new search begins"

@@ -65,7 +65,7 @@ _HOST_ALARMS = (
         comparison="LessThanThreshold",
         threshold=5.0,
         minutes=15,
-        says="the instances are paid for and do next to nothing: the training may hang",
+        says="the instances are paid for and nearly idle: the training may hang",
     ),
     _Watched(
         name="memory",
@@ -90,7 +90,7 @@ _GPU_ALARM = _Watched(
     comparison="LessThanThreshold",
     threshold=5.0,
     minutes=15,
-    says="the GPUs are paid for and do next to nothing",
+    says="the GPUs are paid for and nearly idle",
 )
 
 

@@ -15,7 +15,7 @@ class StopCause(StrEnum):
     """Reasons for which the operator stops a job on its own."""
 
     HUNG = "hung"
-    """The training had reported and then was silent."""
+    """The training stopped logging progress."""
     NO_CAPACITY = "no capacity"
     """The job waited for instances longer than its capacity rung allows."""
     BUDGET = "budget"

@@ -133,9 +133,9 @@ def warn_of_older_layout(plan: DatasetPlan, objects: Objects) -> None:
     """Log a warning if the data set exists in layout version 1, which this release reads but does not write."""
     if plan.older_uri and objects.head(f"{plan.older_uri}/{INDEX_NAME}") is not None:
         log.warning(
-            "This source was sharded before, to %s, by a release whose rows are in other splits (layout 1). It is "
-            "sharded again to %s. Trainings of the older data set can be resumed with that one alone, and their "
-            "figures do not compare with those of the new one: rows held out there may be trained on here.",
+            "An earlier release (layout 1) sharded this source to %s, with other splits. It is sharded again to %s. "
+            "Resume trainings of the older data set with that data set only. Their figures are not comparable with "
+            "new ones: rows that were held out may now be trained on.",
             plan.older_uri,
             plan.uri,
         )

@@ -71,7 +71,7 @@ class Dashboard(StrEnum):
     RUN = "run"
     """Removed when the training has ended."""
     KEEP = "keep"
-    """Kept until somebody removes it."""
+    """Kept until it is deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

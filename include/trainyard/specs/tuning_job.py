@@ -23,7 +23,7 @@ class SearchStrategy(StrEnum):
     GRID = "Grid"
     """Every combination once; categorical ranges only."""
     HYPERBAND = "Hyperband"
-    """Stops the worse of many trials early; the script reports the objective as it goes."""
+    """Stops the worse of many trials early; the script must report the objective while it trains."""
 
 
 class ObjectiveType(StrEnum):

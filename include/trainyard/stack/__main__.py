@@ -50,7 +50,7 @@ def _dispatch(options: argparse.Namespace, home: Home, console: Console) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="trainyard", description=__doc__)
     parser.add_argument(
-        "--home", help="folder of the stack (default: TRAINYARD_HOME, else .trainyard)"
+        "--home", help="folder of the stack (default: TRAINYARD_HOME or .trainyard)"
     )
     commands = parser.add_subparsers(dest="command", required=True)
     run_command = commands.add_parser("run", help="run the DAG once, from start to report")
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         choices=range(1, 65536),
         metavar="PORT",
-        help="TCP port (default: the last one of this folder, else 4566)",
+        help="TCP port (default: the last one of this folder, or 4566)",
     )
     commands.add_parser(
         "supervise", help="keep the stack running in the foreground; what 'up' starts"

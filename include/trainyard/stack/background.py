@@ -46,7 +46,7 @@ def up(home: Home, *, console: Console) -> int:
     if (record := read_record(home)) is not None:
         if record.purpose != "up":
             raise TrainingRunError(
-                "a run of 'make run' is under way here, and its stack ends with it",
+                "a 'make run' is in progress here, and its stack ends with it",
                 where=str(home.path),
                 got=f"process {record.pid}, Airflow at {record.ui}",
                 next_step="wait for its end, end it ('make down'), or set TRAINYARD_HOME to another folder",

@@ -16,7 +16,7 @@ from trainyard.stack.bootstrap import PYTHON, VENV, uv_settings
 HEADERS = {
     "requirements.txt": (
         "# Compiled from pyproject.toml by 'make lock'. torch is pinned without CUDA packages: "
-        "pip adds them where its build needs them."
+        "pip adds them if its build needs them."
     ),
     "requirements-dev.txt": (
         "# Compiled from pyproject.toml by 'make lock': the tools that 'make test' and "

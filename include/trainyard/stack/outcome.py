@@ -54,7 +54,7 @@ def fetch_report(
     try:
         uris |= dict.fromkeys(aws.objects_below(prefix))
     except (BotoCoreError, ClientError) as error:
-        not_fetched.append(f"what lies below {prefix} could not be listed: {error}")
+        not_fetched.append(f"the objects below {prefix} could not be listed: {error}")
     files: dict[str, Path] = {}
     for uri in uris:
         try:
@@ -85,7 +85,7 @@ def error_message(lines: list[dict[str, Any]]) -> str:
     errors = [
         str(line.get("event", "")) for line in lines if line.get("level") in ("error", "critical")
     ]
-    return errors[-1] if errors else "its log holds no error; its worker was probably killed"
+    return errors[-1] if errors else "its log has no error; its worker was probably killed"
 
 
 def summary(view: RunView, report: Report) -> list[str]:
@@ -189,7 +189,7 @@ def _rules(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     text = f"{told['worst']}: {named}{more}" if found else "no issue found in the training"
     if not found and all(each["not_evaluated"] for each in told["verdicts"]):
-        text = "nothing to evaluate: no rule had what it needs"
+        text = "nothing to evaluate: no rule had its input"
     yield "rules", f"{text}; make rules RUN={run_id} shows all"
 
 
@@ -235,7 +235,7 @@ def unsettled_lines(unsettled: list[Unsettled]) -> list[str]:
         return []
     return [
         "",
-        "!! STILL PAID FOR: this run created what has not ended. Stop it by hand, or run the DAG clean_up_orphans:",
+        "!! STILL PAID FOR: resources of this run have not ended. Stop them by hand, or run the DAG clean_up_orphans:",
         *(f"!!   {each.kind} {each.name}: {each.status}" for each in unsettled),
     ]
 

@@ -212,7 +212,7 @@ def _over_budget(
         return None
     return SearchVerdict(
         cause=EndedBy.BUDGET,
-        says=f"{told}, and {format_usd(needed)} more would be until the next trial ends",
+        says=f"{told}, and {format_usd(needed)} more are expected until the next trial ends",
     )
 
 
@@ -224,8 +224,8 @@ def _out_of_time(
         return None
     return SearchVerdict(
         cause=EndedBy.TIME,
-        says=f"{format_duration(left_s)} of {format_duration(ceiling.max_runtime_s or 0)} are left, and until the "
-        f"next trial ends it takes {format_duration(first_end_s)}",
+        says=f"{format_duration(left_s)} of {format_duration(ceiling.max_runtime_s or 0)} are left, and the "
+        f"next trial is expected to end in {format_duration(first_end_s)}",
     )
 
 

@@ -155,7 +155,7 @@ class AwsClients:
             return str(self.session.get_partition_for_region(self.region))
         except UnknownRegionError:
             raise self._region_refused(
-                "is none of AWS's", got=repr(self.region), allowed="such as 'us-east-1'"
+                "is not a region of AWS", got=repr(self.region), allowed="such as 'us-east-1'"
             ) from None
 
     @property

@@ -105,7 +105,9 @@ def _store(airflow: str, marker: _Marker) -> None:
     except Exception as error:  # noqa: BLE001  # the job runs without a claim
         marker.delete()
         log.warning(
-            "Bucket %s is not claimed, Airflow stores no variable: %s", marker.bucket, error
+            "Bucket %s is not claimed, because Airflow cannot store a variable: %s",
+            marker.bucket,
+            error,
         )
 
 

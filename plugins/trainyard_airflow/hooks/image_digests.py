@@ -52,7 +52,7 @@ def image_digest(clients: AwsClients, uri: str) -> ImageDigest:
         return ImageDigest(value=named)
     image = _IMAGE.fullmatch(uri)
     if image is None:
-        return _unknown(uri, "the image is in no Elastic Container Registry")
+        return _unknown(uri, "the image is not in an Elastic Container Registry")
     try:
         answer = clients.impatient_client("ecr").batch_get_image(
             registryId=image["registry"],

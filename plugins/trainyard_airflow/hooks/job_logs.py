@@ -40,7 +40,7 @@ def last_lines(logs: Any, *, group: str, job_name: str) -> list[HostLog]:
     try:
         ends.extend(_ends(logs, group=group, job_name=job_name))
     except (ClientError, BotoCoreError) as error:
-        log.warning("The log of job %s cannot be read whole: %s", job_name, error)
+        log.warning("The log of job %s cannot be read completely: %s", job_name, error)
     return sorted(ends, key=lambda each: each.ended_at_ms)
 
 

@@ -120,7 +120,11 @@ class SageMakerJobs:
         try:
             self._client.add_tags(ResourceArn=snapshot.arn, Tags=[KILLED_TAG])
         except ClientError as error:
-            log.warning("Job %s is stopped without a mark why: %s", snapshot.name, error)
+            log.warning(
+                "Job %s is stopped, but the tag with the reason was not written: %s",
+                snapshot.name,
+                error,
+            )
 
     def was_killed(self, arn: str) -> bool:
         """Return whether the job was stopped because its task was cleared or marked, and not by a person."""
@@ -158,5 +162,5 @@ class SageMakerJobs:
         try:
             return stop_cause(self._client.list_tags(ResourceArn=arn)["Tags"])
         except (ClientError, BotoCoreError) as error:
-            log.warning("Why %s was stopped cannot be read from its tags: %s", arn, error)
+            log.warning("The tag with the reason for the stop of %s cannot be read: %s", arn, error)
             return None

@@ -62,7 +62,7 @@ def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[
 
 
 def _instead(need: QuotaNeed) -> str:
-    return need.next_step or "take fewer instances or another type"
+    return need.next_step or "use fewer instances or another type"
 
 
 def _values(clients: AwsClients, names: set[str]) -> dict[str, float]:

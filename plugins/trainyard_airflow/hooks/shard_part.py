@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="shard_part", description="Write one part of a data set.")
     parser.add_argument("--plan", required=True, help="s3:// address of the plan")
     parser.add_argument("--max-source-bytes", type=int, default=0)
-    parser.add_argument("--kms-key-id", help="key of the shards; without it the bucket decides")
+    parser.add_argument("--kms-key-id", help="key of the shards (default: the bucket's)")
     return parser
 
 

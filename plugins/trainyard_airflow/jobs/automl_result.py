@@ -51,7 +51,7 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
         return seconds if spec.max_runtime_s is None else min(seconds, spec.max_runtime_s)
     needed_usd = paid_usd + MIN_RUNTIME_S * rate
     raise BudgetExceededError(
-        "the rest of the AutoML job's budget does not pay for a candidate",
+        "the rest of the AutoML job's budget is too small for a candidate",
         budget_usd=spec.budget_usd,
         needed_usd=needed_usd,
         where="budget_usd",

@@ -79,16 +79,16 @@ def create_debugged(
         if facts.get(DEBUGGER) != Debugger.SERVICE or isinstance(error, _OF_QUOTA):
             raise
         jobs.create(request_without_rules(request))
-        why = f"the service refused the job with its rules: {error}"
+        why = f"the service rejected the job with its rules: {error}"
         return _fall_back(why, dropped=members_of_service(request))
     return {}
 
 
 def _fall_back(why: str, *, dropped: str) -> dict[str, Any]:
     log.warning(
-        "debugger is service, and SageMaker's Debugger will not judge this training: %s. A task that watches it "
-        "(watch_rules) judges by its own plan; without one only the run's report does. These settings were dropped: "
-        "%s.",
+        "debugger is service, but SageMaker's Debugger will not evaluate this training: %s. A task that watches it "
+        "(watch_rules) evaluates its own plan's rules; without one, only the run's report has verdicts. Dropped "
+        "settings: %s.",
         why,
         dropped,
     )

@@ -138,7 +138,7 @@ class JobRun:
                     self.waits_for = name
                     return AwaitStop(job_name=name, quota=quota)
                 case NextAction.ATTACH:
-                    log.info("Job %s runs already: waiting for it", name)
+                    log.info("Job %s is already running: waiting for it", name)
                     return self._follow(name, self._facts(standing), was_attached=True)
                 case NextAction.SUBMIT:
                     outcome = self._create(standing, name, quota)
@@ -351,7 +351,7 @@ class JobRun:
         try:
             return {**facts, **self.job_type.create(request, facts)}
         except NameTakenError:
-            log.info("Job %s appeared meanwhile", name)
+            log.info("Job %s was created by another process meanwhile", name)
             return None
         except (RejectedRequestError, CapacityError):
             self.waits_for = None
@@ -444,7 +444,7 @@ class JobRun:
         # The jitter spreads the next calls of tasks that were rejected together.
         delay_s = jittered(quota.pause_s(self.poll_interval_s))
         log.info(
-            "Job %s waits for quota since %s: %s; asking again in %s",
+            "Job %s has waited for quota since %s: %s; retry in %s",
             name,
             format_duration(now - quota.began_at),
             refusal.got or refusal.what,

@@ -151,7 +151,7 @@ def place_of(
         return None
     start, reason, waited_s = _start(rungs, earlier)
     if start != index:
-        reason, waited_s = f"rung {start} was full or had no money left", None
+        reason, waited_s = f"rung {start} had no quota or no budget left", None
     return Placement(
         rung=rungs[index], index=index, num_rungs=len(rungs), reason=reason, waited_s=waited_s
     )
@@ -162,7 +162,7 @@ def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
     if job.status == "Failed" and isinstance(
         failure_error(job), (CapacityError, QuotaExceededError)
     ):
-        return "the service had none" + _after(job)
+        return "the service had no instances" + _after(job)
     if job.secondary_status == "MaxWaitTimeExceeded":
         return "max_wait passed" + _after(job)
     waited_s = _waited_s(job)
@@ -197,10 +197,10 @@ def _start(
     last = earlier[-1]
     on = rung_index(rungs, last)
     if on is None:
-        return 0, f"{last.name} stood on no rung of this ladder", None
+        return 0, f"{last.name} was on no rung of this ladder", None
     why = lacked_capacity(last, rungs[on])
     if why is None:
-        return on, f"the attempt before ended as {last.secondary_status or last.status}", None
+        return on, f"the previous attempt ended as {last.secondary_status or last.status}", None
     return (on + 1) % len(rungs), f"no capacity on rung {on} ({rungs[on]}): {why}", _waited_s(last)
 
 

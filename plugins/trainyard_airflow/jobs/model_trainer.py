@@ -91,7 +91,7 @@ def checked_spec(spec: Any) -> Any:
     if is_model_trainer(spec):
         finding = Finding(
             where="spec",
-            what="is a ModelTrainer made while the DAG file is parsed, which takes seconds and calls AWS at each parse",
+            what="is a ModelTrainer, created when the DAG file is parsed: each parse takes seconds and calls AWS",
             next_step=f"write a function ({SESSION_ARGUMENT}) that returns it, and pass the function",
         )
         raise SpecError([finding], subject="TrainingJobOperator")

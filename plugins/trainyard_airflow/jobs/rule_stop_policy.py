@@ -105,7 +105,7 @@ class RuleStopPolicy(EndPolicy):
             return None
         step, evidence = diverged
         stop = RuleStop(rule=_GUARD, step=step, fails=action is RuleAction.FAIL)
-        return self._ended_by_rule(snapshot, result, stop, f"{evidence}, said the script")
+        return self._ended_by_rule(snapshot, result, stop, f"{evidence}, reported by the script")
 
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
@@ -121,7 +121,7 @@ class RuleStopPolicy(EndPolicy):
         Raises:
             TrainingRunError: the service rejected the tag, and nothing was started.
         """
-        log.warning("After rule %s: %s, said %s", verdict["rule"], chosen, by)
+        log.warning("After rule %s: %s, chosen by %s", verdict["rule"], chosen, by)
         self._jobs.service.add_tag(result["arn"], remedy_tag(chosen))
         return self._go_on(chosen, result, {**verdict, "decided_by": by})
 
@@ -148,11 +148,13 @@ class RuleStopPolicy(EndPolicy):
             chosen = self._chosen(snapshot)
             if chosen is not None:
                 return self._go_on(chosen, result, verdict)
-            log.warning("A human is asked how the training goes on (Required Actions): %s", retry)
+            log.warning(
+                "A person is asked how the training continues (Required Actions): %s", retry
+            )
             return AskHuman(retry=retry, result=result, verdict=verdict)
         self._memory.note_reported(int(result["attempt"]))
         if retry:
-            log.warning("The training goes on: %s", retry)
+            log.warning("The training continues: %s", retry)
             return Again()
         self._memory.note_verdict(int(result["attempt"]))
         if stop.fails:
@@ -180,7 +182,7 @@ class RuleStopPolicy(EndPolicy):
         if retry is None or len(self._stops_before(snapshot.name)) >= retry.most:
             return None
         if retry.action == RetryRemedy.SKIP and not stop.step:
-            log.warning("Rule %s told no step: there is no batch to leave out", stop.rule)
+            log.warning("Rule %s reported no step: there is no batch to skip", stop.rule)
             return None
         return retry
 

@@ -77,4 +77,4 @@ def _bearing_faults() -> Iterator[None]:
     try:
         yield
     except (TrainingRunError, BotoCoreError) as error:
-        log.warning("The run's ledger was not brought up to date: %s", error)
+        log.warning("The run's ledger was not updated: %s", error)

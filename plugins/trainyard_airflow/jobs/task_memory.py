@@ -95,7 +95,7 @@ class TaskMemory:
         try:
             noted = self._store.get(key)
         except Exception as error:  # noqa: BLE001  # any fault of a convenience
-            log.warning("Task state store cannot be read (%s): going on without it", error)
+            log.warning("Task state store cannot be read (%s): continuing without it", error)
             return None
         return absent if noted is None else noted
 
@@ -107,4 +107,4 @@ class TaskMemory:
         try:
             self._store.set(key, value, **retention)
         except Exception as error:  # noqa: BLE001  # any fault of a convenience
-            log.warning("Task state store cannot be written (%s): going on without it", error)
+            log.warning("Task state store cannot be written (%s): continuing without it", error)

@@ -129,10 +129,10 @@ def _importance(spec: TuningJobSpec, trials: Sequence[Trial]) -> dict[str, float
     try:
         found = importance(ended, log_scaled=logs)
     except Exception as error:  # noqa: BLE001  # the search is paid for: its result is worth more than this
-        log.warning("How much each hyperparameter mattered is not known: %r", error)
+        log.warning("The importance of the hyperparameters is not known: %r", error)
         return {}
     if found.why_unknown:
-        log.info("How much each hyperparameter mattered is not known: %s", found.why_unknown)
+        log.info("The importance of the hyperparameters is not known: %s", found.why_unknown)
     return found.to_dict()
 
 

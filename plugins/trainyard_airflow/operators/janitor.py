@@ -113,7 +113,7 @@ class JanitorOperator(ConnectedOperator):
 
     def _tell(self, rows: Sequence[dict[str, Any]]) -> None:
         stopped = sum(row["is_stopped"] for row in rows)
-        self.log.info("%d things cost money now, %d were stopped", len(rows), stopped)
+        self.log.info("%d resources cost money now, %d were stopped", len(rows), stopped)
         for row in rows:
             line = "%-14s %-63s %8d s  %-7s %s (%s)"
             done = "stopped" if row["is_stopped"] else "left"

@@ -107,5 +107,5 @@ def answer_of(
     if chosen is None:
         return default, f"nobody within {timedelta(seconds=retry.timeout_s)}"
     if chosen not in by_option:
-        return default, f"the plan, for {who} said {chosen!r}, which was not offered"
+        return default, f"the plan, because {who} chose {chosen!r}, which was not an option"
     return by_option[chosen], who

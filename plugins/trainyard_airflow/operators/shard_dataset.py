@@ -89,7 +89,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         index = finished_index(sharding.plan, sharding.objects)
         if index is None:
             return None
-        self.log.info("Data set %s: found in place, no job is needed", sharding.plan.uri)
+        self.log.info("Data set %s: exists already, no job is needed", sharding.plan.uri)
         return dataset_result(index, sharding.plan.uri, uploaded_bytes=0, was_reused=True)
 
     def _sharded_here(self, context: Context) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         self.log.info(
             "Data set %s: %s, %d bytes uploaded",
             result.uri,
-            "found in place" if was_reused else f"{result.uploaded} objects uploaded",
+            "exists already" if was_reused else f"{result.uploaded} objects uploaded",
             result.uploaded_bytes,
         )
         return dataset_result(

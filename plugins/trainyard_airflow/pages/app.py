@@ -52,7 +52,7 @@ def _run(dag_id: str, run_id: str) -> RunRow:
     with create_session() as session:
         run = read_run(session, dag_id=dag_id, run_id=run_id)
     if run is None:
-        raise HTTPException(404, f"DAG {dag_id} has no run {run_id}, or not the tag trainyard")
+        raise HTTPException(404, f"DAG {dag_id} has no run {run_id}, or lacks the tag trainyard")
     return run
 
 

@@ -56,7 +56,7 @@ class Answers:
                 raise ours from error
         delay = jittered(backoff_s(self._failures))
         if self.logs:
-            log.warning("No answer from the service (%s); asking again in %.0f s", error, delay)
+            log.warning("No answer from the service (%s); retry in %.0f s", error, delay)
         return delay
 
 

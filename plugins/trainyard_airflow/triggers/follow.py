@@ -349,7 +349,7 @@ class Look:
             answer = await describe(**{api.name_key: self.followed.job_name})
         except ClientError as error:
             if is_unknown_job(*code_and_message(error)):
-                log.warning("The service knows no job %s (yet)", self.followed.job_name)
+                log.warning("The service has no job %s (yet)", self.followed.job_name)
             raise
         if not answer.get(f"{api.noun}Status"):
             raise ContractError("the service described a job without a status", got=list(answer))
@@ -453,7 +453,7 @@ class FedLook(Look):
     def _tell_faults(self) -> None:
         told, self.subscription.fault = self.subscription.fault, None
         if told is not None:
-            log.warning("No answer from the service (%s); asking again in %.0f s", *told)
+            log.warning("No answer from the service (%s); retry in %.0f s", *told)
         if self.subscription.refusal is not None:
             raise _NotFedError
         refused, self.subscription.log_refusal = self.subscription.log_refusal, None

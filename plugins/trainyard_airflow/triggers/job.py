@@ -87,8 +87,8 @@ class JobTrigger(StoredTrigger):
         is_late = waited_s > _LATE_S
         if is_late and followed.stream_logs:
             self.log.info(
-                "The task waits for %.0f s already, so its triggerer was restarted: the job's log goes on with the "
-                "last minute. CloudWatch has what was printed before, by the task's link.",
+                "The task has waited for %.0f s, so its triggerer was restarted: the job's log continues with the last "
+                "minute. Earlier lines are in CloudWatch, by the task's link.",
                 waited_s,
             )
         try:

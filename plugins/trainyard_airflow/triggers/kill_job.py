@@ -80,7 +80,7 @@ async def kill_job(
                 log.error("Job %s was not stopped: stop it by hand", followed.job_name)  # noqa: TRY400  # raised
                 raise
             log.warning(
-                "Job %s is not stopped yet (%r); asking again in %.0f s",
+                "Job %s is not stopped yet (%r); retry in %.0f s",
                 followed.job_name,
                 error,
                 delay,
@@ -121,7 +121,11 @@ async def stop_job(
         try:
             await client.add_tags(ResourceArn=arn, Tags=[dict(tag)])
         except ClientError as error:
-            log.warning("Job %s is stopped without a mark why: %s", followed.job_name, error)
+            log.warning(
+                "Job %s is stopped, but the tag with the reason was not written: %s",
+                followed.job_name,
+                error,
+            )
         await getattr(client, f"stop_{api.method}")(**named)
 
 
@@ -132,7 +136,7 @@ async def note_follower(client: Any, arn: str, follower: str | None) -> None:
     try:
         await client.add_tags(ResourceArn=arn, Tags=[{"Key": FOLLOWER_KEY, "Value": follower}])
     except ClientError as error:
-        log.warning("It is not noted which triggerer follows %s: %s", arn, error)
+        log.warning("The tag with the triggerer that follows %s was not written: %s", arn, error)
 
 
 async def _is_followed_by_a_later_try(followed: Followed, follower: str | None) -> bool:
@@ -153,7 +157,9 @@ async def _is_followed_by_a_later_try(followed: Followed, follower: str | None) 
                 arn = (await describe(**{api.name_key: followed.job_name}))[f"{api.noun}Arn"]
                 tags = (await client.list_tags(ResourceArn=arn))["Tags"]
         except (ClientError, BotoCoreError, OSError) as error:
-            log.warning("It is not known who follows job %s (%r)", followed.job_name, error)
+            log.warning(
+                "It is not known which triggerer follows job %s (%r)", followed.job_name, error
+            )
         else:
             if is_taken_over(tags, from_follower=follower):
                 return False

@@ -77,13 +77,13 @@ class RuleFindings:
             self._service_says[name] = status
             if status == RuleStatus.ERROR:
                 log.warning(
-                    "Debugger's evaluator of rule %s failed, ours judges in its place where the plan has the rule: %s",
+                    "Debugger's evaluator of rule %s failed; Trainyard's evaluates the rule if the plan has it: %s",
                     name,
                     each["details"],
                 )
             elif known_status(status) is None:
                 log.warning(
-                    "Debugger's rule %s has the status %r, which is not known; allowed: %s; taken for %s: %s",
+                    "Debugger's rule %s has the status %r, which is not known; allowed: %s; treated as %s: %s",
                     name,
                     status,
                     ", ".join(SERVICE_STATUSES),

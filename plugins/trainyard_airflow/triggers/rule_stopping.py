@@ -53,7 +53,9 @@ class RuleStopping:
         try:
             await write_document(s3, snapshot, live, stopped_by=stop)
         except FAULTS as error:
-            log.warning("What stops job %s is not written down yet: %s", snapshot.name, error)
+            log.warning(
+                "The reason for the stop of job %s is not written yet: %s", snapshot.name, error
+            )
         log.warning("Job %s is stopped by rule %s", snapshot.name, stop.name)
         await self._tag(sagemaker, snapshot, stop)
         try:
@@ -69,7 +71,11 @@ class RuleStopping:
         try:
             await sagemaker.add_tags(ResourceArn=snapshot.arn, Tags=_tags(by))
         except FAULTS as error:
-            log.warning("Job %s is stopped without a mark why: %s", snapshot.name, error)
+            log.warning(
+                "Job %s is stopped, but the tag with the reason was not written: %s",
+                snapshot.name,
+                error,
+            )
         else:
             self._is_tagged = True
 

@@ -93,7 +93,7 @@ def reason_to_stop(
     if patience.max_wait_s is not None and waited_s is not None and waited_s >= patience.max_wait_s:
         return StopReason(
             cause=StopCause.NO_CAPACITY,
-            text=f"it waits for instances for {format_duration(waited_s)} "
+            text=f"it has waited for instances for {format_duration(waited_s)} "
             f"(max_wait_s {patience.max_wait_s})",
         )
     if not patience.heartbeat_timeout_s or heard_at is None:

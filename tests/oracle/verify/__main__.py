@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif read_log(evidence.rows):
         verdict, status = f"all {len(done)} checks agree", OK
     else:
-        verdict, status = "nothing to verify: the log holds no start", NOTHING_TO_CHECK
+        verdict, status = "nothing to verify: the log has no start", NOTHING_TO_CHECK
     sys.stdout.write(f"{verdict}: {folder}\n")
     return status
 

@@ -154,7 +154,7 @@ def _document(
         for name in sorted(got.keys() - known)
     ]
     if (got.get("why_unknown") is None) != has_starts:
-        told = "null" if has_starts else "a sentence: the log holds no start"
+        told = "null" if has_starts else "a sentence: the log has no start"
         findings.append(
             Disagreement(where="why_unknown", got=got.get("why_unknown"), expected=told)
         )

@@ -310,13 +310,13 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "more ranks than gpus": (
         torchrun(16, "ml.p4d.24xlarge"),
         E,
-        "is more than the instance has accelerators; got 16 on ml.p4d.24xlarge with 8",
+        "is more than the instance's number of accelerators; got 16 on ml.p4d.24xlarge with 8",
         torchrun(8, "ml.p4d.24xlarge"),
     ),
     "more ranks than gpus under mpirun": (
         {"distribution": {"mpi": {**ON, "processes_per_host": 16}}},
         W,
-        "is more than the instance has accelerators; got 16 on ml.p4d.24xlarge with 8",
+        "is more than the instance's number of accelerators; got 16 on ml.p4d.24xlarge with 8",
         {"distribution": {"mpi": {**ON, "processes_per_host": 8}}},
     ),
     "more ranks than gpus for smp v1": (

@@ -91,6 +91,6 @@ def test_knee_says_what_each_added_rank_brought() -> None:
     found = knee_of("ddp", [(1, 100), (2, 180), (4, 220)], worthwhile=0.5)
 
     assert found.words == (
-        "2 ranks pay, 4 do not: from 1 to 2 ranks each added one brings 80%; "
-        "from 2 to 4 ranks each added one brings 20% of what one rank alone does"
+        "2 ranks pay, 4 do not: from 1 to 2 ranks each added rank gains 80%; "
+        "from 2 to 4 ranks each added rank gains 20% of the speed of one rank alone"
     )

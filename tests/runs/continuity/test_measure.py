@@ -205,8 +205,8 @@ def test_an_unknown_price_is_said_as_unknown() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"started_at": None, "transitions": []}, "no job came to its instances"),
-        ({}, "hold no line of a start with its samples"),
+        ({"started_at": None, "transitions": []}, "no job got instances"),
+        ({}, "have no start line with samples"),
     ],
     ids=["never started", "no lines"],
 )

@@ -193,7 +193,7 @@ def test_what_was_not_observed_says_why() -> None:
 
     assert nothing.is_empty
     assert nothing.why_no_steps == "no times of steps in the training's statistics"
-    assert "there is none to compare it with" in alone.why_no_stragglers
+    assert "there is no other rank to compare it with" in alone.why_no_stragglers
     assert {each.why_none for each in nothing.usages} == {
         "no samples of the hosts in the training's statistics"
     }

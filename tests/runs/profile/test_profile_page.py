@@ -175,5 +175,5 @@ def test_one_step_is_drawn(whole: Profile) -> None:
     html = html_of(profile_of([*starts(1), *steps(1, 2, num_ranks=1)], Facts()))
 
     assert '<polygon class="area part-backward"' in html
-    assert "too few steps to tell an outlier (1)" in Page(html).text
+    assert "too few steps for outliers (1)" in Page(html).text
     assert whole.num_steps == 600

@@ -68,7 +68,7 @@ def test_page_says_what_was_found_and_escapes_it() -> None:
 
     for text in ("a-ens-003", "0.98", "455 train, 114 test rows", "$0.0123", "malignant", "39"):
         assert text in page
-    assert "the time was up: the best so far" in page
+    assert "time limit reached: the best so far" in page
     assert "worst &lt;b&gt;area&lt;/b&gt;" in page
     assert "<b>area" not in page
     assert "http://" not in page
@@ -88,7 +88,7 @@ def test_page_of_a_run_that_failed_at_once_says_why_and_leaves_the_rest_out() ->
 
     assert "no such &lt;table&gt;" in page
     assert "name another" in page
-    for part in ("Leaderboard", "Test rows", "What the model looks at"):
+    for part in ("Leaderboard", "Test rows", "Importance of the columns"):
         assert part not in page
 
 

@@ -58,4 +58,6 @@ def read_options(folder: Path) -> Options:
     try:
         return Options(**json.loads(path.read_bytes()))
     except TypeError as error:
-        raise FineTuningError(f"{path} is of another version of train_sft.py: {error}") from error
+        raise FineTuningError(
+            f"{path} was written by another version of train_sft.py: {error}"
+        ) from error

@@ -154,7 +154,7 @@ def _faults(options: Options) -> list[str]:
     if options.artifact == "adapter" and not options.has_adapter:
         faults.append("artifact is 'adapter', but adapter is 'none'; set artifact to merged")
     if options.packing and options.method == "dpo":
-        faults.append("packing does not go with method dpo; set packing to false")
+        faults.append("packing is not supported with method dpo; set packing to false")
     if options.adapter == "qlora" and importlib.util.find_spec("bitsandbytes") is None:
         faults.append(
             "adapter qlora needs bitsandbytes, which this image lacks; add it to the job's image or set adapter to lora"

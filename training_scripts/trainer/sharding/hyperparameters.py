@@ -47,8 +47,8 @@ class ShardedHyperparameters(Hyperparameters):
     )
     activation_checkpointing: str = setting(
         "none",
-        "what the backward pass computes again: nothing, half of the matrix products and all that is "
-        "not attention, or whole layers (gpt)",
+        "parts that the backward pass computes again: none; half of the matrix products, and everything "
+        "except attention; or whole layers (gpt)",
         choices=("none", "selective", "full"),
     )
     activation_offloading: bool = setting(
@@ -96,8 +96,8 @@ class ShardedHyperparameters(Hyperparameters):
         findings = Hyperparameters.contradictions(self)
         if self.activation_offloading and self.activation_checkpointing != "full":
             findings.append(
-                f"activation_offloading with activation_checkpointing {self.activation_checkpointing}: what "
-                "goes to the host are the inputs of recomputed layers; set activation_checkpointing full"
+                f"activation_offloading with activation_checkpointing {self.activation_checkpointing}: "
+                "only the inputs of recomputed layers are offloaded; set activation_checkpointing full"
             )
         if self.precision == "fp16":
             findings.append(

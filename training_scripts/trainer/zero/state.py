@@ -54,8 +54,8 @@ class ZeroState(TrainingState):
         size = dist.get_world_size() if dist.is_initialized() else 1
         if len(content["zero"]) != size:
             message = (
-                f"the checkpoint has the optimizer in parts of {len(content['zero'])} ranks and here are {size}: "
-                "ZeRO's parts do not change their number; train with as many ranks as before"
+                f"the checkpoint has the optimizer state of {len(content['zero'])} ranks, but this job has {size}: "
+                "ZeRO's state cannot be divided again; train with as many ranks as before"
             )
             raise CheckpointError(message)
         self.restore_run(content["run"])

@@ -144,7 +144,7 @@ class Headlines:
             self._drop_waiting()
         if is_left or self._num_dropped:
             log.warning(
-                "%s took scalars too slowly%s: the numbers of %d events were dropped; training is not held up",
+                "%s took scalars too slowly%s: the numbers of %d events were dropped; training is not blocked",
                 ", ".join(self._makers),
                 f" and did not end within {within_s:g} s" if is_left else "",
                 self._num_dropped,

@@ -258,4 +258,4 @@ def close_each(*observers: Observer) -> None:
         try:
             each.close()
         except Exception:
-            log.exception("%s was not closed as it should be", type(each).__name__)
+            log.exception("%s was not closed correctly", type(each).__name__)

@@ -51,7 +51,7 @@ NOT_FINITE = re.compile(rb'"(?:nan|-?inf)"')
 ENDS = re.compile(rb'"mark":"(?:done|checkpoint_failed)"')
 CANNOT_SHIP = (
     "STATISTICS DO NOT REACH S3 (%s): rules read the job's log meanwhile; S3 is tried again after 5 s to 5 minutes. "
-    "Give the job's role s3:ListBucket and s3:PutObject on the prefix, and a way to S3"
+    "Give the job's role s3:ListBucket and s3:PutObject on the prefix, and access to S3"
 )
 TAKEN = (
     "STATISTICS DO NOT REACH S3: attempt %d is there already (%s), and S3 did not answer when this one began; rules "
@@ -151,7 +151,7 @@ class Shipper:
                 time.sleep(POLL_S / 5)
             self.poll(is_last=True)
         except Exception:  # the thread's boundary: the training continues
-            log.exception("statistics are not put to S3 any more")
+            log.exception("statistics are no longer put to S3")
 
     def _may_ship(self) -> bool:
         """Return whether the attempt's number is free in S3; the request is repeated until S3 answers."""

@@ -112,7 +112,7 @@ def target_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array:
         values = as_numbers(target)
         if values.isna().any():
             raise TableError(
-                f"The target {schema['target']!r} of a regression has values that are no numbers."
+                f"The target {schema['target']!r} of a regression has values that are not numbers."
             )
         return np.asarray(values, dtype=float)
     places = {label: place for place, label in enumerate(schema["classes"])}

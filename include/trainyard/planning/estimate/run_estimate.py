@@ -170,13 +170,13 @@ def _planned(conf: BaseRunConf, work: JobWork) -> LearnedSeconds:
         seconds = START_S + work.operations / _operations_per_s(conf, work)
         basis = "the planner's figures"
     elif work.task_id == TaskId.SHARD:
-        seconds, basis = SHARDING_S, "a guess: nothing like it was measured yet"
+        seconds, basis = SHARDING_S, "a default: no similar job was measured yet"
     else:
         limit = Range(
             low=min(START_S, work.max_run_s), expected=work.max_run_s, high=work.max_run_s
         )
         return LearnedSeconds(
-            total=limit, fixed_s=START_S, basis="its longest run: nothing like it was measured yet"
+            total=limit, fixed_s=START_S, basis="its longest run: no similar job was measured yet"
         )
     return LearnedSeconds(total=Range.around(seconds, PLANNED), fixed_s=START_S, basis=basis)
 

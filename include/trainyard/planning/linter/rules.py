@@ -129,7 +129,7 @@ def _ranks(facts: JobFacts) -> Iterator[Finding]:
     shares_by_nccl = is_more and _name(facts) != "mpi"
     yield Finding(
         where="distribution.processes_per_host",
-        what="is more than the instance has accelerators"
+        what="is more than the instance's number of accelerators"
         if is_more
         else "leaves accelerators idle",
         got=f"{asked} on {facts.instance_type} with {has}",

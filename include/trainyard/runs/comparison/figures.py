@@ -66,7 +66,7 @@ def _speed(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
         for each in record.measured
     }
     drawn = [*ideal, *(_with_spans(each, spans.get(each.label, ())) for each in curves)]
-    note = "Bars reach from the slowest to the fastest stretch of steps; dashed: as many times the fewest ranks' speed."
+    note = "Bars span the slowest to the fastest steps; dashed: ideal scaling of the speed at the fewest ranks."
     return _rank_figure("Speed", drawn, "samples/s, all ranks", note)
 
 
@@ -77,7 +77,7 @@ def _efficiency(
         row = findings.row(cell.name)
         return 100 * row.efficiency if row else None
 
-    note = "Speed of a rank, as a part of a rank's at the strategy's fewest ranks."
+    note = "Speed per rank, relative to the speed per rank at the strategy's fewest ranks."
     return _rank_figure("Scaling efficiency", list(_curves(record, colours, efficiency)), "%", note)
 
 
@@ -138,7 +138,7 @@ def _with_spans(curve: Curve, spans: tuple[tuple[int, float, float], ...]) -> Cu
 def _peak_note(record: ComparisonRecord) -> str:
     kinds = dict.fromkeys(e.measures.memory_kind for e in record.measured if e.measures.memory_kind)
     return (
-        f"The most over the run, of the rank that took most: {', '.join(kinds)}." if kinds else ""
+        f"Peak over the run, of the rank with the highest one: {', '.join(kinds)}." if kinds else ""
     )
 
 
@@ -176,10 +176,7 @@ def _communication(record: ComparisonRecord, colours: dict[str, str]) -> Figure 
         if (share := each.measures.communication_share) is not None and each.ranks > 1
     ]
     svg = bar_chart(bars, x_label="% of the steps' time", width=HALF.width)
-    note = (
-        "A collective under way, whether the rank computes meanwhile or waits: of the profiled steps' time, "
-        "the mean over ranks."
-    )
+    note = "Share of the profiled steps' time in which a collective runs, with or without computation; mean of ranks."
     return Figure(title="Communication", svg=svg, legend=Markup(""), note=note) if svg else None
 
 
@@ -196,7 +193,7 @@ def _losses(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
     is_text = record.conf.get("model") == "gpt"
     label = f"training loss ({'nats per token' if is_text else 'training objective'})"
     svg = line_chart(series, x_label="optimizer step", y_label=label, frame=WIDE)
-    note = "Where the curves lie upon each other, the strategies train the same model."
+    note = "If the curves coincide, the strategies train the same model."
     return (
         Figure(title="Losses", svg=svg, legend=legend(series), note=note, is_wide=True)
         if svg

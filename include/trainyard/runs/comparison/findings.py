@@ -108,7 +108,7 @@ def knee_of(strategy: str, points: Sequence[tuple[int, float]], *, worthwhile: f
     fewest, speed = points[0]
     each_rank = speed / fewest
     told = [
-        f"from {a} to {b} ranks each added one brings {_gain(a, x, b, y) / each_rank:.0%}"
+        f"from {a} to {b} ranks each added rank gains {_gain(a, x, b, y) / each_rank:.0%}"
         for (a, x), (b, y) in pairwise(points)
     ]
     for number, ((a, x), (b, y)) in enumerate(pairwise(points)):
@@ -120,7 +120,7 @@ def knee_of(strategy: str, points: Sequence[tuple[int, float]], *, worthwhile: f
             return Knee(strategy=strategy, ranks=a, is_seen=True, words=words)
     most = points[-1][0]
     if not told:
-        words = f"{_ranks(most)} only: nothing to tell from"
+        words = f"{_ranks(most)} only: no comparison is possible"
     else:
         words = f"still pays at {_ranks(most)}: {'; '.join(told)} of {_yardstick(fewest)}"
     return Knee(strategy=strategy, ranks=most, is_seen=False, words=words)
@@ -198,7 +198,7 @@ def _gain(a: int, x: float, b: int, y: float) -> float:
 
 
 def _yardstick(fewest: int) -> str:
-    return "what one rank alone does" if fewest == 1 else f"what each of {fewest} ranks does"
+    return "the speed of one rank alone" if fewest == 1 else f"the speed of each of {fewest} ranks"
 
 
 def _ranks(count: int) -> str:

@@ -124,7 +124,7 @@ def _table_row(cell: CellRecord, row: FindingRow | None) -> TableRow:
         tone="" if row is None or row.agrees is not False else "bad",
         failure=None
         if row
-        else f"{cell.status}: {shortened(cell.failure or 'it told no speed', limit=400)}",
+        else f"{cell.status}: {shortened(cell.failure or 'it reported no speed', limit=400)}",
         job_name=cell.job_name,
         cost=ABSENT if cell.cost_usd is None else format_usd(cell.cost_usd),
     )

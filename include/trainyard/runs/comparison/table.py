@@ -107,7 +107,7 @@ def _texts(cell: CellRecord, row: FindingRow | None) -> tuple[str, ...]:
     if row is None:
         return (
             cell.name,
-            f"{cell.status}: {shortened(cell.failure or 'it told no speed', limit=160)}",
+            f"{cell.status}: {shortened(cell.failure or 'it reported no speed', limit=160)}",
         )
     texts = cell_texts(cell, row)
     return cell.name, *(texts[name] for name in HEADINGS[1:])

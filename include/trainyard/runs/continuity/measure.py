@@ -62,8 +62,10 @@ def measure_continuity(
 
 def _why_no_line(jobs: Sequence[JobRecord]) -> str:
     if all(job.started_at is None for job in jobs):
-        return "no job came to its instances, so nothing was trained"
-    return "the jobs' logs hold no line of a start with its samples and seed, as the shipped scripts write it"
+        return "no job got instances, so nothing was trained"
+    return (
+        "the jobs' logs have no start line with samples and seed, as the shipped scripts write it"
+    )
 
 
 def _attempts(lives: Sequence[Life]) -> list[Attempt]:

@@ -25,7 +25,7 @@ OK, NOTHING_TO_PROFILE = 0, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the two files, print the bottleneck, and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="trainyard profile", description="Tell where a finished run's training time went."
+        prog="trainyard profile", description="Write the time profile of a finished run's training."
     )
     parser.add_argument("folder", type=Path, help="the run's folder, such as runs/manual__...")
     folder: Path = parser.parse_args(argv).folder
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     diagnosis = profile.diagnosis
     sys.stdout.write(f"bottleneck: {diagnosis.title}: {diagnosis.sentence}\n")
     if diagnosis.advice:
-        sys.stdout.write(f"what helps: {diagnosis.advice}\n")
+        sys.stdout.write(f"advice: {diagnosis.advice}\n")
     sys.stdout.write(f"profile: {folder / PAGE_NAME}, {folder / DATA_NAME}\n")
     return OK
 

@@ -32,25 +32,25 @@ _REMEDIES: Mapping[str, Remedy] = {
         title="Waiting for data",
         part=Part.DATA_WAIT,
         advice="load in more processes (hyperparameter num_workers), move preparation into the shards, or read "
-        "from a faster channel (FastFile or FSx for Lustre where the data are large)",
+        "from a faster channel (FastFile, or FSx for Lustre for large data)",
     ),
     "Straggler": Remedy(
         title="Rank {rank} is slow",
         part=Part.COMMUNICATION,
-        advice="the other ranks wait for it in every step: look at its host (another process, a throttled or "
+        advice="the other ranks wait for it in every step: check its host (another process, a throttled or "
         "failing device), give ranks equal work (shards, sequence lengths), or replace the instance",
     ),
     "CPUBottleneck": Remedy(
-        title="The processor holds the GPU up",
+        title="The GPU waits for the CPU",
         advice="take an instance with more vCPUs for each GPU, use more loader processes, or move work to the GPU",
     ),
     "IOBottleneck": Remedy(
-        title="The disk holds the GPU up",
+        title="The GPU waits for the disk",
         part=Part.DATA_WAIT,
         advice="use a larger or faster volume, FastFile mode or FSx for Lustre, and fewer, larger files",
     ),
     "LowGPUUtilization": Remedy(
-        title="The GPU has too little to do",
+        title="The GPU is underused",
         advice="raise the micro batch, use bf16, or take a smaller instance",
     ),
     "BatchSize": Remedy(
@@ -62,12 +62,12 @@ _REMEDIES: Mapping[str, Remedy] = {
         advice="give all ranks of the host the same work; look for a rank that does more (logging, validation)",
     ),
     "ThroughputRegression": Remedy(
-        title="Slower than it was",
+        title="Throughput has dropped",
         advice="compare the steps before and after: data, other processes on the host, memory near its limit",
     ),
     "StepOutlier": Remedy(
         title="Many outlier steps",
-        advice="see what was slow in them below; checkpoints and data of uneven length are usual causes",
+        advice="their slow parts are listed below; checkpoints and data of uneven length are usual causes",
     ),
     "MemoryGrowth": Remedy(
         title="Memory grows",
@@ -90,7 +90,7 @@ _SMALLER: Mapping[Part, str] = {
     Part.COMMUNICATION: "ranks wait for each other: fewer and larger steps (gradient accumulation, larger micro "
     "batch) or a faster network make it shorter",
     Part.OPTIMIZER: "a fused optimizer, or sharding its state over ranks, makes it shorter",
-    Part.OTHER: "time in a step that is none of its parts: logging, synchronisation, statistics",
+    Part.OTHER: "time in a step outside of its parts: logging, synchronisation, statistics",
 }
 
 

@@ -200,7 +200,7 @@ def _why_no_stragglers(ranks: Sequence[RankBreakdown]) -> str:
     if not ranks:
         return NO_STEPS
     if len(ranks) == 1:
-        return "the training had one rank: there is none to compare it with"
+        return "the training had one rank: there is no other rank to compare it with"
     without = [str(each.rank) for each in ranks if each.local_seconds is None]
     if without:
         return f"no times before the first collective on rank {', '.join(without)}"

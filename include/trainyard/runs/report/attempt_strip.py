@@ -62,7 +62,7 @@ def _row(attempt: Attempt, x: Axis, top: float) -> Markup:
 
 
 _ENDS = {
-    "timed_out": "time was up",
+    "timed_out": "time limit",
     "restarted": "started again",
     "running": "still running",
 }

@@ -113,9 +113,7 @@ def _loss(record: RunRecord, *, is_tokens: bool) -> Figure | None:
         title="Loss",
         svg=svg,
         legend=legend(series, levels) + (_RESUMED if any(m.back_to for m in marks) else ""),
-        note="The unigram baseline knows how often each token occurs and nothing else."
-        if levels
-        else "",
+        note="The unigram baseline uses only the frequency of each token." if levels else "",
         is_wide=True,
     )
 
@@ -158,9 +156,7 @@ def _height(curve: tuple[Point, ...], step: float) -> float | None:
 
 def _break_label(one: Attempt, then: Attempt) -> str:
     """Return the label of a mark, such as `interrupted at 20, resumed at 16`."""
-    said = {"restarted": "started again", "timed_out": "time was up"}.get(
-        one.ended_by, one.ended_by
-    )
+    said = {"restarted": "started again", "timed_out": "time limit"}.get(one.ended_by, one.ended_by)
     return f"{said} at {one.last_step_logged:,}, resumed at {then.resumed_at:,}"
 
 

@@ -43,9 +43,9 @@ COLOURS: Mapping[str, str] = {
 }
 """Colour per cause: the name of a variable in the style sheet."""
 _BY = {
-    "statistics": "; judged while it trained, by the statistics of its ranks",
-    "log": "; judged by the training log",
-    "statistics and log": "; judged by the statistics of its ranks and by the training log",
+    "statistics": "; evaluated while it trained, on the statistics of its ranks",
+    "log": "; evaluated on the training log",
+    "statistics and log": "; evaluated on the statistics of its ranks and on the training log",
 }
 _TONES = {"error": "bad", "warning": "warn", None: "good"}
 
@@ -128,7 +128,7 @@ def _judged_by(rules: Mapping[str, Any]) -> str:
     """Return the source of the verdicts, and the jobs that were not watched to their end, in words."""
     unwatched = ", ".join(rules.get("unwatched", ()))
     by = _BY.get(str(rules.get("judged")), "")
-    return f"{by} (nothing watched job {unwatched} to its end)" if unwatched else by
+    return f"{by} (job {unwatched} was not watched to its end)" if unwatched else by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,9 +129,7 @@ def _tiles(profile: Profile) -> list[Tile]:
         ]
     limit = outliers.limit_seconds
     note = (
-        "too few steps to say"
-        if limit is None
-        else f"of {outliers.num_steps:,}, above {step_time(limit)}"
+        "too few steps" if limit is None else f"of {outliers.num_steps:,}, above {step_time(limit)}"
     )
     found.append(Tile(name="Outlier steps", value=str(len(outliers.found)), note=note))
     peaks = [each.peak for each in profile.memory if "gpu" not in each.place]

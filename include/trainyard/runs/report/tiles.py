@@ -84,7 +84,7 @@ def _cost_tile(record: RunRecord) -> Tile | None:
     total = cost.get("total_usd")
     notes = []
     if not cost.get("is_complete", True):
-        notes.append("not all of it is known" if total else cost.get("note") or "")
+        notes.append("some costs are unknown" if total else cost.get("note") or "")
     if cost.get("ceiling_usd") is not None:
         notes.append(f"ceiling {format_usd(cost['ceiling_usd'])}")
     if cost.get("saved_usd"):

@@ -24,8 +24,8 @@ MOST_ROWS = 50
 _TONES = {"best": "good", "completed": "", "stopped": "warn", "failed": "bad"}
 _ENDED = {
     "budget": "the next trials would have crossed its budget",
-    "time": "its time was over",
-    "person": "somebody stopped it",
+    "time": "it reached its time limit",
+    "person": "it was stopped by a person",
 }
 
 
@@ -144,11 +144,12 @@ def _reasons(found: Mapping[str, Any], *, maximize: bool) -> Iterator[str]:
             + (f"; the winner has {_text(value)}." if value is not None else ".")
         )
     elif found["importance"]["why_unknown"]:
-        yield f"Which hyperparameter mattered is not told: {found['importance']['why_unknown']}."
+        yield f"The importance of the hyperparameters is not known: {found['importance']['why_unknown']}."
     steps, whole = found["search"]["trial_steps"], found["search"]["max_steps"]
     if steps < whole:
         yield (
-            f"Trials took {steps:,} steps, the final training takes {whole:,}: what wins short need not win long."
+            f"Trials took {steps:,} steps, the final training takes {whole:,}: the best short trial need not be the "
+            "best long one."
         )
 
 
@@ -196,7 +197,7 @@ def _figures(found: Mapping[str, Any], dots: Sequence[Dot], *, maximize: bool) -
     wide = Frame(width=WIDE.width, height=280)
     curve = best_so_far(dots, metric=y_label, maximize=maximize, frame=wide)
     if curve:
-        note = "A triangle at the edge is a trial far off the others; a cross one without an objective."
+        note = "A triangle at the edge: a trial beyond the scale. A cross: a trial without an objective."
         has_odd = "<path" in curve
         yield Figure(
             title="Best so far",

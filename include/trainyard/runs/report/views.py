@@ -99,7 +99,7 @@ def failure_view(record: RunRecord) -> FailureView | None:
     if record.failure is None:
         if not failed:
             return None
-        headline = f"Task {', '.join(failed)} failed; its log in Airflow says why"
+        headline = f"Task {', '.join(failed)} failed; see its log in Airflow"
         return FailureView(headline=headline)
     task = record.failure.get("task_id") or (failed[0] if failed else None)
     return error_view({**record.failure, "task_id": task})
@@ -116,7 +116,10 @@ def verdict_view(record: RunRecord) -> FailureView | None:
         ("last checkpoint", told.get("last_checkpoint") or "none"),
         ("skipped after it", skipped),
         ("all verdicts", told.get("rules_uri")),
-        ("next step", "start a new run that mends it; to go on all the same, clear the task train"),
+        (
+            "next step",
+            "fix the cause and start a new run; to continue anyway, clear the task train",
+        ),
     )
     return FailureView(
         headline=f"Rule {told['rule']} ended the training at step {told['step']}",
@@ -226,7 +229,7 @@ def dataset_rows(record: RunRecord) -> list[Row]:
             ("source", data.source_uri),
             ("source size", size),
             ("tokenizer", data.tokenizer),
-            ("bad rows", f"{data.bad_rows:,} put aside" if data.bad_rows else "none"),
+            ("bad rows", f"{data.bad_rows:,} in quarantine" if data.bad_rows else "none"),
             ("reused", reused),
             ("place", data.uri),
         ]
@@ -242,7 +245,7 @@ def cost_rows(record: RunRecord) -> list[Row]:
     is_whole = cost.get("is_complete", True) or cost.get("total_usd") is None
     return _present(
         [
-            ("total", total if is_whole else f"{total} (not all is known)"),
+            ("total", total if is_whole else f"{total} (some costs are unknown)"),
             ("estimate", estimate_against_actual(cost)),
             ("each job once for its longest time", _usd(cost.get("once_usd"))),
             ("ceiling of all jobs and attempts", _usd(cost.get("ceiling_usd"))),

@@ -155,8 +155,8 @@ def _tiles(record: TabularRecord) -> Iterable[views.Tile]:
 
 def _ended(search: Mapping[str, Any]) -> str:
     if search["is_complete"]:
-        return "all that were asked for"
-    return "the time was up: the best so far"
+        return "all requested candidates"
+    return "time limit reached: the best so far"
 
 
 def _budget(search: Mapping[str, Any]) -> str:

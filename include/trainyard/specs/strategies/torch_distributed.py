@@ -19,7 +19,7 @@ TORCHRUN: Mapping[str, Any] = {TORCH_DISTRIBUTED: {"enabled": True}}
 RANK_RESTARTS = {"PET_MAX_RESTARTS": "3"}
 """Environment by which torchrun starts all ranks again on their instances after one of them failed, up to three times.
 
-For scripts that go on from their last checkpoint and end at once if a restart is of no use, as the shipped ones do.
+For scripts that resume from their last checkpoint, and end at once if a restart cannot help, as the shipped ones do.
 """
 
 

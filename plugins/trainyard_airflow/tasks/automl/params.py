@@ -96,7 +96,7 @@ _SECTIONS: Sections = {
         ),
         "instance_type": (
             "Instance type",
-            "Instance type of the jobs that prepare and evaluate.",
+            "Instance type of the jobs that prepare the data and evaluate the model.",
             named("instance_type"),
         ),
         "max_run_s": ("Time of those jobs", "Seconds per job.", INTEGER),

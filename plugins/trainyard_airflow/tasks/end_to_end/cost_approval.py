@@ -88,7 +88,7 @@ def _body(conf: BaseRunConf, estimate: RunEstimate) -> str:
         lines.append(f"- {each.task_id}: {usd}, {format_duration(each.seconds.expected)}")
     wait = timedelta(seconds=conf.approval_timeout_s)
     lines += [
-        f"- asked above: {format_usd(conf.approval_above_usd)}",
+        f"- approval above: {format_usd(conf.approval_above_usd)}",
         f"- cap: {'none' if conf.max_cost_usd is None else format_usd(conf.max_cost_usd)}",
         "",
         f"Nothing is paid meanwhile. Without an answer within {wait}: *{REJECT}*.",

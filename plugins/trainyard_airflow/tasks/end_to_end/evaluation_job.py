@@ -57,7 +57,7 @@ class EvaluationJobOperator(SageMakerJobOperator):
         if measured.fallback is None:
             message = (
                 f"not measured, so not registered: {measured.job_name} ended before it measured the test split, and "
-                "no processing job can: no type holds the model, or quota or budget lack it; the model is "
+                "no processing job can: no type has enough memory, or quota or budget are too small; the model is "
                 f"{measured.model_artifact}; start a run with more max_run_s, or with evaluation_place processing"
             )
             raise AirflowSkipException(message)

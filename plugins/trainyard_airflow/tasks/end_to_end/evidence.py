@@ -116,7 +116,7 @@ def _watched(
         return None, []
     unwatched = [job.name for job in jobs if job.started_at is not None and not final[job.name]]
     if unwatched:
-        log.warning("No last verdicts were written beside job %s", ", ".join(unwatched))
+        log.warning("Job %s has no final verdicts", ", ".join(unwatched))
     return {**merged(told), "judged": "statistics"}, unwatched
 
 

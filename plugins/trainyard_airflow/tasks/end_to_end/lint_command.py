@@ -31,9 +31,7 @@ CLEAN, FAULTY, UNREADABLE = 0, 1, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Print all findings; return 0 without errors, 1 with errors, and 2 if the file cannot be read."""
     parser = argparse.ArgumentParser(prog="trainyard lint", description=__doc__)
-    parser.add_argument(
-        "conf", type=Path, nargs="?", help="a JSON file; without it the default run"
-    )
+    parser.add_argument("conf", type=Path, nargs="?", help="a JSON file (default: the default run)")
     path: Path | None = parser.parse_args(argv).conf
     try:
         given = json.loads(path.read_text(encoding="utf-8")) if path else {}
@@ -41,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{path} cannot be read: {error}\n")
         return UNREADABLE
     if not isinstance(given, dict):
-        sys.stderr.write(f"{path} holds no object, but {type(given).__name__}\n")
+        sys.stderr.write(f"{path} has no JSON object, but a {type(given).__name__}\n")
         return UNREADABLE
     findings = job_findings(given) if "output_path" in given else run_findings(given)
     for line in report(findings):

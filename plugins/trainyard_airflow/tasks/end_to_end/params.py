@@ -49,8 +49,8 @@ _TEXT = {"type": "string", "minLength": 1}
 _NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}}
 _ON_STOP_HELP = (
     'Train again after a rule stopped the training: {"action": "retry_with_lower_learning_rate", "factor": 0.3, '
-    '"rollback_steps": 1, "most": 1}, without the bad batches by {"action": "skip_batches"}, or as a person decides by '
-    '{"action": "ask", "timeout_s": 86400, "default": "end"}. Empty: the run ends.'
+    '"rollback_steps": 1, "most": 1}, without the bad batches by {"action": "skip_batches"}, or as a person decides '
+    'with {"action": "ask", "timeout_s": 86400, "default": "end"}. Empty: the run ends.'
 )
 _RANGES_HELP = (
     "For each hyperparameter: min_value, max_value and scaling_type (Auto, Linear, Logarithmic, ReverseLogarithmic), "
@@ -191,7 +191,7 @@ SECTIONS: Sections = {
         ),
         "precision": (
             "Precision",
-            "`auto`: compiled bf16 on GPUs that support it, else fp32.",
+            "`auto`: compiled bf16 on GPUs that support it, otherwise fp32.",
             {"type": "string", "enum": list(CHOICES["precision"])},
         ),
         "seed": (
@@ -261,7 +261,7 @@ SECTIONS: Sections = {
         ),
         "tuning_instance_count": (
             "Instances of a trial",
-            "0: as for the training; else a divisor of that number.",
+            "0: as for the training. Others must divide that number.",
             COUNT_OR_OFF,
         ),
         "tuning_max_run_s": ("Longest trial", "Seconds. 0: as for the training.", COUNT_OR_OFF),

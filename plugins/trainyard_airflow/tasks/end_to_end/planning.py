@@ -94,14 +94,14 @@ def plan_params() -> dict[str, Param]:
             None,
             **COUNT_OR_NONE,
             title="Vocabulary",
-            description="Tokens. Empty: the published model's, else 50,304.",
+            description="Tokens. Empty: the published model's, or 50,304.",
             **model,
         ),
         "sequence_length": Param(
             None,
             **COUNT_OR_NONE,
             title="Sequence length",
-            description="Tokens. Empty: the published model's, else 2,048.",
+            description="Tokens. Empty: the published model's, or 2,048.",
             **model,
         ),
         "global_batch_size": Param(

@@ -144,7 +144,7 @@ class ReportOperator(ClosingReportOperator):
                 folder = measurements_of(self.clients.client("s3"), conf, uri=paths.measurements)
                 folder.write(measured)
         except (TrainingRunError, BotoCoreError) as error:
-            self.log.warning("Later estimates do without this run: %s", error)
+            self.log.warning("Later estimates do not use this run: %s", error)
 
     def _stop_leftover_jobs(self, facts: dict[str, TaskFacts]) -> None:
         state = facts[TaskId.PREFLIGHT].result

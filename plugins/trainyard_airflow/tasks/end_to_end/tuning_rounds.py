@@ -78,7 +78,7 @@ class AskTrialsOperator(ConnectedOperator):
         rows = rounds.told(context, before=self.number)
         if (known := rounds.asked(self.number)) is not None:
             self.log.info(
-                "Round %d was asked for before: the same %d trials", self.number, len(known)
+                "Round %d was requested before: the same %d trials", self.number, len(known)
             )
             return known
         room = min(search.max_parallel_jobs, search.max_jobs - len(rows))
@@ -101,7 +101,7 @@ class AskTrialsOperator(ConnectedOperator):
 
     def _leave_off(self, search: SearchSettings, rows: Sequence[Mapping[str, Any]]) -> None:
         paid = sum(row["cost_usd"] or 0.0 for row in rows)
-        self.log.warning("The next trials could cross the search's budget: it ends here")
+        self.log.warning("The next trials could exceed the search's budget: it ends here")
         if not rows:
             raise BudgetExceededError(
                 "a single trial could cost more than the search's budget",
@@ -320,7 +320,7 @@ def _row(asked: Mapping[str, Any], job: Mapping[str, Any], *, metric: str) -> di
         "ended_at": job.get("ended_at"),
         "billable_seconds": job.get("billable_seconds"),
         "cost_usd": _cost(job),
-        "failure": failure or (None if job else "it left no result"),
+        "failure": failure or (None if job else "it has no result"),
         "model_artifact": job.get("model_artifact"),
     }
 

@@ -84,7 +84,7 @@ class CheckDataOperator(ConnectedOperator):
         )
         if seconds is not None and seconds > conf.max_run_s:
             self.log.warning(
-                "The training is expected to take %s, longer than max_run_s %d: raise max_run_s, or train less",
+                "The training is expected to take %s, longer than max_run_s %d: raise it, or lower epochs or max_steps",
                 format_duration(seconds),
                 conf.max_run_s,
             )

@@ -111,7 +111,7 @@ SECTIONS: Sections = {
         **EVALUATION,
         "register_when": (
             "Register if",
-            "Condition on a metric of the evaluation, or else of the training: accuracy >= 0.9. Empty: always.",
+            "Condition on a metric of the evaluation, or of the training without one: accuracy >= 0.9. Empty: always.",
             TEXT_OR_NONE,
         ),
         **APPROVAL,

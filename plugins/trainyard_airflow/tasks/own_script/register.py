@@ -50,7 +50,7 @@ class RegisterIfGoodOperator(RegisterModelOperator):
             metrics = measured(context, has_own_evaluation=self.has_own_evaluation)
             if not condition.holds(metrics):
                 message = (
-                    f"not registered: {condition.metric} is {metrics[condition.metric]:g}, register_when asks for "
+                    f"not registered: {condition.metric} is {metrics[condition.metric]:g}, register_when requires "
                     f"{condition}; the model is {result_of(context, TaskId.TRAIN)['model_artifact']}"
                 )
                 raise AirflowSkipException(message)
@@ -81,7 +81,7 @@ class RegisterIfGoodOperator(RegisterModelOperator):
         wait = timedelta(seconds=conf.approval_timeout_s)
         return Question(
             subject=f"Register the model of {context['ti'].dag_id}, run {context['ti'].run_id}?",
-            body=f"{lines or '- nothing measured it'}\n- model: {model}\n- register_when: "
+            body=f"{lines or '- no metrics'}\n- model: {model}\n- register_when: "
             f"{conf.register_when or 'none'}\n\nWithout an answer within {wait}: *{REJECT}*.",
             options=(APPROVE, REJECT),
             default=REJECT,

@@ -75,8 +75,8 @@ class ClosingReportOperator(ConnectedOperator):
         except (TrainingRunError, BotoCoreError) as error:
             if state:
                 raise
-            self.log.warning("No report is written; preflight says why the run failed: %s", error)
-            text = "no report: preflight failed, and there is nowhere to write"
+            self.log.warning("No report is written; preflight's error has the reason: %s", error)
+            text = "no report: preflight failed, and the run has no bucket to write to"
             raise AirflowSkipException(text) from None
 
     def _closed_ledger(
@@ -153,7 +153,7 @@ def closed_ledger(
         log.warning("The run's ledger %s cannot be read: %s", ledger.uri, error)
         return None
     for each in now.unsettled:
-        log.error("The %s %s still costs money, or may: stop it by hand", each.kind, each.name)
+        log.error("The %s %s may still cost money: stop it by hand", each.kind, each.name)
     return now
 
 

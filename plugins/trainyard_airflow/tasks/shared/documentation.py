@@ -6,15 +6,15 @@ from __future__ import annotations
 _TASKS = """
 | Task | Does | Returns |
 |---|---|---|
-| `preflight` | checks conf, code, bucket, role and data; reports everything that is wrong at once; nothing is paid before | the run's state: conf, addresses, plan, cost ceiling |
+| `preflight` | checks conf, code, bucket, role and data; reports all problems at once, before anything is paid | the run's state: conf, addresses, plan, cost ceiling |
 | `shard` | cuts the data into shards and an index in S3, in the worker, or by a processing job over `shard_instance_count` instances that read an `s3://` source; the same data and settings upload nothing again | address and fingerprint of the data set |
-| `tune` | with `tune`: a search by a SageMaker tuning job over short trainings; else skipped | the best trial, its hyperparameters, all trials, the cost |
+| `tune` | with `tune`: a search by a SageMaker tuning job over short trainings; otherwise skipped | the best trial, its hyperparameters, all trials, the cost |
 | `train` | one SageMaker training job over all instances, with the best trial's hyperparameters if there was a search, followed while deferred | the job's snapshot: metrics, times, artifact |
-| `watch_rules` | parallel to `train`: evaluates the conf's `rules` on the statistics of its ranks, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and downstream tasks are skipped | what was found, what stopped the training |
+| `watch_rules` | parallel to `train`: evaluates the conf's `rules` on the statistics of its ranks, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and downstream tasks are skipped | the findings, and the rule that stopped the training |
 | `evaluate` | a processing job that measures the model on the test split, or the result of the training's last step | the job's snapshot, or `measured_by` |
 | `register` | a model package with metrics and lineage | its ARN |
-| `set_up_monitoring`, `tear_down_monitoring` | with `monitoring`: alarms and a dashboard in CloudWatch around the training; else skipped | what was put, what was removed |
-| `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |
+| `set_up_monitoring`, `tear_down_monitoring` | with `monitoring`: alarms and a dashboard in CloudWatch around the training; otherwise skipped | names of what was created and removed |
+| `report` | `report.html` and `report.json`; also if a task failed; the run then stays failed | their addresses |
 """
 
 _REPEATING = """
@@ -49,12 +49,12 @@ Your training script, unchanged, from its data in S3 to a registered model with 
 
 | Task | Does | Returns |
 |---|---|---|
-| `preflight` | checks conf, scripts, data, bucket, role, quotas and the account's limits; reports everything that is wrong at once; nothing is paid before | the run's state: conf, addresses, plan, cost ceiling |
+| `preflight` | checks conf, scripts, data, bucket, role, quotas and the account's limits; reports all problems at once, before anything is paid | the run's state: conf, addresses, plan, cost ceiling |
 | `train` | one SageMaker training job, followed while deferred; resumes from `/opt/ml/checkpoints` after a spot interruption | the job's snapshot: metrics, times, artifact |
-| `watch_rules` | beside `train`: evaluates the metrics that the script writes at each step | what was found, what stopped the training |
-| `evaluate` | with `evaluation_entry_point`: your script measures the model in a processing job; else skipped | the job's snapshot, `metrics` |
+| `watch_rules` | beside `train`: evaluates the metrics that the script writes at each step | the findings, and the rule that stopped the training |
+| `evaluate` | with `evaluation_entry_point`: your script measures the model in a processing job; otherwise skipped | the job's snapshot, `metrics` |
 | `register` | a model package, if the model meets `register_when` | its ARN |
-| `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |
+| `report` | `report.html` and `report.json`; also if a task failed; the run then stays failed | their addresses |
 
 **Start** it with the form, or by REST: `POST /api/v2/dags/train_own_script/dagRuns` with
 `{{"logical_date": null, "conf": {{"entry_point": "train.py", "source_dir": "dags/my_training"}}}}`.
@@ -68,13 +68,13 @@ A base model and JSON lines in S3, to a model that beats it, on SageMaker: SFT o
 
 | Task | Does | Returns |
 |---|---|---|
-| `preflight` | checks conf, data, bucket, role, quotas and the account's limits; reports everything that is wrong at once; nothing is paid before | the run's state: conf, addresses, plan, cost ceiling |
+| `preflight` | checks conf, data, bucket, role, quotas and the account's limits; reports all problems at once, before anything is paid | the run's state: conf, addresses, plan, cost ceiling |
 | `check_data` | reads the rows: format, order of roles, empty answers, duplicates, lengths; invalid rows are rejected by their numbers; nothing is paid | figures of each split, estimated tokens, hours and cost |
 | `train` | one SageMaker training job of `train_sft.py`, followed while deferred; resumes from its checkpoint after a spot interruption | the job's snapshot: metrics, times, artifact |
-| `watch_rules` | beside `train`: evaluates its metrics at each step | what was found, what stopped the training |
-| `evaluate` | with `validation_data`: a processing job measures base and tuned model; else skipped | the job's snapshot, `metrics`: `gain` and others |
+| `watch_rules` | beside `train`: evaluates its metrics at each step | the findings, and the rule that stopped the training |
+| `evaluate` | with `validation_data`: a processing job measures base and tuned model; otherwise skipped | the job's snapshot, `metrics`: `gain` and others |
 | `register` | a model package, if the model meets `register_when`, and with `approval` if a person approves it | its ARN |
-| `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |
+| `report` | `report.html` and `report.json`; also if a task failed; the run then stays failed | their addresses |
 
 **Start** it with the form, or by REST: `POST /api/v2/dags/fine_tune/dagRuns` with
 `{{"logical_date": null, "conf": {{"base_model": "s3://bucket/base/", "train_data": "s3://bucket/train/", "validation_data": "s3://bucket/test/"}}}}`.
@@ -149,7 +149,7 @@ From a table to a registered model with a report, by one AutoML job (SageMaker A
 | `search` | one AutoML job over the training rows, followed while deferred: candidates, explanation, leaderboard | the best candidate, its metrics and artifact |
 | `evaluate` | a processing job that measures the best candidate on the test rows, beside a baseline | the job's snapshot |
 | `register` | a model package with metrics and lineage | its ARN |
-| `report` | `report.html` and `report.json`: leaderboard, test metrics, feature importance; also when a task failed | their addresses |
+| `report` | `report.html` and `report.json`: leaderboard, test metrics, feature importance; also if a task failed | their addresses |
 
 **Start** it with the form, or by REST: `POST /api/v2/dags/autopilot_tabular/dagRuns` with `{"logical_date": null, "conf": {"dataset":
 "wine", "max_candidates": 6}}`. An own table: `{"dataset": "own", "source": "s3://bucket/prefix", "target_column": "price"}`.

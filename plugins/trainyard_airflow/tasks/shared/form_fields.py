@@ -42,7 +42,7 @@ _LADDER = {
 }
 _DEBUGGER_HELP = (
     "own: Trainyard evaluates the rules. service: SageMaker's Debugger evaluates those it has, if the account has "
-    "access; else Trainyard does, and the log of `train` has the reason."
+    "access; otherwise Trainyard does, and the log of `train` has the reason."
 )
 _NOTIFICATIONS_HELP = (
     'The SNS topic for messages about the run: {"topic_arn": "arn:aws:sns:...", "on": ["spot", "rule", "failure", '
@@ -92,7 +92,7 @@ RANKS: Fields = {
 EVALUATION: Fields = {
     "evaluation_instance_type": (
         "Evaluation instance type",
-        "Empty: the training's if processing jobs support it and the model fits, else the cheapest that fits.",
+        "Empty: the training's if processing jobs support it and the model fits, otherwise the cheapest that fits.",
         named("evaluation_instance_type", or_none=True),
     ),
     "evaluation_max_run_s": (

@@ -79,7 +79,7 @@ def _stop_patiently(
         try:
             return _stop_running(jobs, paths, task_id=task_id, map_index=map_index)
         except (TrainingRunError, BotoCoreError) as error:
-            log.warning("Job of task %s cannot be looked at or stopped: %s", task_id, error)
+            log.warning("Job of task %s cannot be described or stopped: %s", task_id, error)
         if tries < _MOST_TRIES:
             time.sleep(backoff_s(tries))
     log.error(
@@ -100,7 +100,7 @@ def _stop_running(
     while snapshot := jobs.describe(name(attempt)):
         attempt += 1
         if snapshot.status == "InProgress" and _is_of_run(snapshot, paths):
-            log.warning("Job %s was left running: telling it to stop", snapshot.name)
+            log.warning("Job %s still runs after its task: stopping it", snapshot.name)
             if jobs.stop(snapshot.name):
                 stopped.append(snapshot.name)
     return stopped

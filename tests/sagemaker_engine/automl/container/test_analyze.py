@@ -164,5 +164,5 @@ def test_table_that_cannot_be_read_is_refused(analyzed: Any, content: bytes, mes
 
 
 def test_regression_wants_numbers(analyzed: Any) -> None:
-    with pytest.raises(TableError, match="'kept' of a regression has values that are no numbers"):
+    with pytest.raises(TableError, match="'kept' of a regression has values that are not numbers"):
         analyzed({"training/a.csv": csv(table())}, problem_type="Regression")
