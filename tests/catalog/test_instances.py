@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import gzip
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.loaders import Loader
@@ -129,3 +132,29 @@ def test_a_data_file_without_its_date_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ContractError, match="lacks its date"):
         catalogue(path)
+
+
+@pytest.fixture(scope="module")
+def ec2_types() -> dict[str, Any]:
+    """EC2's DescribeInstanceTypes, as stored in moto."""
+    path = files("moto.ec2") / "resources" / "instance_types.json.gz"
+    return dict(json.loads(gzip.decompress(path.read_bytes())))
+
+
+def test_a_type_that_ec2_lists_no_more_is_retired(ec2_types: dict[str, Any]) -> None:
+    types = catalogue().types
+
+    retired = {name for name, each in types.items() if each.is_retired}
+
+    assert retired == {name for name in types if name.split(".")[1] in {"p2", "p3"}}
+    assert {name for name in types if name.removeprefix("ml.") not in ec2_types} == {
+        *retired,
+        "ml.p6e-gb200.36xlarge",  # offered in few regions
+    }
+
+
+def test_ec2_has_spot_instances_of_every_type_that_it_lists(ec2_types: dict[str, Any]) -> None:
+    """Therefore the catalogue has no column for spot: the account's quota of spot trainings decides."""
+    listed = {each.removeprefix("ml.") for each in catalogue().types} & set(ec2_types)
+
+    assert all("spot" in ec2_types[each]["SupportedUsageClasses"] for each in listed)

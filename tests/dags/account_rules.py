@@ -19,6 +19,7 @@ OF_OTHER_LIVES = {
 DONE_WITHOUT = {
     "ecr:BatchGetImage",
     "iam:GetRole",
+    "s3:GetEncryptionConfiguration",
     "servicequotas:ListServiceQuotas",
     "logs:DescribeLogStreams",
     "logs:FilterLogEvents",

@@ -38,6 +38,7 @@ STOPS_SEARCH = {"sagemaker:StopHyperParameterTuningJob"}
 STOPS_AUTOML = {"sagemaker:StopAutoMLJob"}
 NOT_OF_AUTOML = {
     "iam:GetRole",
+    "s3:GetEncryptionConfiguration",
     "servicequotas:ListServiceQuotas",
     "logs:DescribeLogStreams",
     "logs:GetLogEvents",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
+from contextlib import closing
 from hashlib import sha256
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
+from tests.plugins.conftest import connection_json
 from trainyard.errors import DataError, RejectedRequestError, Severity, SpecError
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.sharding import ShardSettings, Source
@@ -243,6 +246,46 @@ def test_a_role_that_does_not_trust_sagemaker_is_found_before_a_job_needs_it(aws
     assert finding.severity is Severity.ERROR
     assert "does not trust SageMaker" in str(finding)
     assert "lambda.amazonaws.com" in str(finding)
+
+
+KEY = "arn:aws:kms:us-east-1:123456789012:key/7b3f0c9e-0000-4000-8000-1234567890ab"
+
+
+@pytest.mark.parametrize(
+    ("rule", "named", "message"),
+    [
+        ({"SSEAlgorithm": "AES256"}, {}, None),
+        ({"SSEAlgorithm": "aws:kms"}, {}, None),
+        ({"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY}, {}, "by a key that the connection"),
+        ({"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY}, {"kms_key_id": KEY}, None),
+        (
+            {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY.rpartition("/")[2]},
+            {"job_defaults": {"output_kms_key": KEY}},
+            None,
+        ),
+        (
+            {"SSEAlgorithm": "aws:kms:dsse", "KMSMasterKeyID": KEY},
+            {"kms_key_id": KEY.replace("7", "8")},
+            "by a key that the connection",
+        ),
+    ],
+    ids=["S3's key", "AWS's key", "an unknown key", "its key", "its key by id", "another key"],
+)
+def test_a_bucket_that_a_key_of_nobody_encrypts_is_a_warning(
+    aws_connection, monkeypatch, rule, named, message
+):
+    given = connection_json(aws_connection, trainyard=named)
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", given)
+    clients, bucket = AwsClients(ConnectionArguments()), f"encrypted-{uuid.uuid4().hex[:8]}"
+    with closing(aws_connection.client("s3")) as s3:
+        s3.create_bucket(Bucket=bucket)
+        rules = [{"ApplyServerSideEncryptionByDefault": rule}]
+        s3.put_bucket_encryption(Bucket=bucket, ServerSideEncryptionConfiguration={"Rules": rules})
+
+    found = [*account_check.bucket_findings(clients, bucket)]
+
+    assert [each.severity for each in found] == [Severity.WARNING] * bool(message)
+    assert all(message in str(each) for each in found)
 
 
 def test_account_check_is_silent_on_what_is_there(aws_connection, tmp_path):

@@ -31,6 +31,7 @@ class InstanceType:
         has_local_storage: whether its storage is local NVMe disks, which accept no volume key.
         local_storage_gb: GB of all its disks, the largest allowed volume size; None without disks or if unknown.
         is_for_processing: whether processing jobs may use it, too.
+        is_retired: whether EC2 lists the type no more, so that its capacity may end.
         price_usd_per_hour: price of one instance; None if it is unknown.
     """
 
@@ -44,6 +45,7 @@ class InstanceType:
     has_local_storage: bool
     local_storage_gb: int | None
     is_for_processing: bool
+    is_retired: bool
     price_usd_per_hour: float | None
 
 
@@ -173,5 +175,6 @@ def _instance_type(row: Mapping[str, str]) -> InstanceType:
         has_local_storage=row["local_storage"] == "yes",
         local_storage_gb=int(row["local_storage_gb"]) if row["local_storage_gb"] else None,
         is_for_processing=row["processing"] == "yes",
+        is_retired=row.get("retired") == "yes",  # a file of an earlier release has no such column
         price_usd_per_hour=float(price) if price else None,
     )

@@ -84,6 +84,8 @@ class Account:
 def airflow_policy(account: Account, features: Sequence[Feature] = tuple(Feature)) -> Document:
     """Return the policy of the identity of Airflow's workers and triggerer."""
     statements = [*_jobs(account, features), *_registry(account), *_storage(account)]
+    bucket = [account.s3_arn(account.bucket)]
+    statements.append(_allow("ReadBucketEncryption", ["s3:GetEncryptionConfiguration"], bucket))
     for feature in features:
         statements += _FEATURES[feature](account)
     return {"Version": VERSION, "Statement": statements}

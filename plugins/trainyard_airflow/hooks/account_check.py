@@ -27,7 +27,7 @@ from trainyard_airflow.hooks.objects import S3Address
 from trainyard_airflow.hooks.refusals import code_and_message, is_absent_object, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from trainyard.specs.monitoring import Notifications
     from trainyard_airflow.hooks.aws_clients import AwsClients
@@ -42,6 +42,7 @@ _TRUSTS_SAGEMAKER = re.compile(
 """Principals of a trust policy that may include SageMaker; actions and conditions are left to the service."""
 _FORBIDDEN = {"403", "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _NO_BUCKET = {"404", "NoSuchBucket"}
+_NOT_ENCRYPTED = {"ServerSideEncryptionConfigurationNotFoundError"}
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 
 
@@ -67,7 +68,10 @@ def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
 
 
 def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
-    """Yield a finding if the bucket does not exist, is in another region, or is not accessible to the connection."""
+    """Yield a finding if the bucket does not exist, is in another region, or is not accessible to the connection.
+
+    A bucket of the region is also asked for its encryption.
+    """
     missing = Finding(
         where="bucket",
         what="does not exist",
@@ -90,6 +94,47 @@ def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
                 allowed=f"a bucket in {clients.region}",
                 next_step="set a bucket of that region, or the connection's region_name",
             )
+        else:
+            yield from _encryption_findings(clients, bucket)
+
+
+def _encryption_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
+    """Yield a warning if the bucket has no default encryption, or by a key that no setting of the connection names."""
+    rules: list[Mapping[str, Any]] = []
+
+    def ask() -> bool:
+        answer = clients.client("s3").get_bucket_encryption(Bucket=bucket)
+        rules.extend(answer["ServerSideEncryptionConfiguration"]["Rules"])
+        return True
+
+    missing = Finding(
+        where="bucket",
+        what="has no default encryption",
+        got=bucket,
+        next_step="encrypt the bucket by default, or set kms_key_id in the connection's extra",
+    )
+    for each in _unless_there(ask, missing=missing, absent=_NOT_ENCRYPTED):
+        yield replace(each, severity=Severity.WARNING)
+    try:
+        named = {clients.kms_key_id, clients.job_defaults.output_kms_key}
+    except SpecError:  # invalid defaults have findings of their own
+        return
+    for rule in rules:
+        key = rule.get("ApplyServerSideEncryptionByDefault", {}).get("KMSMasterKeyID")
+        if key and not any(_is_same_key(key, each) for each in named if each):
+            yield Finding(
+                where="bucket",
+                what="is encrypted by a key that the connection does not name",
+                got=f"{bucket} with {key}",
+                next_step="set kms_key_id in the connection's extra to this key, and allow its use to Airflow's "
+                "identity and the execution role, as 'trainyard permissions --kms-key' prints",
+                severity=Severity.WARNING,
+            )
+
+
+def _is_same_key(one: str, other: str) -> bool:
+    """Return whether two names, ids or ARNs may be of the same KMS key: an alias may be of any."""
+    return "alias/" in one + other or one.rpartition("/")[2] == other.rpartition("/")[2]
 
 
 def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:

@@ -362,10 +362,16 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         {**GROUPS, **SMDDP_ON_THE_GROUP},
     ),
     "several instances without efa": (
-        {"instance_type": "ml.p3.16xlarge"},
+        {"instance_type": "ml.g5.2xlarge"},
         W,
         "has no EFA, so gradients are sent between instances over TCP",
-        {"instance_type": "ml.p3.16xlarge", "instance_count": 1},
+        {"instance_type": "ml.g5.2xlarge", "instance_count": 1},
+    ),
+    "a retired type": (
+        {"instance_type": "ml.p3.16xlarge"},
+        W,
+        "is a retired instance type, whose capacity may end without notice",
+        {"instance_type": "ml.p3dn.24xlarge"},
     ),
     # techniques of smp
     "offloading of what is not checkpointed": (

@@ -36,12 +36,26 @@ def rule_findings(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
         yield from _instance_types(facts, support)
         yield from _versions(facts, support)
         yield from _image(facts, support)
+    yield from _retired(facts)
     yield from _ranks(facts)
     yield from _degrees(facts)
     yield from _offloading(facts)
     yield from _channels(facts)
     yield from _one_larger(facts)
     yield from _whole_model(facts)
+
+
+def _retired(facts: JobFacts) -> Iterator[Finding]:
+    if facts.instance and facts.instance.is_retired:
+        yield Finding(
+            where="instance_type",
+            what="is a retired instance type, whose capacity may end without notice",
+            got=facts.instance_type,
+            next_step="choose a newer type, such as ml.g5 or ml.p4d",
+            severity=Severity.WARNING,
+            why="EC2 lists the type no more",
+            source="EC2, DescribeInstanceTypes, as stored in moto 5.2.5",
+        )
 
 
 def _device(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
