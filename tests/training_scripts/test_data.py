@@ -10,11 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from trainer.data.loader import evaluation_batches
+from trainer.data.loader import choose_num_processes, evaluation_batches
 from trainer.data.shard_index import ShardIndex, map_column
 from trainer.data.table import read_layout
 from trainer.data.table_rows import TableRows
 from trainer.data.token_blocks import TokenBlocks
+from trainyard_watch.distributed import Ranks
 from trainyard_watch.errors import DataError
 
 pytestmark = pytest.mark.torch
@@ -285,3 +286,28 @@ def test_index_of_another_format_is_refused(table, change, said):
         ShardIndex.load(table / "index")
 
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("requested", "device", "num_cpus", "local_ranks", "expected"),
+    [
+        (3, "cpu", 2, 1, 3),
+        (0, "cuda", 96, 8, 0),
+        (None, "cpu", 96, 8, 0),
+        (None, "cuda", 96, 8, 2),
+        (None, "cuda", 16, 8, 1),
+        (None, "cuda", 4, 4, 0),
+    ],
+    ids=["as given", "none as given", "CPU", "p4d", "few processors", "one processor each"],
+)
+def test_loader_processes_follow_the_processors_of_the_instance(
+    requested: int | None,
+    device: str,
+    num_cpus: int,
+    local_ranks: int,
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SM_NUM_CPUS", str(num_cpus))
+    ranks = Ranks(device=torch.device(device), local_world_size=local_ranks)
+    assert choose_num_processes(requested, ranks) == expected

@@ -264,7 +264,7 @@ def _arguments(
         logging_steps=hp.log_interval,
         logging_first_step=True,
         logging_nan_inf_filter=False,
-        dataloader_num_workers=hp.num_workers,
+        dataloader_num_workers=hp.num_workers or 0,
         dataloader_pin_memory=False,
         # Else several ranks would fill an epoch's last batch with samples of its first, unlike one process.
         dataloader_drop_last=num_samples >= hp.global_batch_size,

@@ -105,7 +105,11 @@ class Hyperparameters:
     compile: bool | None = setting(
         None, "run the model through torch.compile; null = on GPUs that have bf16"
     )
-    num_workers: int = setting(0, "data loading processes of each rank", at_least=0)
+    num_workers: int | None = setting(
+        None,
+        "data loading processes of each rank; null = on GPUs 2 if SM_NUM_CPUS has as many to spare, on CPUs none",
+        at_least=0,
+    )
     num_threads: int = setting(
         0, "CPU threads of each rank; 0 = processors / ranks on this machine", at_least=0
     )

@@ -16,7 +16,7 @@ from trainer.artifacts import weights_sha256, write_model
 from trainer.batching import plan_batches
 from trainer.checkpoint_pace import make_pace
 from trainer.checkpointing import Checkpointer
-from trainer.data.loader import evaluation_batches, training_batches
+from trainer.data.loader import choose_num_processes, evaluation_batches, training_batches
 from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
 from trainer.data.sample_order import RankBatches, SampleOrder
 from trainer.data.shard_index import ShardIndex
@@ -360,7 +360,10 @@ class Training:
             world_size=self.num_readers,
         )
         return training_batches(
-            self.train_set, positions, num_workers=self.hp.num_workers, device=self.ranks.device
+            self.train_set,
+            positions,
+            num_workers=choose_num_processes(self.hp.num_workers, self.ranks),
+            device=self.ranks.device,
         )
 
     def accumulate_gradients(

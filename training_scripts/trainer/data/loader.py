@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,8 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from trainer.data.sample_order import RankBatches
+    from trainyard_watch.distributed import Ranks
 
 PREFETCH_BATCHES = 4
+PROCESSES_ON_GPU = 2
+"""Loader processes of a rank on a GPU; the published speeds of the scripts were measured with this number."""
 
 
 class WithSamples(Dataset[tuple[Any, Tensor]]):
@@ -24,6 +28,20 @@ class WithSamples(Dataset[tuple[Any, Tensor]]):
 
     def __getitem__(self, samples: Tensor) -> tuple[Any, Tensor]:
         return self._dataset[samples], samples
+
+
+def choose_num_processes(requested: int | None, ranks: Ranks) -> int:
+    """Return the loader processes of a rank: `requested`, or a default that leaves each rank a processor of its own.
+
+    A rank on a CPU computes with all its processors, so it reads its samples itself.
+    """
+    if requested is not None:
+        return requested
+    if ranks.device.type == "cpu":
+        return 0
+    num_cpus = int(os.environ.get("SM_NUM_CPUS") or os.cpu_count() or 1)
+    spare = num_cpus // max(1, ranks.local_world_size) - 1
+    return max(0, min(PROCESSES_ON_GPU, spare))
 
 
 def training_batches(

@@ -22,6 +22,7 @@ from trainyard_airflow.tasks.end_to_end.monitoring import (
 )
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
 from trainyard_airflow.tasks.own_script import task_specs
+from trainyard_airflow.tasks.own_script.estimator import estimator_defaults
 from trainyard_airflow.tasks.own_script.params import script_params
 from trainyard_airflow.tasks.own_script.preflight import ScriptPreflightOperator
 from trainyard_airflow.tasks.own_script.register import RegisterIfGoodOperator
@@ -66,6 +67,7 @@ def script_pipeline(
     schedule: Any = None,
     dag_arguments: Mapping[str, Any] | None = None,
     recipe: ScriptRecipe = OWN_SCRIPT,
+    estimator: Mapping[str, Any] | None = None,
     **defaults: Any,
 ) -> DAG:
     """Return a DAG that trains with an own script, watches the training, and evaluates and registers the model.
@@ -79,14 +81,17 @@ def script_pipeline(
         schedule: the schedule, in one of the forms of Airflow's `DAG`.
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
         recipe: form, first task and check of a family of runs, such as fine-tuning.
-        defaults: defaults of the form's fields, by the names of the REST conf: entry_point, source_dir, ...
+        estimator: keyword arguments of an estimator of SDK v2, as defaults of the form's fields.
+        defaults: defaults of the form's fields, by the names of the REST conf: entry_point, source_dir, ... They
+            override the estimator's.
 
     Raises:
-        SpecError: `defaults` has unknown names, or values that the form would reject; it lists all of them. Airflow
-            reports it as the import error of the DAG file.
+        SpecError: `defaults` or `estimator` has unknown names, values that the form would reject, or settings that the
+            run makes itself; it lists all of them. Airflow reports it as the import error of the DAG file.
         ValueError: the task of `evaluate` has another task_id.
     """
-    params = params_with(recipe.params, defaults, subject=f"pipeline {dag_id}")
+    given = {**estimator_defaults(estimator or {}), **defaults}
+    params = params_with(recipe.params, given, subject=f"pipeline {dag_id}")
     arguments = dag_arguments_with(dag_arguments or {}, aws_conn_id=aws_conn_id)
     with DAG(dag_id=dag_id, schedule=schedule, **arguments) as dag:
         preflight = recipe.preflight(
