@@ -135,7 +135,8 @@ class RunRecord:
             estimate_usd (low, expected, high, by preflight) and estimate_error, the total's difference from what was
             expected as a share of that; on_demand_usd and saved_fraction, what the same seconds cost without spot, and
             the share of it that spot saved; of the training usd_per_epoch and usd_per_loss_point, for each whole point
-            that the validation loss fell from its first measurement to its lowest.
+            that the validation loss fell from its first measurement to its lowest. On AWS bill_due_at; from
+            `trainyard bill` bill (`Bill`) and bill_error, its difference from the ledger as a share of that.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, the rules' verdicts on the training; None if no rule was evaluated.
         profile: the summary of profile.json, the training's time by part; None if there is no profile.
