@@ -48,6 +48,10 @@ COMMANDS = {
         module="trainyard.prices.__main__",
         help="print the date and region of the catalogue's prices, or refresh them",
     ),
+    "bill": Command(
+        module="trainyard.bill.__main__",
+        help="print what AWS billed for an ended run, beside its ledger and estimate",
+    ),
     "lint": Command(
         module="trainyard_airflow.tasks.end_to_end.lint_command",
         help="print the settings of a run or a job that AWS would reject",

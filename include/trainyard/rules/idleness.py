@@ -52,7 +52,8 @@ class _IdleAccelerators(RuleState[Record]):
         self._begin()
 
     def _begin(self) -> None:
-        self._step, self._stepped_at = -1, None
+        self._step = -1
+        self._stepped_at: float | None = None
         self._sampled_at = self._busy_at = float("-inf")
         self._paused = False
         self._busy()

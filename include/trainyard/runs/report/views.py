@@ -247,6 +247,7 @@ def cost_rows(record: RunRecord) -> list[Row]:
         [
             ("total", total if is_whole else f"{total} (some costs are unknown)"),
             ("estimate", estimate_against_actual(cost)),
+            ("billed by AWS", _billed(cost)),
             ("each job once for its longest time", _usd(cost.get("once_usd"))),
             ("ceiling of all jobs and attempts", _usd(cost.get("ceiling_usd"))),
             ("budget", _usd(cost.get("budget_usd"))),
@@ -358,6 +359,23 @@ def estimate_against_actual(cost: Mapping[str, Any]) -> str | None:
         return None
     beside = "" if error is None else f", actual {format_usd(cost['total_usd'])}, {error:+.0%}"
     return estimate_text(usd) + beside.replace("%", " %")
+
+
+def _billed(cost: Mapping[str, Any]) -> str | None:
+    """Return the bill that `trainyard bill` stored, or from when AWS has it; None for a run on the engine.
+
+    `$1.33, +1.5 % of the ledger, by 2026-11-25`
+    """
+    bill, due_at = cost.get("bill"), cost.get("bill_due_at")
+    if bill is None or bill["usd"] is None:
+        due = None if due_at is None else datetime.fromtimestamp(due_at, UTC)
+        command = "by trainyard bill REPORT.json --write"
+        return due and f"not known yet; from {due:%Y-%m-%d %H:%M} UTC {command}"
+    error = cost.get("bill_error")
+    beside = "" if error is None else f", {error:+.1%} of the ledger".replace("%", " %")
+    whole = "" if bill["is_late_enough"] else ", not all of its days"
+    read_at = datetime.fromtimestamp(bill["read_at"], UTC)
+    return f"{format_usd(bill['usd'])}{beside}, by {read_at:%Y-%m-%d}{whole}"
 
 
 def _present(rows: Iterable[tuple[str, str | None]]) -> list[Row]:

@@ -102,12 +102,15 @@ class ReportOperator(ClosingReportOperator):
     def _reported(
         self, context: Context, facts: dict[str, TaskFacts], paths: RunPaths
     ) -> dict[str, Any]:
+        from trainyard.bill.reconciliation import awaiting_bill
         from trainyard.runs.report.page import render_report_html
 
         self._stop_leftover_jobs(facts)
         state = facts[TaskId.PREFLIGHT].result
         ledger = self._closed_ledger(context, paths, state=state)
         record = self._record(context, facts, paths, ledger)
+        if self.clients.has_console:  # the engine sends no bill
+            record = awaiting_bill(record)
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
         self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)

@@ -1,0 +1,108 @@
+"""`trainyard bill`: print estimate, ledger and bill of an ended run, and store the bill in its report.json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.bill.cost_explorer import Bill, request
+from trainyard.bill.reconciliation import lines, reconciled
+from trainyard.errors import ContractError
+from trainyard.runs.record import RunRecord
+from trainyard.runs.report.page import render_report_html
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+API_REGION = "us-east-1"
+"""Region of Cost Explorer's only endpoint."""
+FAILED = 2
+
+
+def main(arguments: Sequence[str] | None = None, *, now: Callable[[], float] = time.time) -> int:
+    """Reconcile one run; return 1 if nothing is billed yet, 2 if a file or AWS rejected a call."""
+    options = _parser().parse_args(arguments)
+    try:
+        record = RunRecord.from_json(_read(options.report))
+    except (OSError, BotoCoreError, ClientError, ContractError) as error:
+        sys.stderr.write(f"error: {options.report}: {error}\n")
+        return FAILED
+    if record.started_at is None or record.ended_at is None:
+        sys.stderr.write(f"error: {options.report}: the run has no start or no end\n")
+        return FAILED
+    try:
+        bill = Bill.of(_answers(record), ended_at=record.ended_at, now=now())
+    except (BotoCoreError, ClientError, ContractError) as error:
+        sys.stderr.write(f"error: Cost Explorer: {error}; it needs ce:GetCostAndUsage\n")
+        return FAILED
+    document = json.loads(record.to_json())
+    for line in lines(document, bill, ended_at=record.ended_at):
+        sys.stdout.write(f"{line}\n")
+    if options.write:
+        _store(options.report, RunRecord.from_json(json.dumps(reconciled(document, bill))))
+    return 0 if bill.usd is not None else 1
+
+
+def _answers(record: RunRecord) -> Iterator[dict[str, Any]]:
+    client = boto3.client("ce", region_name=API_REGION)
+    asked = request(
+        dag_id=record.dag_id,
+        run_id=record.run_id,
+        started_at=record.started_at or 0.0,
+        ended_at=record.ended_at or 0.0,
+    )
+    token: dict[str, str] = {}
+    while True:
+        answer = client.get_cost_and_usage(**asked, **token)
+        yield answer
+        if not answer.get("NextPageToken"):
+            return
+        token = {"NextPageToken": answer["NextPageToken"]}
+
+
+def _store(place: str, record: RunRecord) -> None:
+    """Write the record, and the page beside it."""
+    _write(place, record.to_json(), content_type="application/json")
+    page = place.removesuffix(".json") + ".html"
+    _write(page, render_report_html(record), content_type="text/html; charset=utf-8")
+    sys.stdout.write(f"wrote     {place} and {page}\n")
+
+
+def _read(place: str) -> bytes:
+    if not place.startswith("s3://"):
+        return Path(place).read_bytes()
+    at = urlsplit(place)
+    answer = boto3.client("s3").get_object(Bucket=at.netloc, Key=at.path.lstrip("/"))
+    content: bytes = answer["Body"].read()
+    return content
+
+
+def _write(place: str, content: str, *, content_type: str) -> None:
+    if not place.startswith("s3://"):
+        Path(place).write_text(content, encoding="utf-8")
+        return
+    at = urlsplit(place)
+    boto3.client("s3").put_object(
+        Bucket=at.netloc, Key=at.path.lstrip("/"), Body=content.encode(), ContentType=content_type
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="trainyard bill", description=__doc__)
+    parser.add_argument("report", help="the run's report.json: a path or s3://bucket/key")
+    parser.add_argument(
+        "--write", action="store_true", help="store the bill in report.json and report.html"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

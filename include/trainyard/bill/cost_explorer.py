@@ -1,0 +1,118 @@
+"""Cost of a run in the answers of AWS Cost Explorer, found by the tags of its jobs. Pure.
+
+Source: AWS Cost Explorer API, `GetCostAndUsage`. It has the tags `trainyard:dag` and `trainyard:run` only from the day
+on which they were activated as cost allocation tags. Its data is updated at least once a day, and final after the
+month's invoice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.errors import ContractError
+from trainyard.runs.run_tags import DAG, RUN, Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+METRIC = "UnblendedCost"
+LAG = timedelta(days=1)
+"""Cost Explorer has a day's costs at most so long after the day's end (UTC)."""
+CURRENCY = "USD"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """AWS's bill of one run.
+
+    Attributes:
+        usd: sum; None if Cost Explorer has no cost with the run's tags.
+        by_usage: USD by usage type, such as `USE1-Train:ml.m5.large`; the largest first.
+        read_at: time of the request, epoch seconds.
+        is_late_enough: whether Cost Explorer has the run's last day. If not, the sum may still grow.
+        is_final: whether the invoices of all of its days are final.
+    """
+
+    usd: float | None
+    by_usage: Mapping[str, float] = field(default_factory=dict)
+    read_at: float
+    is_late_enough: bool
+    is_final: bool
+
+    @classmethod
+    def of(cls, answers: Iterable[Mapping[str, Any]], *, ended_at: float, now: float) -> Self:
+        """Return the bill of the answers of `GetCostAndUsage`.
+
+        Args:
+            answers: all pages.
+            ended_at: end of the run, epoch seconds.
+            now: time of the request, epoch seconds.
+
+        Raises:
+            ContractError: an amount is not in USD.
+        """
+        days = [day for answer in answers for day in answer["ResultsByTime"]]
+        costs: dict[str, Decimal] = {}
+        for usage, amount in _amounts(days):
+            costs[usage] = costs.get(usage, Decimal(0)) + amount
+        largest = sorted(costs.items(), key=lambda each: -each[1])
+        return cls(
+            usd=float(sum(costs.values())) if costs else None,
+            by_usage={usage: float(amount) for usage, amount in largest},
+            read_at=now,
+            is_late_enough=_utc(now) >= complete_at(ended_at),
+            is_final=bool(days) and not any(day.get("Estimated") for day in days),
+        )
+
+
+def request(*, dag_id: str, run_id: str, started_at: float, ended_at: float) -> dict[str, Any]:
+    """Return the request for a run's cost: all days from its start to its end in UTC, by usage type.
+
+    Args:
+        dag_id: id of the run's DAG.
+        run_id: id of the run.
+        started_at: start of the run, epoch seconds.
+        ended_at: end of the run, epoch seconds.
+    """
+    tags = Owner(dag_id=dag_id, run_id=run_id, task_id="").tags()
+    wanted = [{"Tags": {"Key": key, "Values": [tags[key]]}} for key in (DAG, RUN)]
+    after = _day(ended_at) + timedelta(days=1)  # `End` is exclusive
+    return {
+        "TimePeriod": {"Start": f"{_day(started_at):%Y-%m-%d}", "End": f"{after:%Y-%m-%d}"},
+        "Granularity": "DAILY",
+        "Metrics": [METRIC],
+        "Filter": {"And": wanted},
+        "GroupBy": [{"Type": "DIMENSION", "Key": "USAGE_TYPE"}],
+    }
+
+
+def complete_at(ended_at: float) -> datetime:
+    """Return the time from which Cost Explorer has all days of a run that ended at `ended_at` (epoch seconds).
+
+    Worked: a run that ended on the 3rd, 14:00 UTC: the 5th, 00:00 UTC.
+    """
+    return _day(ended_at) + timedelta(days=1) + LAG
+
+
+def _amounts(days: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Decimal]]:
+    for day in days:
+        for group in day.get("Groups", ()):
+            cost = group["Metrics"][METRIC]
+            if cost["Unit"] != CURRENCY:
+                raise ContractError(
+                    "Cost Explorer answers in another currency than the ledger's",
+                    got=str(cost["Unit"]),
+                    allowed=CURRENCY,
+                )
+            yield group["Keys"][0], Decimal(cost["Amount"])
+
+
+def _utc(moment_s: float) -> datetime:
+    return datetime.fromtimestamp(moment_s, UTC)
+
+
+def _day(moment_s: float) -> datetime:
+    return _utc(moment_s).replace(hour=0, minute=0, second=0, microsecond=0)

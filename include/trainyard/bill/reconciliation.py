@@ -1,0 +1,84 @@
+"""Reconciliation of one run: estimate, ledger and bill. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.bill.cost_explorer import complete_at
+from trainyard.runs.run_tags import DAG, RUN
+from trainyard.units import format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.bill.cost_explorer import Bill
+    from trainyard.runs.record import RunRecord
+
+TOLERANCE = 0.01
+"""Relative difference of ledger and bill that needs no explanation: Cost Explorer rounds hours of usage."""
+
+
+def awaiting_bill(record: RunRecord) -> RunRecord:
+    """Return the record of a run that just ended on AWS, with `cost.bill_due_at`, epoch seconds."""
+    if record.ended_at is None or not record.jobs:
+        return record
+    due_at = complete_at(record.ended_at).timestamp()
+    return replace(record, cost={**record.cost, "bill_due_at": due_at})
+
+
+def reconciled(record: Mapping[str, Any], bill: Bill) -> dict[str, Any]:
+    """Return a run's report.json with the bill: `cost.bill` and `cost.bill_error` (bill / ledger - 1)."""
+    cost, ledger = dict(record.get("cost") or {}), ledger_usd(record)
+    error = bill.usd / ledger - 1 if bill.usd is not None and ledger else None
+    return {**record, "cost": {**cost, "bill": asdict(bill), "bill_error": error}}
+
+
+def ledger_usd(record: Mapping[str, Any]) -> float | None:
+    """Return the sum of a run's ledger; without a ledger, the sum of its jobs."""
+    ledger = record.get("ledger") or {}
+    total: float | None = ledger.get("total_usd", (record.get("cost") or {}).get("total_usd"))
+    return total
+
+
+def lines(record: Mapping[str, Any], bill: Bill, *, ended_at: float) -> Iterator[str]:
+    """Yield the reconciliation in words, and what to do about a difference."""
+    cost, ledger = record.get("cost") or {}, ledger_usd(record)
+    expected = (cost.get("estimate_usd") or {}).get("expected")
+    yield f"run       {record['dag_id']} {record['run_id']}"
+    yield f"estimate  {_usd(expected)}"
+    yield f"ledger    {_usd(ledger)}"
+    if bill.usd is None:
+        yield "billed    Cost Explorer has no cost with the run's tags"
+        yield from _why_nothing(ended_at, bill)
+        return
+    beside = f", {bill.usd / ledger - 1:+.1%} of the ledger" if ledger else ""
+    state = "final" if bill.is_final else "estimated until the month's invoice"
+    yield f"billed    {_usd(bill.usd)}{beside} ({state})"
+    yield from (f"          {format_usd(usd)} {usage}" for usage, usd in bill.by_usage.items())
+    if not bill.is_late_enough:
+        yield _too_early(ended_at)
+    elif ledger and abs(bill.usd / ledger - 1) > TOLERANCE:
+        yield (
+            "The ledger is list price times billable seconds. Check the account's discounts, the date and region of "
+            "`trainyard prices`, the ledger's unsettled entries, and usage other than training in the list above"
+        )
+
+
+def _why_nothing(ended_at: float, bill: Bill) -> Iterator[str]:
+    if not bill.is_late_enough:
+        yield _too_early(ended_at)
+        return
+    yield (
+        f"Activate {DAG} and {RUN} as cost allocation tags (Billing and Cost Management, in the payer's account): "
+        "costs have them from that day on"
+    )
+
+
+def _too_early(ended_at: float) -> str:
+    at = f"{complete_at(ended_at):%Y-%m-%d %H:%M} UTC"
+    return f"Cost Explorer has all of the run's days from {at}: read it again then"
+
+
+def _usd(amount: float | None) -> str:
+    return "unknown" if amount is None else format_usd(amount)
