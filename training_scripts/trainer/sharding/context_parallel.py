@@ -1,7 +1,8 @@
 """Context parallelism: ranks split a sample's sequence, and each gathers all keys and values.
 
 Keys and values are gathered as in Llama 3 (Dubey et al. 2024, section 3.3.2). Each rank has one piece of the
-sequence's first half and its mirror in the second half, so all ranks have equal work under a causal mask. torch's own
+sequence's first half and its mirror in the second half, so all ranks have equal work. A piece attends to the keys up to
+its own end only: on GPUs by the flash kernel, without a mask of (own positions, sequence). torch's own
 `context_parallel` (2.13) replaces CUDA's attention kernels only: on CPUs `_scaled_dot_product_flash_attention_for_cpu`
 has no rule for a split sequence.
 """
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn import functional
+from torch.nn.attention.bias import causal_lower_right
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -29,19 +31,23 @@ class SequenceShare:
     Attributes:
         mesh: mesh of the ranks that share the sequence.
         positions: this rank's positions, ascending, int64 on the CPU.
-        mask: bool (own positions, gathered positions); true if the own position may attend to the gathered one.
+        biases: causal bias of each own piece (own positions, positions up to its end).
     """
 
     mesh: DeviceMesh
     positions: Tensor
-    mask: Tensor
+    biases: tuple[Tensor, ...]
 
     @classmethod
     def of(cls, mesh: DeviceMesh, sequence_length: int, device: torch.device) -> SequenceShare:
         """Return this rank's part of a sequence, whose length must be a multiple of two pieces per rank."""
-        parts = split_positions(sequence_length, mesh.size())
-        own, gathered = parts[mesh.get_local_rank()], torch.cat(parts)
-        return cls(mesh=mesh, positions=own, mask=(own[:, None] >= gathered[None]).to(device))
+        rank, num_ranks = mesh.get_local_rank(), mesh.size()
+        size = sequence_length // (2 * num_ranks)
+        biases = [
+            _causal_bias(size, (piece + 1) * size, device) for piece in own_pieces(rank, num_ranks)
+        ]
+        positions = split_positions(sequence_length, num_ranks)[rank]
+        return cls(mesh=mesh, positions=positions, biases=tuple(biases))
 
     def of_batch(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return this rank's positions of tensors (batch, time)."""
@@ -49,18 +55,47 @@ class SequenceShare:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float) -> Tensor:
         """Return the attention output of this rank's positions over the whole sequence."""
-        return functional.scaled_dot_product_attention(
-            query,
-            self._gathered(key),
-            self._gathered(value),
-            attn_mask=self.mask,
-            dropout_p=dropout,
-        )
+        rank, num_ranks = self.mesh.get_local_rank(), self.mesh.size()
+        keys, values = (_in_order(self._gathered(each), num_ranks) for each in (key, value))
+        attended = [
+            functional.scaled_dot_product_attention(
+                part,
+                torch.cat(keys[: piece + 1], dim=TIME),
+                torch.cat(values[: piece + 1], dim=TIME),
+                attn_mask=bias,
+                dropout_p=dropout,
+            )
+            for part, piece, bias in zip(
+                query.chunk(2, dim=TIME), own_pieces(rank, num_ranks), self.biases, strict=True
+            )
+        ]
+        return torch.cat(attended, dim=TIME)
 
     def _gathered(self, heads: Tensor) -> Tensor:
         """Return all ranks' heads in rank order; the backward pass sums gradients and returns each rank's part."""
         split = DTensor.from_local(heads.contiguous(), self.mesh, [Shard(TIME)], run_check=False)
         return split.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+
+
+def own_pieces(rank: int, num_ranks: int) -> tuple[int, int]:
+    """Return the two pieces of a rank, of 2n pieces of the sequence."""
+    return rank, 2 * num_ranks - 1 - rank
+
+
+def _in_order(gathered: Tensor, num_ranks: int) -> list[Tensor]:
+    """Return the pieces of gathered heads, which are in rank order, in the sequence's order."""
+    pieces = gathered.chunk(2 * num_ranks, dim=TIME)
+    return [*pieces[::2], *reversed(pieces[1::2])]
+
+
+def _causal_bias(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
+    """Return the bias of a causal attention of a sequence's last positions to all of it.
+
+    For GPUs it is a mark without elements, for which torch calls the flash kernel. A CPU needs the mask itself.
+    """
+    if device.type != "cpu":
+        return causal_lower_right(num_queries, num_keys)
+    return torch.ones(num_queries, num_keys, dtype=torch.bool).tril(num_keys - num_queries)
 
 
 def split_positions(sequence_length: int, num_ranks: int) -> list[Tensor]:
@@ -69,4 +104,5 @@ def split_positions(sequence_length: int, num_ranks: int) -> list[Tensor]:
     Worked: 8 positions over 2 ranks: 0 1 6 7 and 2 3 4 5; under a causal mask 18 pairs each.
     """
     pieces = torch.arange(sequence_length).chunk(2 * num_ranks)
-    return [torch.cat((pieces[rank], pieces[-1 - rank])) for rank in range(num_ranks)]
+    own = (own_pieces(rank, num_ranks) for rank in range(num_ranks))
+    return [torch.cat((pieces[first], pieces[second])) for first, second in own]

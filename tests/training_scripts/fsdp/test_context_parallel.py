@@ -1,0 +1,63 @@
+"""Attention over a sequence that several ranks share: each piece meets the keys up to its end, and no others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+from torch.nn.attention.bias import CausalBias
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from trainer.sharding.context_parallel import TIME, SequenceShare, split_positions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.torch
+LENGTH, CPU = 24, torch.device("cpu")
+
+
+@pytest.fixture
+def share() -> Iterator[Callable[..., SequenceShare]]:
+    """Make this process one of several ranks, whose collectives with the others do nothing."""
+
+    def of(rank: int, num_ranks: int, device: torch.device = CPU) -> SequenceShare:
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=num_ranks)
+        return SequenceShare.of(dist.init_device_mesh("cpu", (num_ranks,)), LENGTH, device)
+
+    yield of
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("rank", "num_ranks"), [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)])
+def test_own_positions_attend_as_in_the_whole_sequence(
+    share: Callable[..., SequenceShare],
+    monkeypatch: pytest.MonkeyPatch,
+    rank: int,
+    num_ranks: int,
+) -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, LENGTH, 8).unbind()
+    whole = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    parts = split_positions(LENGTH, num_ranks)
+    gathered = {id(each): each[:, :, torch.cat(parts)] for each in (key, value)}
+    own = share(rank, num_ranks)
+    monkeypatch.setattr(SequenceShare, "_gathered", lambda _, heads: gathered[id(heads)])
+
+    attended = own.attend(query[:, :, own.positions], key, value, dropout=0.0)
+
+    torch.testing.assert_close(attended, whole.index_select(TIME, own.positions))
+
+
+def test_keys_after_a_piece_are_left_out(share: Callable[..., SequenceShare]) -> None:
+    """Pieces r and 2n - 1 - r need r + 1 and 2n - r pieces of keys: 2n + 1 together on each rank, not 4n."""
+    size = LENGTH // 6
+    shapes = [tuple(each.shape) for each in share(1, 3).biases]
+    assert shapes == [(size, 2 * size), (size, 5 * size)]
+
+
+def test_gpus_get_no_mask_with_elements(share: Callable[..., SequenceShare]) -> None:
+    assert all(type(each) is CausalBias for each in share(1, 2, torch.device("cuda")).biases)
