@@ -295,3 +295,15 @@ def test_column_that_is_empty_in_one_parquet_file_has_the_type_of_the_others(
     rows = [(at, None, None, None) for at in range(ROWS)]
     rows += [(ROWS + at, "ab"[at % 2], at, 0.5) for at in range(ROWS)]
     assert sorted(store.table(store.shard(source)), key=lambda row: row[0]) == rows
+
+
+def test_names_with_dots_are_read_beside_an_ignored_struct_of_that_path(
+    tmp_path: Path, store: Store
+) -> None:
+    struct = pa.array([{"b": at} for at in range(ROWS)])
+    table = pa.table(
+        {"a": struct, "a.b": [at * 10 for at in range(ROWS)], "größe (m²)": range(ROWS)}
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    found = store.table(store.shard(tmp_path / "t.parquet", ignore_columns=("a",)))
+    assert sorted(found) == [(at * 10, at) for at in range(ROWS)]

@@ -96,10 +96,11 @@ def with_known_types(wanted: pa.Schema, schema: pa.Schema) -> pa.Schema:
 
 def with_types(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """Return a batch whose columns of type null have the wanted types; all their values are missing."""
-    for at, field in enumerate(batch.schema):
-        kind = wanted.field(field.name).type
-        if pa.types.is_null(field.type) and not pa.types.is_null(kind):
-            batch = batch.set_column(at, field.name, pa.nulls(batch.num_rows, kind))
+    for field in wanted:
+        is_null = pa.types.is_null(batch.schema.field(field.name).type)
+        if is_null and not pa.types.is_null(field.type):
+            at = batch.schema.get_field_index(field.name)
+            batch = batch.set_column(at, field.name, pa.nulls(batch.num_rows, field.type))
     return batch
 
 
