@@ -164,7 +164,7 @@ def test_an_engine_that_is_not_installed_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sagemaker_engine", None)
 
-    with pytest.raises(TrainingRunError, match=r"install the package sagemaker-engine"):
+    with pytest.raises(TrainingRunError, match="make engine"):
         components.engine(home, choose(usual=False))
 
 
