@@ -19,10 +19,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FOLDERS = ("include", "plugins", "dags", "images", "tools", "tests/oracle/verify", "training_scripts", "benchmarks")
+FOLDERS = (
+    "include",
+    "plugins",
+    "dags",
+    "images",
+    "tools",
+    "tests/oracle/verify",
+    "training_scripts",
+    "benchmarks",
+)
 HABITS = {
     "question_openings": re.compile(r"\A(?:What|How|Where|Which|Whether)\b"),
     "told_tells_says": re.compile(r"\b(?:told|tells?|says?|said)\b", re.IGNORECASE),
+    "is_no": re.compile(
+        r"(?<![Tt]here )\b(?:is|are|was|were) (?:no (?!longer\b|more\b|later\b)|none of\b)"
+    ),
+    "or_else": re.compile(r"(?:, |; |\bor )else\b", re.IGNORECASE),
+    "whatever": re.compile(r"\b(?:whatever|whoever|as far as|any more|anew)\b", re.IGNORECASE),
     "where": re.compile(r"\bwhere\b", re.IGNORECASE),
 }
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

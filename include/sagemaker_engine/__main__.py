@@ -109,7 +109,7 @@ def _image_files(word: str) -> Path:
     folder = Path(word).absolute()
     if not folder.is_dir():
         raise ValueError(
-            f"--image-files is {word!r}, which is no folder; leave it out for the engine's own"
+            f"--image-files is {word!r}, which is not a folder; leave it out to use the engine's own"
         )
     return folder
 

@@ -319,7 +319,7 @@ def contradictions(endpoint: Endpoint) -> dict[str, tuple[dict[str, Any], str]]:
                     endpoint, TrainingImage="docker.io/evil/img:latest;rm"
                 )
             },
-            "it is no image URI",
+            "it is not an image URI",
         ),
     }
 

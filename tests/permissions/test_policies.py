@@ -156,7 +156,7 @@ def test_no_managed_policy_is_larger_than_iam_takes(capsys: pytest.CaptureFixtur
 
 def test_an_alias_is_no_key_for_iam(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GIVEN, "--kms-key", "alias/runs"]) == 2
-    assert "not by an alias" in capsys.readouterr().err
+    assert "accepts the ARN of a key only, not an alias" in capsys.readouterr().err
 
 
 def test_a_role_that_is_no_role_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,9 +168,9 @@ def test_account_that_does_not_answer_is_asked_again_unless_the_conf_is_wrong(
     connection["extra"]["endpoint_url"] = "http://127.0.0.1:9"
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
 
-    with pytest.raises(ConnectionError, match="AWS did not answer a request about the"):
+    with pytest.raises(ConnectionError, match="AWS did not respond to a request about the"):
         preflight(task)
-    assert "AWS did not answer a request about the" in refusal(task, source="/nowhere")
+    assert "AWS did not respond to a request about the" in refusal(task, source="/nowhere")
 
 
 @pytest.mark.parametrize("place", ["/nowhere/tokenizer.json", "s3://{bucket}/none/tokenizer.json"])

@@ -182,7 +182,7 @@ def test_a_missing_file_of_prices_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(PRICES_VARIABLE, "/nowhere/prices.csv")
 
     with pytest.raises(
-        SpecError, match=r"TRAINYARD_PRICES: names no file; got /nowhere/prices\.csv"
+        SpecError, match=r"TRAINYARD_PRICES: does not name a file; got /nowhere/prices\.csv"
     ):
         catalogue()
 

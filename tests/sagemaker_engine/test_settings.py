@@ -50,7 +50,7 @@ def test_a_folder_of_image_files_that_is_not_there_is_told(
     absent = str(tmp_path / "absent")
 
     assert main(["--root", str(tmp_path / "root"), "--image-files", absent]) == CANNOT_START
-    assert f"--image-files is '{absent}', which is no folder" in capsys.readouterr().err
+    assert f"--image-files is '{absent}', which is not a folder" in capsys.readouterr().err
 
 
 def test_the_command_knows_the_images_that_come_with_it(tmp_path: Path) -> None:

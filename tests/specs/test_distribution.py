@@ -241,7 +241,7 @@ def test_a_key_of_smp_v1_gets_what_version_2_has_instead(key: str) -> None:
         (smp_v1(ddp=True, horovod=True), "exclude each other"),
         (smp_v1(ddp_port=1234), "ddp_port: needs ddp"),
         (smp_v1(auto_partition=False), "default_partition: is required"),
-        (smp_v1(default_partition=2), "is too large: partitions count from 0"),
+        (smp_v1(default_partition=2), "is too large: partitions are numbered from 0"),
         (smp_v1(offload_activations=True), "raise microbatches"),
         (smp_v1(partition_file="x" * 2500), "are too long"),
     ],

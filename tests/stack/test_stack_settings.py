@@ -110,7 +110,7 @@ def test_masking_the_engines_secret_leaves_the_words_of_a_log(home: Home) -> Non
     masker = SecretsMasker()
     masker.add_mask(connection["password"])
     masker.add_mask(connection["extra"])
-    line = "local_rank: 0 of localhost, engine ready, no local runtime stands in for image 'test'"
+    line = "local_rank: 0 of localhost, engine ready, no local runtime replaces image 'test'"
 
     assert masker.redact(line) == line
     assert masker.redact(f"key {connection['password']}") == "key ***"
@@ -164,7 +164,7 @@ def test_an_engine_that_is_not_installed_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sagemaker_engine", None)
 
-    with pytest.raises(TrainingRunError, match=r"install the package sagemaker-engine"):
+    with pytest.raises(TrainingRunError, match="make engine"):
         components.engine(home, choose(usual=False))
 
 

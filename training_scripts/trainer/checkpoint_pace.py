@@ -60,7 +60,7 @@ class FixedPace:
 
 
 class ChosenPace:
-    """The interval with the least cost, chosen anew after each checkpoint.
+    """The interval with the least cost, chosen again after each checkpoint.
 
     - The first checkpoint of a start follows its tenth step, since the cost must be measured first.
     - Only one checkpoint is written at a time. If one is due during a write, it waits for the end of that write.

@@ -127,7 +127,7 @@ class ServedDecoder:
         if "prompt" in request and not self._is_of_bytes:
             name = self.vocabulary.get("name")
             raise ValueError(
-                f"this model accepts tokens only; encode the prompt by {name} and send tokens"
+                f"this model accepts tokens only; encode the prompt with {name} and send tokens"
             )
         prompt = request.get("prompt", "")
         if not isinstance(prompt, str):

@@ -55,7 +55,7 @@ def read_spans(text: str | None) -> tuple[range, ...]:
     num_steps = sum(span.stop - span.start for span in spans)
     if num_steps > MOST_TRACED:
         raise HyperparameterError(
-            f"trace_steps {text!r} has {num_steps} steps, but a trace is large: at most {MOST_TRACED} steps are allowed"
+            f"trace_steps {text!r} has {num_steps} steps; a trace is large, so at most {MOST_TRACED} are allowed"
         )
     return tuple(spans)
 

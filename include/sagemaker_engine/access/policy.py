@@ -112,7 +112,7 @@ class Policy:
             PolicyError: The document is malformed, or has an operator or element that is not supported.
         """
         if not isinstance(document, dict) or "Statement" not in document:
-            raise PolicyError(f"{where}: got no policy document; it needs a Statement")
+            raise PolicyError(f"{where}: is not a policy document, because it has no Statement")
         statements = document["Statement"]
         listed = statements if isinstance(statements, list) else [statements]
         return cls(

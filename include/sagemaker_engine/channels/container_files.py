@@ -216,7 +216,7 @@ class _Walk:
                 continue
             num_links += 1
             if num_links > MAX_LINKS:
-                raise OddFileError("is a link in a circle")
+                raise OddFileError("is part of a cycle of links")
             if target.startswith("/"):
                 self.leave(len(self.names))
             ahead.extendleft(reversed(_parts(target)))

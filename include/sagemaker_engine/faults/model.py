@@ -179,11 +179,11 @@ class Fault:
             raise FaultError(f'fault {self.id}: hosts is empty; give "all" or names such as algo-1')
         if self.at is not None and self.what in CAPACITY_KINDS:
             raise FaultError(
-                f"fault {self.id}: {self.what} comes with a request for instances; give attempt, not at"
+                f"fault {self.id}: {self.what} occurs at a request for instances; give attempt, not at"
             )
         if self.at is not None and self.at.seconds is None and not self.what.is_of_compute:
             raise FaultError(
-                f"fault {self.id}: {self.what} comes at seconds only, not at {self.at.as_json()}"
+                f"fault {self.id}: {self.what} can occur at seconds only, not at {self.at.as_json()}"
             )
 
     def hits_job(self, name: str, attempt: int) -> bool:

@@ -140,7 +140,7 @@ def _check_keys(where: str, document: Mapping[str, Any], known: list[str]) -> No
         if key not in known:
             near = get_close_matches(str(key), known)
             hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
-            raise FaultError(f"{where}: {key!r} is no key of it; {hint}")
+            raise FaultError(f"{where}: {key!r} is not a known key; {hint}")
 
 
 def _closed(where: str, value: Any, kind: type[_Closed]) -> _Closed:

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = sorted(set(options.names) - {each.name for each in images})
     if unknown:
         known = ", ".join(each.name for each in images)
-        return _fail(f"there is no engine image {', '.join(unknown)}; there are {known}", status=2)
+        return _fail(f"unknown engine image {', '.join(unknown)}; known: {known}", status=2)
     if options.remove_old:
         for name in store.remove_old(images):
             _say(f"removed {name}")

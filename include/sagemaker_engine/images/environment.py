@@ -168,8 +168,8 @@ def adopt_programs(place: Path, base: Path) -> None:
     for name in NEEDED:
         if (base / "bin" / name).exists() and not (place / "bin" / name).exists():
             raise BuildError(
-                f"{base / 'bin' / name} is no program of that environment's interpreter, so the image cannot have it; "
-                "was the environment moved? Create it again (make setup)"
+                f"{base / 'bin' / name} is not a program of that environment's interpreter, so it cannot "
+                "be in the image; was the environment moved? Create it again (make setup)"
             )
 
 

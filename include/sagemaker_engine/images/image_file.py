@@ -93,7 +93,7 @@ def read_image_files(folder: Path = IMAGES_FOLDER) -> list[ImageFile]:
     """
     for path in folder.glob("*.txt"):
         raise ImageFileError(
-            f"{path.name} lies beside the images; an image is a folder: move it to {path.stem}/{FILE_NAME}"
+            f"{path.name} is beside the images; an image is a folder: move it to {path.stem}/{FILE_NAME}"
         )
     found = [read_image_file(path) for path in sorted(folder.glob(f"*/{FILE_NAME}"))]
     owner: dict[str, str] = {}
@@ -183,6 +183,6 @@ def _setting(line: str, where: str) -> tuple[str, str]:
     key, equals, value = (part.strip() for part in line.removeprefix(MARK).partition("="))
     if key not in KEYS or not equals:
         raise ImageFileError(
-            f"{where}: {line!r} is no setting; write `{MARK} key = value` with one of {', '.join(KEYS)}"
+            f"{where}: {line!r} is not a setting; write `{MARK} key = value` with one of {', '.join(KEYS)}"
         )
     return key, value

@@ -84,7 +84,9 @@ class ImageStore:
             return place
         missing = [each for each in image.programs if shutil.which(each) is None]
         if missing:
-            raise BuildError(f"building it takes {', '.join(missing)}, which this machine lacks")
+            raise BuildError(
+                f"the build requires {', '.join(missing)}, which this machine does not have"
+            )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._lock(image, say, is_unwanted) as lock:

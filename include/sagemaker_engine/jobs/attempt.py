@@ -125,7 +125,7 @@ class JobAttempt:
             AssertionError: The attempt ended in another way.
         """
         if outcome.failure is None:
-            raise AssertionError("a failed outcome names the instance that failed")
+            raise AssertionError("a failed outcome must name the instance that failed")
         host = next(each for each in self.hosts if each.name == outcome.failure.instance)
         path = path_inside(self.job, self.ground, host, f"{ML_INSIDE}/output/failure")
         words = read_words(instance_files(self.job, self.ground, host), path)

@@ -77,7 +77,7 @@ class Disturbances:
             case FaultKind.DISK_FULL:
                 self._fill(fault, hosts, until, cluster)
             case _:
-                raise AssertionError(f"{fault.what} does not leave the hosts there")
+                raise AssertionError(f"{fault.what} does not keep the hosts")
 
     def go_on(self, cluster: SandboxCluster) -> None:
         """Apply the due changes of the active faults, and drop faults that are over."""

@@ -121,11 +121,11 @@ def resolve_image(
     if family in ONLY_ON_AWS:
         raise UnknownImageError(
             f"the built-in algorithm {family!r} is AWS's own code, which is not published: the engine cannot train it. "
-            "Send the job to AWS, or train by a script: PyTorch, TensorFlow, XGBoost and Hugging Face images run here"
+            "Send the job to AWS, or train with a script: PyTorch, TensorFlow, XGBoost and Hugging Face images run here"
         )
     if family not in FAMILIES:
         raise UnknownImageError(
-            f"no local runtime stands in for image {uri!r} (repository {family!r}). "
+            f"no local runtime replaces image {uri!r} (repository {family!r}). "
             f"Known repositories: {', '.join(sorted(_runnable(images)))}. {_HOW_TO_MAP}"
         )
     return ImageRuntime(
@@ -150,7 +150,7 @@ def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
     name = read_name(uri)
     if name is None:
         raise UnknownImageError(
-            "it is no image URI: registry/repository[:tag] or registry/repository@sha256:digest"
+            "it is not an image URI: registry/repository[:tag] or registry/repository@sha256:digest"
         )
     known = aws_images()
     problem = known.problem(name) if known.is_aws(name) else _problem_of_own(name, images)

@@ -200,8 +200,8 @@ class ProcessingRun:
         command = [*app.get("ContainerEntrypoint", []), *app.get("ContainerArguments", [])]
         if not command:
             raise JobError(
-                f"ClientError: image {app['ImageUri']!r} has no entry point of its own here; "
-                "give AppSpecification.ContainerEntrypoint"
+                f"ClientError: image {app['ImageUri']!r} has no default entry point here; "
+                "set AppSpecification.ContainerEntrypoint"
             )
         copied = []
         if self.ground.has_overlay:
@@ -243,11 +243,11 @@ class ProcessingRun:
             case Ending.FAILED:
                 self._fail(outcome, members)
             case Ending.INTERRUPTED | Ending.HOST_FAILURE | Ending.MAX_WAIT_TIME_EXCEEDED:
-                raise AssertionError(f"{outcome.ending} is of training jobs only")
+                raise AssertionError(f"{outcome.ending} applies to training jobs only")
 
     def _fail(self, outcome: Outcome, members: dict[str, Any]) -> None:
         if outcome.failure is None:
-            raise AssertionError("a failed outcome names the instance that failed")
+            raise AssertionError("a failed outcome must name the instance that failed")
         host = next(each for each in self.hosts if each.name == outcome.failure.instance)
         words = self._words(host, "failure")
         reason = algorithm_error(outcome.failure, words, last_line=outcome.last_line)
@@ -276,7 +276,7 @@ def _as_channel(each: dict[str, Any]) -> dict[str, Any]:
         )
     if source.get("S3InputMode", "File") != "File":
         raise JobError(
-            f"ClientError: processing input {each['InputName']!r} asks for S3InputMode "
-            f"{source['S3InputMode']}; the local engine offers File"
+            f"ClientError: processing input {each['InputName']!r} requests S3InputMode "
+            f"{source['S3InputMode']}; the local engine supports File only"
         )
     return {"ChannelName": each["InputName"], "DataSource": {"S3DataSource": source}}

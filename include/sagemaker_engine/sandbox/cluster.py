@@ -149,7 +149,9 @@ class SandboxCluster:
                 return
             if message["event"] in {"failed", "gone"}:
                 self.close()
-                raise SandboxError(message.get("message", "the cluster process died at set-up"))
+                raise SandboxError(
+                    message.get("message", "the cluster process died during its set-up")
+                )
 
     def _take(self, timeout_s: float) -> list[InstanceExit]:
         message = self._receive(timeout_s)

@@ -155,7 +155,9 @@ class Box:
         os.set_blocking(self._up[0], True)
         said = os.read(self._up[0], 4000)
         if not said.startswith(b"."):
-            raise OSError(f"instance {self.instance.name}: {said.decode() or 'died at set-up'}")
+            raise OSError(
+                f"instance {self.instance.name}: {said.decode() or 'died during its set-up'}"
+            )
 
     def go_on(self) -> None:
         """Signal the child to begin its next step."""

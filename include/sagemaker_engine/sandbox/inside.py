@@ -84,7 +84,7 @@ def main(pid: str, action: str, *arguments: str) -> None:
             path, size = arguments
             _resize(path, int(size))
         case _:
-            raise ValueError(f"{action!r} is none of cut, mend, fill, resize")
+            raise ValueError(f"{action!r} is not one of cut, mend, fill, resize")
 
 
 def _fill(path: str) -> None:

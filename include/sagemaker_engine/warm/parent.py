@@ -87,7 +87,7 @@ def serve(listener: socket.socket, warmth: Warmth, keeper: Keeper) -> Program | 
     """Fork a supervisor per caller.
 
     Returns:
-        In the parent: None, when no engine needs it any more. In a forked program process: the program to run.
+        In the parent: None, once no engine needs it. In a forked program process: the program to run.
     """
     while keeper.is_needed():
         readable, _, _ = select.select([listener], [], [], 1.0)

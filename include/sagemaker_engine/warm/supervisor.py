@@ -84,7 +84,7 @@ class WarmSupervisor:
         while len(data) < size:
             more = self._link.recv(size - len(data))
             if not more:
-                raise EOFError("the caller went away")
+                raise EOFError("the caller has ended")
             data += more
         return marshal.loads(bytes(data)), descriptors  # noqa: S302  (from the engine's own stub)
 

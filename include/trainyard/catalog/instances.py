@@ -142,9 +142,9 @@ def _read_catalogue(path: Path) -> Catalogue:
             [
                 Finding(
                     where=PRICES_VARIABLE,
-                    what="names no file",
+                    what="does not name a file",
                     got=str(path),
-                    next_step="correct the variable, or write the file by 'trainyard prices --refresh'",
+                    next_step="correct the variable, or write the file with 'trainyard prices --refresh'",
                 )
             ]
         )

@@ -112,7 +112,7 @@ def clusters(request: PlanRequest) -> Iterator[Cluster]:
     """Yield the clusters to choose from: one instance of every type, and several of the largest type of each family.
 
     Several smaller instances are not tried, because one larger instance has the same accelerators without a network.
-    If the request has an `instance_count`, every type has that number alone.
+    If the request has an `instance_count`, only that number of instances is tried for each type.
     """
     known = hardware()
     chosen = [known[name] for name in request.instance_types] or list(known.values())

@@ -30,7 +30,7 @@ class ModelShape:
         sequence_length: tokens per sequence.
         num_kv_heads: key-value heads of grouped-query attention; None = num_heads.
         feed_forward_size: inner width of the feed-forward part. None = the family's default: 4 times the hidden size
-            for gpt, else 8/3 times, rounded up to a multiple of 32.
+            for gpt, and 8/3 times otherwise, rounded up to a multiple of 32.
         family: architecture.
             `llama`: RMSNorm, SwiGLU, no biases, separate output and embedding, no dropout.
             `gpt`: LayerNorm, GELU, biases, learned positions, output tied to the embedding, dropout.

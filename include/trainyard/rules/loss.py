@@ -179,7 +179,7 @@ class _LossSpike(RuleState[StepRecord]):
         self._peaks.add(step, max(highest, loss))
 
     def _diverges(self, step: int, peak: float) -> bool:
-        """Return whether the losses above the earlier maximum are enough, far above it, and grow without slowing."""
+        """Return whether enough losses are far above the earlier maximum, and grow without slowing down."""
         rule, row = self._rule, self._diverging
         if row.length < rule.stop_patience or step - row.onset < rule.stop_steps:
             return False

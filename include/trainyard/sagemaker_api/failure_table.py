@@ -119,13 +119,13 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     _row(
         r'Process killed by SIGKILL[\s\S]*Command "torchrun',
         InfrastructureError,
-        "torchrun itself was killed (a kernel that is short of memory would have killed a rank)",
+        "torchrun itself was killed (a kernel without free memory would have killed a rank)",
         _RETRY_STEP,
     ),
     _row(
         r"OutOfMemory: Process killed by SIGKILL|exit code:? 137\b|ExitCode:? 137\b",
         InfrastructureError,
-        "the container was killed (exit code 137): by its machine, or since the host ran out of memory",
+        "the container was killed (exit code 137): by its machine, or because the host ran out of memory",
         _KILLED_STEP,
         is_weak=True,
     ),
@@ -146,7 +146,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     _row(
         r"An error occurred \((5\d\d|SlowDown|ServiceUnavailable|RequestTimeout|Throttling\w*)\) when calling",
         InfrastructureError,
-        "a service of AWS failed for longer than the client in the container retries",
+        "an AWS service failed for longer than the container's client retries",
         "retry: training resumes from the last checkpoint; AWS_RETRY_MODE=standard and a larger AWS_MAX_ATTEMPTS in "
         "the job's environment let its clients wait longer",
     ),
@@ -175,7 +175,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         r"\bDataError: ",
         DataError,
         "the data does not match the job",
-        "fix what the reason names in the data or in the settings, then start a new run",
+        "correct the data or the settings as stated in the reason, then start a new run",
     ),
     _row(
         r"PeerError|Another rank failed|Connection closed by peer|Connection reset by peer"

@@ -58,7 +58,7 @@ class Objects(Protocol):
 
         Raises:
             FileNotFoundError: there is no such object.
-            DataError: the object is not of that version any more.
+            DataError: the object no longer has that version.
         """
 
 
@@ -116,7 +116,7 @@ class LocalObjects:
         """Open the file for reading.
 
         Raises:
-            DataError: the object is not of that version any more.
+            DataError: the object no longer has that version.
         """  # noqa: DOC501 - the named function returns a DataError
         if etag is not None and ((head := self.head(uri)) is None or head.etag != etag):
             raise changed_object(uri, etag)

@@ -26,7 +26,7 @@ class _Reader(Generic[T]):
         self._thread.start()
 
     def taken(self) -> Iterator[T]:
-        """Yield the items in their order, and raise the error of the thread."""
+        """Yield the items in order; then raise the error that ended the thread, if any."""
         while not isinstance(item := self._queue.get(), _End):
             yield item
         if item.error is not None:

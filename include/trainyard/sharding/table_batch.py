@@ -1,4 +1,4 @@
-"""Batches of table readers, and column types of text files that change while they are read."""
+"""Batches of table readers, and column types of text files; the types may change during reading."""
 
 from __future__ import annotations
 

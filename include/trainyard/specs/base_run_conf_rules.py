@@ -91,7 +91,7 @@ def _idling(conf: BaseRunConf) -> Iterator[Finding]:
             where=where,
             what="needs instances with NVIDIA GPUs, the only accelerators whose utilisation is known",
             got=", ".join(unmeasured),
-            next_step="remove stop_if_idle_minutes, or take such instances",
+            next_step="remove stop_if_idle_minutes, or choose such instances",
         )
 
 

@@ -30,7 +30,7 @@ def built_in_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) ->
     if spec.distribution:
         yield Finding(
             where="distribution",
-            what=f"is not supported by {algorithm.title}, which distributes its work over its instances by itself",
+            what=f"is not supported by {algorithm.title}, which distributes the work over its instances itself",
             next_step="remove it and set instance_count",
         )
 

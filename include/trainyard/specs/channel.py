@@ -84,7 +84,7 @@ def read_channel(value: object, *, where: str = "channel") -> Channel:
     """Return the channel from the user's value: an `s3://` URI, or the fields of one of the three kinds.
 
     Raises:
-        SpecError: the value is none of these.
+        SpecError: the value is not one of these.
     """
     if isinstance(value, (TrainingInput, FileSystemInput, DatasetInput)):
         return value

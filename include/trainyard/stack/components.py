@@ -56,7 +56,7 @@ def engine(home: Home, addresses: Addresses) -> Component:
             "the engine is not installed",
             where=sys.executable,
             next_step="run 'make engine' in Trainyard's clone, or install trainyard with the extras engine and train "
-            "into an environment of its own",
+            "into a separate environment",
         )
     return Component(
         name="engine",

@@ -62,7 +62,9 @@ def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
     try:
         return call()
     except (HTTPClientError, NoConnectionError) as error:
-        raise ConnectionError(f"AWS did not answer a request about the {where}: {error}") from error
+        raise ConnectionError(
+            f"AWS did not respond to a request about the {where}: {error}"
+        ) from error
     except (ClientError, BotoCoreError) as error:
         raise SpecError([_refusal(error, where=where, got=got)]) from error
 

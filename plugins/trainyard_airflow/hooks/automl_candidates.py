@@ -58,7 +58,7 @@ class AutoMLCandidates:
     def billed(self, automl: JobSnapshot) -> JobSnapshot:
         """Return an ended AutoML job with the billed seconds of its jobs, summed over instances.
 
-        The instance type is that of its jobs if all have the same type, else None, because there is no single price.
+        The instance type is that of its jobs. It is None if their types differ, because there is no single price.
         """
         jobs = self.children(automl.name)
         types = {each.instance_type for each in jobs}

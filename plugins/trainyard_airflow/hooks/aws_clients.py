@@ -258,7 +258,7 @@ class AwsClients:
         return f"s3://{self.bucket()}/{deployment_prefix('trainyard', self.deployment)}"
 
     def bucket(self, override: str | None = None) -> str:
-        """Return the bucket for code, data sets and runs: the override, else the connection's.
+        """Return the bucket for code, data sets and runs: the override, otherwise the connection's.
 
         Raises:
             SpecError: there is neither.
@@ -291,7 +291,7 @@ class AwsClients:
         return SpecError([finding])
 
     def execution_role(self, override: str | None = None) -> str:
-        """Return the ARN of the role that jobs run under: the override (an ARN or a name), else the connection's.
+        """Return the ARN of the role that jobs run under: the override (an ARN or a name), otherwise the connection's.
 
         Raises:
             SpecError: there is neither.

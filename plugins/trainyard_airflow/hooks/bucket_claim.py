@@ -128,7 +128,7 @@ def _taken(clients: AwsClients, marker: _Marker, owner: str | None) -> Finding:
     """Return the finding for a bucket of another Airflow without a name."""
     return Finding(
         where=f"connection {clients.connection.aws_conn_id!r}, extra trainyard.deployment",
-        what="is not set, and another Airflow without it uses the bucket: each would take the other's jobs for its own",
+        what="is not set, and another Airflow without it uses the bucket: each would treat the other's jobs as its own",
         got=f"{marker.uri} with id {owner}",
         allowed="one Airflow without it in each bucket",
         next_step='set it to a name of this Airflow, such as {"trainyard": {"deployment": "staging"}}; if the other '

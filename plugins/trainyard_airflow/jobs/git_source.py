@@ -157,7 +157,7 @@ class GitSource:
                 subject="source_dir",
             ) from None
         except subprocess.TimeoutExpired:
-            raise ConnectionError(f"{self.url} gave no answer within {LIMIT_S:g} s") from None
+            raise ConnectionError(f"{self.url} did not respond within {LIMIT_S:g} s") from None
         if ended.returncode:
             said = " ".join(ended.stderr.split())[-400:]
             if _UNREACHABLE.search(said):

@@ -128,7 +128,7 @@ def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> Uploa
 
 
 def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str | None:
-    """Return the image the job runs in: the spec's own, else AWS's for its framework and instance type.
+    """Return the image the job runs in: the spec's own, otherwise AWS's for its framework and instance type.
 
     Raises:
         SpecError: AWS has no such image; the message lists what it has.

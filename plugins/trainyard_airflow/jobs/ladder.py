@@ -158,7 +158,7 @@ def place_of(
 
 
 def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
-    """Return the text of an ended job's lack of capacity, or None if it ended for another reason."""
+    """Return the message of a job that ended for lack of capacity, or None if it ended for another reason."""
     if job.status == "Failed" and isinstance(
         failure_error(job), (CapacityError, QuotaExceededError)
     ):

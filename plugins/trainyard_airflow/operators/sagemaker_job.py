@@ -419,7 +419,7 @@ class SageMakerJobOperator(BaseOperator):
         *,
         kwargs: dict[str, Any] | None = None,
     ) -> NoReturn:
-        """Defer for some seconds by Airflow's own time trigger, and resume with a method."""
+        """Defer for some seconds with Airflow's time trigger, and resume with a method."""
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
         moment = datetime.now(UTC) + timedelta(seconds=max(_SHORTEST_DEFERRAL_S, delay_s))

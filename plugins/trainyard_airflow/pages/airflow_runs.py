@@ -166,7 +166,7 @@ def _left(
 ) -> Mapping[int, Mapping[str, dict[str, Any]]]:
     """Return the XComs of tasks by run, key and task: results and failed jobs; jobs' names, links and connections.
 
-    Results that are no mappings, and mapped tasks, are omitted.
+    Results that are not mappings, and mapped tasks, are omitted.
 
     Args:
         session: a session of Airflow's database.

@@ -374,7 +374,7 @@ class Look:
         return count
 
     def _count_log_failure(self, error: Exception) -> None:
-        """Continue without the log if reading it was rejected or failed 8 times in a row; else raise the error."""
+        """Continue without the log if reading it was rejected or failed 8 times in a row; otherwise raise the error."""
         self.log_failures += 1
         is_refused = isinstance(error, ClientError) and is_refusal(error)
         if not is_refused and self.log_failures < _LOG_FAILURES_IN_A_ROW:
@@ -511,7 +511,7 @@ class FedLook(Look):
         return self._is_silent(state)
 
     def _cap_due_at(self, snapshot: JobSnapshot) -> float:
-        """Return the earliest time at which the job can reach its cost cap, by the monotonic clock; else infinity.
+        """Return the earliest time at which the job can reach its cost cap, by the monotonic clock; otherwise infinity.
 
         A wait for instances is not billed, and ends with a change of state.
         """

@@ -223,7 +223,7 @@ def _judged(
 
 
 def _trains_since(snapshot: JobSnapshot) -> float | None:
-    """Return when the instances last began to train, epoch seconds; None if they do not train now."""
+    """Return the time at which the instances last began to train, epoch seconds; None if they do not train now."""
     if snapshot.secondary_status != "Training":
         return None
     return max((t.start for t in snapshot.transitions if t.status == "Training"), default=None)

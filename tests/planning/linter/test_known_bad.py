@@ -194,7 +194,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "a default partition beyond the last": (
         smp_v1(auto_partition=False, default_partition=2),
         E,
-        "is too large: partitions count from 0",
+        "is too large: partitions are numbered from 0",
         smp_v1(auto_partition=False, default_partition=1),
     ),
     "a pipeline that nobody knows": (

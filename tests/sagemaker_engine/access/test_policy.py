@@ -103,7 +103,7 @@ def test_conditions_hold_as_documented(condition: Any, holds: bool) -> None:
 @pytest.mark.parametrize(
     ("document", "names"),
     [
-        ([], "policy: got no policy document"),
+        ([], "policy: is not a policy document"),
         ({"Statement": [1]}, r"Statement\[0\]: got 1"),
         ({"Statement": {"Effect": "Maybe", "Action": "*", "Resource": "*"}}, "write Allow or Deny"),
         ({"Statement": {"Effect": "Deny", "Action": "*"}}, "Resource and NotResource"),

@@ -85,7 +85,7 @@ def test_circles_end(tmp_path: Path, files: ContainerFiles) -> None:
 
     found = files.scan("/opt/ml")
 
-    assert found.odd["model/a"] == "is a link in a circle"
+    assert found.odd["model/a"] == "is part of a cycle of links"
     assert found.odd["model/up"] == "is a link to a folder that contains it"
 
 

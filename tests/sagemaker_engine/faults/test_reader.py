@@ -46,7 +46,7 @@ def test_what_a_fault_writes_reads_as_the_same_fault(fault: Fault) -> None:
         ([{"what": "interrupt", "hosts": "algo-1"}], 'give "all" or a list'),
         ([{"what": "interrupt", "hosts": []}], "hosts is empty"),
         ([{"what": "no_capacity", "at": {"step": 1}}], "give attempt, not at"),
-        ([{"what": "s3_error", "at": {"step": 1}}], "comes at seconds only"),
+        ([{"what": "s3_error", "at": {"step": 1}}], "can occur at seconds only"),
         ([{"what": "s3_stall"}], "needs duration_s"),
         ([{"id": "a", "what": "hang"}, {"id": "a", "what": "slow"}], "more than once"),
         ({"seed": 1}, "interruptions_per_hour is missing"),

@@ -58,7 +58,7 @@ def test_a_header_is_read(tmp_path: Path) -> None:
         pytest.param(HEAD + "one\n", r"line 2: 'one' has no version", id="no-version"),
         pytest.param(HEAD + "one>=2\n", "has no version", id="a-range"),
         pytest.param(HEAD + "#: layers = environment\n", "with one of repositories", id="no-key"),
-        pytest.param(HEAD + "#: layer\n", "is no setting", id="no-value"),
+        pytest.param(HEAD + "#: layer\n", "is not a setting", id="no-value"),
         pytest.param(
             HEAD + "#: build-environment = CXX={folder}/gone\n", "names {folder}/gone", id="no-file"
         ),

@@ -158,7 +158,9 @@ def test_a_program_that_a_build_takes_is_asked_for_first(
     path = image_files / "tiny" / "requirements.txt"
     path.write_text(f"#: programs = no-such-compiler\n{path.read_text()}")
 
-    with pytest.raises(BuildError, match="takes no-such-compiler, which this machine lacks"):
+    with pytest.raises(
+        BuildError, match="requires no-such-compiler, which this machine does not have"
+    ):
         store.build(read_image_file(path), say=lambda _: None)
 
 

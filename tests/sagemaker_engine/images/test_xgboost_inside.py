@@ -96,7 +96,9 @@ def test_script_mode_has_the_modules_that_public_scripts_import() -> None:
         pytest.param({"num_class": "3"}, "Do not need to setup parameter", id="no-classes"),
         pytest.param({"eval_metric": "auc"}, "only be applied for classification", id="auc"),
         pytest.param({"tree_method": "gpu_hist"}, "need a GPU", id="gpu"),
-        pytest.param({"_kfold": "5"}, "cross validation is not trained here", id="folds"),
+        pytest.param(
+            {"_kfold": "5"}, "cross validation is not supported by this engine image", id="folds"
+        ),
     ],
 )
 def test_hyperparameters_that_cannot_be_are_told(more: dict[str, str], said: str) -> None:

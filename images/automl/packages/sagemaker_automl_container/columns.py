@@ -29,7 +29,7 @@ KINDS = frozenset({"numeric", "categorical", "text", "datetime"})
 
 
 class TableError(Exception):
-    """The data cannot be used for training; the message is the reason, for its owner."""
+    """The data cannot be used for training; the message explains the reason to the owner of the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
         (dropped if "reason" in column else kept).append(column)
     if not kept:
         raise TableError(
-            "No column beside the target tells rows apart; there is nothing to learn from."
+            "No column except the target differs between rows; there is nothing to learn from."
         )
     return {
         "target": wishes.target,

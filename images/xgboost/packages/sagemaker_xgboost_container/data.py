@@ -55,7 +55,9 @@ def content_type(given: str | None) -> str:
     kind, *parameters = (part.strip() for part in given.lower().split(";"))
     settings = dict(part.split("=", 1) for part in parameters if "=" in part)
     if kind in RECORDIO:
-        raise UserError(f"{given} is not read by this engine image; take csv, libsvm or parquet.")
+        raise UserError(
+            f"{given} is not supported by this engine image; use csv, libsvm or parquet."
+        )
     if kind not in CONTENT_TYPES:
         allowed = ", ".join([*CONTENT_TYPES, *RECORDIO])
         raise UserError(f"{given} is not an accepted ContentType: {allowed}.")

@@ -154,7 +154,7 @@ def _value(name: str, text: str) -> Any:
         return RENAMED.get(text, text)
     if name in CROSS_VALIDATION:
         raise UserError(
-            f"Hyperparameter {name}: cross validation is not trained here; leave it out"
+            f"Hyperparameter {name}: cross validation is not supported by this engine image; leave it out"
         )
     if name not in TEXT:
         raise UserError(f"Extraneous hyperparameter found: {name}")
@@ -199,6 +199,6 @@ def _check_together(values: Mapping[str, Any]) -> None:
     ]
     if any(on_gpu):
         raise UserError(
-            "tree_method gpu_hist and use_dask_gpu_training need a GPU, which this engine image has not; "
-            "take tree_method hist"
+            "tree_method gpu_hist and use_dask_gpu_training need a GPU, which this engine image does not have; "
+            "use tree_method hist"
         )

@@ -51,8 +51,8 @@ class JobWork:
         num_ranks: processes of the whole job.
         num_steps: optimizer steps after the first one; 0 if unknown.
         operations: floating-point operations of these steps with their validations, or of an evaluation; 0 if unknown.
-        num_jobs: trials of a search, else 1.
-        num_parallel: trials that run at a time, else 1.
+        num_jobs: trials of a search; otherwise 1.
+        num_parallel: trials that run at a time; otherwise 1.
         max_run_s: time limit of one job.
     """
 

@@ -277,7 +277,7 @@ def _whole_model(facts: JobFacts) -> Iterator[Finding]:
                 where="instance_type",
                 what=f"cannot start {facts.entry_point} with this model: {peak}",
                 got=f"{facts.instance_type}, {num_parameters:.3g} parameters",
-                next_step="train by train_fsdp.py, which creates the model layer by layer, or take a larger type",
+                next_step="train by train_fsdp.py, which creates the model layer by layer, or choose a larger type",
                 why="the script creates the whole model on each rank, also under ZeRO-3, before anything is sharded",
                 source="trainyard.planning.phases; catalogue",
             )

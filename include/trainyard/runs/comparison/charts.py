@@ -19,7 +19,7 @@ _BAR, _ROW = 14, 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Points of one strategy over the number of ranks. `spans` has the least and the most of each point, if known."""
+    """Points of one strategy over the number of ranks. `spans` has the minimum and maximum of each point, if known."""
 
     label: str
     css: str

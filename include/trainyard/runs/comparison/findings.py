@@ -41,11 +41,11 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knee:
-    """Number of ranks from which more ranks stop paying for a strategy.
+    """Number of ranks above which more ranks are no longer worth their cost for a strategy.
 
     Attributes:
-        ranks: the largest number of ranks that pays.
-        is_seen: whether a larger number was tried and did not pay.
+        ranks: the largest number of ranks that is worth its cost.
+        is_seen: whether a larger number was measured and was not worth its cost.
         words: the conclusion as a sentence.
     """
 

@@ -158,7 +158,9 @@ class SmModelParallelV1:
         if given.get("auto_partition") is False and "default_partition" not in given:
             yield _missing("default_partition", "is required without auto_partition")
         if given.get("default_partition", -1) >= self.degrees["pipeline"]:
-            yield _missing("default_partition", "is too large: partitions count from 0", "lower it")
+            yield _missing(
+                "default_partition", "is too large: partitions are numbered from 0", "lower it"
+            )
         if (
             given.get("offload_activations")
             and given.get("microbatches", 1) == 1

@@ -25,7 +25,7 @@ class ParameterServer:
 
     @classmethod
     def read(cls, sections: Sections) -> Self:  # noqa: ARG003  # as Strategy has it
-        """Return the strategy: there is nothing to set."""
+        """Return the strategy, which has no settings."""
         return cls()
 
     def hyperparameters(self, target: Target) -> dict[str, object]:  # noqa: ARG002  # as Strategy has it
@@ -45,7 +45,7 @@ class MultiWorkerMirrored:
 
     @classmethod
     def read(cls, sections: Sections) -> Self:  # noqa: ARG003  # as Strategy has it
-        """Return the strategy: there is nothing to set."""
+        """Return the strategy, which has no settings."""
         return cls()
 
     def hyperparameters(self, target: Target) -> dict[str, object]:  # noqa: ARG002  # as Strategy has it

@@ -1,4 +1,4 @@
-"""Specs of a comparison's trainings, and their findings before any of them is paid."""
+"""Specs of a comparison's trainings, and their findings before the first one starts."""
 
 from __future__ import annotations
 
