@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -52,6 +52,26 @@ def test_a_lost_triggerer_has_another_beside_it() -> None:
     triggerer = services(SECRETS)["triggerer"]
     assert triggerer["deploy"]["replicas"] == 2
     assert "container_name" not in triggerer
+
+
+@pytest.mark.parametrize("service", ["postgres", "redis", "api-server"])
+def test_every_image_of_a_registry_may_be_pinned_by_its_digest(service: str) -> None:
+    names = ("POSTGRES_IMAGE", "REDIS_IMAGE", "AIRFLOW_IMAGE")
+    pinned = services({**SECRETS, **{name: f"{name.lower()}@sha256:0" for name in names}})
+    usual = services(SECRETS)
+
+    def base(found: dict[str, dict[str, Any]]) -> str:
+        each = found[service]
+        return str(each["build"]["args"]["AIRFLOW_IMAGE"] if "build" in each else each["image"])
+
+    assert base(pinned).endswith("_image@sha256:0")
+    assert ":" in base(usual)
+
+
+def test_the_compose_file_names_the_base_image_of_the_dockerfile() -> None:
+    default = services(SECRETS)["worker"]["build"]["args"]["AIRFLOW_IMAGE"]
+
+    assert f"ARG AIRFLOW_IMAGE={default}\n" in FILE.with_name("Dockerfile").read_text()
 
 
 def test_the_engine_runs_only_under_its_profile() -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,6 +141,54 @@ def test_the_templates_hold_the_printed_policies(capsys: pytest.CaptureFixture[s
     assert role["AssumeRolePolicyDocument"] == policies["execution_role_trust"]
     assert stack["Bucket"]["DeletionPolicy"] == "Retain"
     assert "ec2:CreateNetworkInterface" in json.dumps(policies["execution_role"])
+
+
+ALL = [
+    *(word for each in Feature for word in ("--feature", each.value)),
+    *("--vpc", "--deployment", "team-a", "--source", "s3://raw/tables"),
+    *("--kms-key", "arn:aws:kms:eu-west-1:111122223333:key/11111111-2222-3333-4444-555555555555"),
+]
+
+
+@pytest.mark.slow  # 10 s
+@pytest.mark.parametrize("more", [[], ALL], ids=["fewest", "all"])
+def test_cfn_lint_accepts_the_cloudformation_template(
+    more: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main([*GIVEN, *more, "--format", "cloudformation"]) == 0
+    template = tmp_path / "template.json"
+    template.write_text(capsys.readouterr().out)
+    bad = tmp_path / "bad.json"
+    bad.write_text(template.read_text().replace('"Effect": "Allow"', '"Effect": "Maybe"'))
+
+    def lint(file: Path) -> subprocess.CompletedProcess[str]:
+        program = str(Path(sys.executable).with_name("cfn-lint"))
+        command = [program, "--regions", "eu-west-1", "--", str(file)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    accepted, refused = lint(template), lint(bad)
+    assert (accepted.returncode, accepted.stdout) == (0, ""), accepted.stdout + accepted.stderr
+    assert "'Maybe' is not one of" in refused.stdout
+    assert refused.returncode != 0
+
+
+@pytest.mark.parametrize("more", [[], ALL], ids=["fewest", "all"])
+def test_every_reference_of_the_terraform_configuration_has_its_resource(
+    more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*GIVEN, *more, "--format", "terraform"]) == 0
+    text = capsys.readouterr().out
+    resources = json.loads(text)["resource"]
+
+    references = re.findall(r"\$\{([^}]+)\}", text)
+
+    assert references
+    for each in references:
+        kind, name, attribute = each.split(".")
+        assert name in resources[kind]
+        assert attribute in {"id", "arn"}
+    policies = [each["policy"] for each in resources["aws_iam_policy"].values()]
+    assert all(json.loads(each)["Version"] == "2012-10-17" for each in policies)
 
 
 def test_no_managed_policy_is_larger_than_iam_takes(capsys: pytest.CaptureFixture[str]) -> None:
