@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +58,20 @@ def test_pool_ends_when_its_retention_is_set_to_nothing(endpoint: Endpoint, job:
     )
     assert endpoint.describe(job)["WarmPoolStatus"]["Status"] == "Terminated"
     endpoint.sagemaker.delete_training_job(TrainingJobName=job)
+
+
+def test_released_pool_keeps_its_billed_seconds(endpoint: Endpoint, job: str) -> None:
+    held = 0
+    while held < 2:
+        held = endpoint.describe(job)["WarmPoolStatus"]["ResourceRetainedBillableTimeInSeconds"]
+        time.sleep(0.2)
+    endpoint.sagemaker.update_training_job(
+        TrainingJobName=job, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+    )
+
+    pool = endpoint.describe(job)["WarmPoolStatus"]
+    assert pool["Status"] == "Terminated"
+    assert held <= pool["ResourceRetainedBillableTimeInSeconds"] <= held + 60
 
 
 def test_job_without_retention_has_no_pool(endpoint: Endpoint) -> None:

@@ -205,3 +205,29 @@ def test_what_does_not_end_stays_open_and_is_told(aws_connection, task, caplog):
 def test_ledger_that_cannot_be_read_is_no_ledger(aws_connection):
     lost = RunLedger(AwsClients(ConnectionArguments()), uri="s3://no-such-bucket-anywhere/ledger")
     assert closed_ledger(lost) is None
+
+
+def test_job_with_a_warm_pool_is_settled_with_the_pool_once_it_is_released(
+    aws_connection, task, script, sagemaker
+):
+    kept = script("print('done')\n", keep_alive_period_in_seconds=3600)
+    result = operator(task, kept).execute(task.context)
+    ledger = ledger_of(task, aws_connection)
+
+    assert not only(ledger.read()).is_settled, "the pool still costs money"
+    assert not ledger.reconciled().is_empty
+    retained_s = 0
+    while retained_s < 2:
+        pool = sagemaker.describe_training_job(TrainingJobName=result["job_name"])["WarmPoolStatus"]
+        retained_s = pool["ResourceRetainedBillableTimeInSeconds"]
+
+    closed = closed_ledger(ledger, pause=lambda _: None)
+
+    pool = sagemaker.describe_training_job(TrainingJobName=result["job_name"])["WarmPoolStatus"]
+    assert pool["Status"] == "Terminated"
+    assert closed is not None
+    entry = only(closed)
+    seconds = result["billable_seconds"] + pool["ResourceRetainedBillableTimeInSeconds"]
+    assert (entry.is_settled, entry.billable_seconds) == (True, seconds)
+    assert entry.billable_seconds >= result["billable_seconds"] + 2
+    assert entry.cost_usd == pytest.approx(seconds / 3600 * 0.115)

@@ -39,6 +39,12 @@ def test_settled_job_has_its_cost() -> None:
     assert entry.cost_usd == pytest.approx(0.115)
 
 
+def test_settled_job_has_the_cost_of_its_warm_pool() -> None:
+    entry = INTENT.settled({**ENDED, "warm_pool_seconds": 600}, at=200.0)
+    assert entry.billable_seconds == 2400
+    assert entry.cost_usd == pytest.approx(0.115 * 2400 / 1800)
+
+
 def test_intent_that_never_came_to_be_costs_nothing() -> None:
     entry = INTENT.settled(None, at=200.0)
     assert (entry.status, entry.cost_usd, entry.is_settled) == (NEVER_CREATED, 0.0, True)

@@ -299,6 +299,21 @@ def test_a_run_with_idle_accelerators_begins_with_the_stop_and_the_model() -> No
     assert "load data faster" in page
 
 
+def test_cost_of_a_warm_pool_is_part_of_the_total() -> None:
+    alone = sample_record()
+    train = alone.job_of("train")
+    assert train is not None
+    seconds = train.cost["billable_seconds"] + 3600
+    entry = {"kind": "training", "name": train.name, "billable_seconds": seconds}
+
+    record = sample_record(ledger={"entries": [entry], "unsettled": [], "total_usd": 1.0})
+
+    held_usd = train.cost["price_usd_per_hour"] * train.cost["instance_count"]
+    assert record.cost["warm_pool_usd"] == pytest.approx(held_usd)
+    assert record.cost["total_usd"] == pytest.approx(alone.cost["total_usd"] + held_usd)
+    assert "of it warm pools" in render_report_html(record)
+
+
 def test_a_model_that_nothing_measured_is_reported_as_such() -> None:
     skipped = {"task_id": "evaluate", "state": "skipped", "start": None, "end": None}
 

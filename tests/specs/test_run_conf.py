@@ -323,3 +323,16 @@ def test_idle_accelerators_are_watched_for_on_gpus_only() -> None:
     ):
         with pytest.raises(SpecError, match=why):
             RunConf.from_params({**idle, **params})
+
+
+def test_warm_pool_needs_instances_on_demand_and_no_limit_of_the_cost() -> None:
+    pool = {"keep_alive_period_in_seconds": 120}
+    assert RunConf.from_params(pool).keep_alive_period_in_seconds == 120
+    for params, why in (
+        ({"use_spot_instances": True}, "cannot be combined with spot instances"),
+        ({"max_cost_usd": 1.0}, "cannot be combined with max_cost_usd"),
+        ({"budget_usd": 1.0}, "cannot be combined with budget_usd"),
+        ({"keep_alive_period_in_seconds": 21_601}, "at most 21600"),
+    ):
+        with pytest.raises(SpecError, match=why):
+            RunConf.from_params({**pool, **params})

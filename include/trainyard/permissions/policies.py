@@ -34,6 +34,7 @@ class Feature(StrEnum):
     TASK_LOGS = "task-logs"
     DASHBOARD = "dashboard"
     NOTIFICATIONS = "notifications"
+    WARM_POOLS = "warm-pools"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +292,11 @@ def _notifications(account: Account) -> Iterator[Document]:
     yield _allow("Notify", ["sns:GetTopicAttributes", "sns:Publish"], topics)
 
 
+def _warm_pools(account: Account) -> Iterator[Document]:
+    jobs = [account.arn("sagemaker", "training-job/*")]
+    yield _allow("EndWarmPools", ["sagemaker:UpdateTrainingJob"], jobs, **_tagged(account))
+
+
 _FEATURES = {
     Feature.TUNE: _tune,
     Feature.AUTOML: _automl,
@@ -299,6 +305,7 @@ _FEATURES = {
     Feature.TASK_LOGS: _task_logs,
     Feature.DASHBOARD: _dashboard,
     Feature.NOTIFICATIONS: _notifications,
+    Feature.WARM_POOLS: _warm_pools,
 }
 
 

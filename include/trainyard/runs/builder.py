@@ -115,7 +115,7 @@ def build_run_record(
         model_package_arn=registered.get("model_package_arn"),
         model_package_group=registered.get("model_package_group"),
         approval_status=registered.get("approval_status"),
-        cost=run_money(job_records, plan or {}, history, conf or {}),
+        cost=run_money(job_records, plan or {}, history, conf or {}, ledger),
         links=dict(links or {}),
         continuity=None if continuity is None else dict(continuity),
         rules=None if rules is None else dict(rules),

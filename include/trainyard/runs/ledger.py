@@ -43,6 +43,7 @@ class LedgerEntry:
         name: its name in the service; unique per kind.
         intended_at: time just before its Create call.
         status: its final status, `NeverCreated` if the Create call never arrived; None until it has ended.
+        billable_seconds: billed seconds per instance, with those of a training's warm pool.
         cost_usd: cost at the catalogue's price; None until it has ended, and if the price is unknown.
     """
 
@@ -80,7 +81,7 @@ class LedgerEntry:
             return replace(
                 self, status=NEVER_CREATED, settled_at=at, billable_seconds=0, cost_usd=0.0
             )
-        cost = job_cost(snapshot)
+        cost = job_cost(with_warm_pool(snapshot))
         return replace(
             self,
             status=str(snapshot["status"]),
@@ -105,6 +106,17 @@ class LedgerEntry:
             return cls(**{**members, "kind": PaidKind(members["kind"])})
         except (ValueError, KeyError, TypeError) as error:
             raise ContractError("this is not a ledger entry", got=repr(text[:200])) from error
+
+
+def with_warm_pool(snapshot: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a job's snapshot with the seconds of its warm pool among the billable ones.
+
+    Worked: 60 billed seconds and a pool that was held for 600 s: 660 s.
+    """
+    billed, held = snapshot.get("billable_seconds"), snapshot.get("warm_pool_seconds")
+    return (
+        snapshot if billed is None or not held else {**snapshot, "billable_seconds": billed + held}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

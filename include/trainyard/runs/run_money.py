@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from trainyard.cost.job_cost import JobCost, cost_per_unit, total_usd
+from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, total_usd
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def run_money(
     plan: Mapping[str, Any],
     history: Sequence[Mapping[str, Any]],
     conf: Mapping[str, Any],
+    ledger: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the `cost` of a run's record (`RunRecord`).
 
@@ -27,9 +28,12 @@ def run_money(
         plan: plan that preflight returned.
         history: metric events of the training.
         conf: conf of the run.
+        ledger: the run's ledger, as `Ledger.to_dict` returns it; None without one.
     """
     costs = [JobCost(**job.cost) for job in jobs]
-    total, is_complete = total_usd(costs)
+    of_jobs, is_complete = total_usd(costs)
+    pools_usd = _warm_pools_usd(jobs, ledger or {})
+    total = of_jobs + pools_usd
     saved = [cost.saved_usd for cost in costs if cost.saved_usd is not None]
     on_demand = total + sum(saved)
     return {
@@ -38,6 +42,7 @@ def run_money(
         "saved_usd": sum(saved) if saved else None,
         "on_demand_usd": on_demand if saved and is_complete else None,
         "saved_fraction": sum(saved) / on_demand if saved and is_complete and on_demand else None,
+        "warm_pool_usd": pools_usd or None,
         "once_usd": plan.get("once_usd"),
         **_estimated(plan, total if costs and is_complete else None),
         "ceiling_usd": plan.get("ceiling_usd"),
@@ -46,6 +51,18 @@ def run_money(
         **_per_unit(jobs, history, conf),
         "note": next((cost.note for cost in costs), plan.get("cost_note")),
     }
+
+
+def _warm_pools_usd(jobs: Sequence[JobRecord], ledger: Mapping[str, Any]) -> float:
+    """Return the cost of the jobs' warm pools: the seconds of the ledger beyond the billed ones of each job."""
+    billed = {each["name"]: each for each in ledger.get("entries", ()) if each["billable_seconds"]}
+    held = ((job, billed[job.name]["billable_seconds"]) for job in jobs if job.name in billed)
+    return sum(
+        job_cost({**job.cost, "billable_seconds": seconds - job.cost["billable_seconds"]}).cost_usd
+        or 0.0
+        for job, seconds in held
+        if job.task_id != TaskId.TUNE and seconds > (job.cost.get("billable_seconds") or seconds)
+    )
 
 
 def _estimated(plan: Mapping[str, Any], total_usd: float | None) -> dict[str, Any]:

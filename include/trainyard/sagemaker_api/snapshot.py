@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
+WARM_POOL_HELD = "Available"
 WAITING_STATUSES = frozenset(
     {
         "Pending",
@@ -63,6 +64,7 @@ class JobSnapshot:
         model_artifact: S3 URI of model.tar.gz.
         hook_s3_uri: output of the Debugger hook of a training job; None without a hook.
         statistics_s3_uri: S3 prefix of the statistics of a training job's hosts.
+        warm_pool_seconds: seconds per instance for which the warm pool of an ended job is or was billed.
         rule_evaluations: evaluations of the service's Debugger and profiler, from `rule_stop.rule_evaluations`.
     """
 
@@ -94,6 +96,7 @@ class JobSnapshot:
     statistics_s3_uri: str | None = None
     image_uri: str | None = None
     warm_pool_status: str | None = None
+    warm_pool_seconds: int | None = None
     transitions: tuple[Transition, ...] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
     rule_evaluations: tuple[Mapping[str, Any], ...] = ()
@@ -107,6 +110,11 @@ class JobSnapshot:
     def succeeded(self) -> bool:
         """True if the job completed. Stopped is not success."""
         return self.status == "Completed"
+
+    @property
+    def holds_warm_pool(self) -> bool:
+        """True if the job has ended, and its instances still cost money as a warm pool."""
+        return self.is_terminal and self.warm_pool_status == WARM_POOL_HELD
 
     @property
     def interruptions(self) -> int:
@@ -250,6 +258,9 @@ def _training(d: Mapping[str, Any]) -> dict[str, Any]:
         "statistics_s3_uri": d.get("Environment", {}).get(STATISTICS_VARIABLE),
         "image_uri": d.get("AlgorithmSpecification", {}).get("TrainingImage"),
         "warm_pool_status": d.get("WarmPoolStatus", {}).get("Status"),
+        "warm_pool_seconds": d.get("WarmPoolStatus", {}).get(
+            "ResourceRetainedBillableTimeInSeconds"
+        ),
         "transitions": transitions,
         "rule_evaluations": rule_evaluations(d),
     }

@@ -30,6 +30,8 @@ class BaseRunConf:
         max_quota_wait_s: how long to retry a training that exceeds the account's quota; 0 = without limit.
         max_retry_attempts: how often the service restarts the training on its instances after a service error. All
             starts together get max_run_s. 0 = never.
+        keep_alive_period_in_seconds: how long the instances of an ended trial or attempt wait, billed, for the next
+            one of the run; None = not at all.
         evaluation_instance_type, evaluation_max_run_s, evaluation_volume_size_gb: settings of the processing job that
             evaluates the model; None = derived.
         budget_usd: a run whose possible cost is higher does not start; None = no limit.
@@ -66,6 +68,7 @@ class BaseRunConf:
     heartbeat_timeout_s: int = 600
     max_quota_wait_s: int = DEFAULT_QUOTA_WAIT_S
     max_retry_attempts: int = 3
+    keep_alive_period_in_seconds: int | None = None
     volume_size_gb: int = 30
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     rules: tuple[Any, ...] = ()

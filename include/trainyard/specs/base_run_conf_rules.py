@@ -51,6 +51,7 @@ def base_findings(conf: BaseRunConf) -> Iterator[Finding]:
     yield from rung_findings(conf.capacity_ladder)
     yield from _waiting(conf)
     yield from _idling(conf)
+    yield from _warm_pool(conf)
 
 
 def choice_findings(conf: BaseRunConf, choices: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
@@ -71,6 +72,28 @@ def _names(conf: BaseRunConf) -> Iterator[Finding]:
         (pattern, allowed), value = PATTERNS[name], getattr(conf, name)
         if value is not None and not re.fullmatch(pattern, value):
             yield Finding(where=name, what="is malformed", got=repr(value), allowed=allowed)
+
+
+def _warm_pool(conf: BaseRunConf) -> Iterator[Finding]:
+    if conf.keep_alive_period_in_seconds is None:
+        return
+    excluded = {
+        "max_cost_usd": conf.max_cost_usd is not None,
+        "budget_usd": conf.budget_usd is not None,
+        "spot instances": conf.may_use_spot,
+    }
+    for name in (name for name, is_set in excluded.items() if is_set):
+        why = (
+            "AWS has no warm pools of them"
+            if "spot" in name
+            else "a pool costs money after its job"
+        )
+        yield Finding(
+            where="keep_alive_period_in_seconds",
+            what=f"cannot be combined with {name}, because {why}",
+            got=str(conf.keep_alive_period_in_seconds),
+            next_step="remove one of them",
+        )
 
 
 def _idling(conf: BaseRunConf) -> Iterator[Finding]:

@@ -25,6 +25,8 @@ STOP_RESERVE_S, LEAST_STOP_RESERVE_S = 300, 120
 and SIGKILL of the service."""
 LEAST_IDLE_MINUTES = 5
 """A host uploads its samples up to a minute late: by then a busy GPU of another host is known."""
+MAX_WARM_POOL_S = 21_600
+"""Of botocore's model; the developer guide has 3,600 s."""
 MAX_PROCESSING_RUN_S = 9 * 24 * 3600
 MAX_PROCESSING_VOLUME_GB = 16_384
 MAX_RETRY_ATTEMPTS = 30
@@ -45,6 +47,7 @@ MOST: dict[str, float] = {
     "seed": 2**53 - 1,
     "max_retry_attempts": MAX_RETRY_ATTEMPTS,
     "approval_timeout_s": MAX_RUN_S,
+    "keep_alive_period_in_seconds": MAX_WARM_POOL_S,
     "evaluation_max_run_s": MAX_PROCESSING_RUN_S,
     "evaluation_volume_size_gb": MAX_PROCESSING_VOLUME_GB,
     "num_parameters": 1e15,
@@ -71,6 +74,7 @@ LEAST: dict[str, int] = {
     **dict.fromkeys(AT_LEAST_ONE, 1),
     **dict.fromkeys(AT_LEAST_ZERO, 0),
     "approval_timeout_s": LEAST_RUN_S,
+    "keep_alive_period_in_seconds": 1,
     "checkpoint_interval": -1,
     "stop_if_idle_minutes": LEAST_IDLE_MINUTES,
     "stop_reserve_s": LEAST_STOP_RESERVE_S,

@@ -13,7 +13,7 @@ from trainyard.errors import Finding, not_an_s3_uri
 from trainyard.specs.built_in_rules import built_in_findings
 from trainyard.specs.channel import Channel, FileSystemInput, TrainingInput
 from trainyard.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
-from trainyard.specs.limits import CAP_FIELDS, number_findings
+from trainyard.specs.limits import CAP_FIELDS, MAX_WARM_POOL_S, number_findings
 from trainyard.specs.run_conf_ladder import rung_findings
 from trainyard.specs.service_debugger import debugger_findings
 from trainyard.specs.strategies.deepspeed import HYPERPARAMETER as DS_CONFIG, deepspeed_findings
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 MAX_HYPERPARAMETERS = 100
 MAX_KEY_CHARACTERS = 256
-MAX_WARM_POOL_S = 21_600
 # AWS bounds the waiting of built-in algorithms that do not checkpoint by an hour ("Managed Spot Training in Amazon
 # SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
 MAX_RUN_WITHOUT_CHECKPOINTS_S = 3600

@@ -116,6 +116,17 @@ class SageMakerJobs:
             getattr(self._client, f"stop_{self._api.method}")(**{self._api.name_key: name})
         return True
 
+    def release_warm_pool(self, name: str) -> None:
+        """End the warm pool of an ended training job.
+
+        Raises:
+            TrainingRunError: the service rejected a call.
+        """
+        with refusals_typed(f"warm pool of job {name}"):
+            self._client.update_training_job(
+                TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+            )
+
     def _mark_killed(self, snapshot: JobSnapshot) -> None:
         try:
             self._client.add_tags(ResourceArn=snapshot.arn, Tags=[KILLED_TAG])

@@ -6,8 +6,10 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from trainyard.errors import RejectedRequestError
 from trainyard.runs.ledger import CREATE_LIMIT_S, NEVER_CREATED, Ledger, LedgerEntry, PaidKind
 from trainyard.sagemaker_api.names import run_uri
+from trainyard.sagemaker_api.snapshot import WARM_POOL_HELD
 from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
@@ -58,32 +60,48 @@ class RunLedger:
     def settle(
         self, kind: PaidKind, name: str, snapshot: Mapping[str, Any], *, task_id: str
     ) -> None:
-        """Store the end of a job, even without an earlier entry; a settled entry is unchanged."""
+        """Store the end of a job, even without an earlier entry; a settled entry is unchanged.
+
+        A job whose warm pool still costs money stays unsettled.
+        """
         intended_at = float(snapshot.get("created_at") or self._now())
         entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=intended_at)
         noted = self._noted(entry) or entry
         if not noted.is_settled or noted.status == NEVER_CREATED:
-            self._write(noted.settled(snapshot, at=self._now()))
+            holds_pool = snapshot.get("warm_pool_status") == WARM_POOL_HELD
+            self._write(noted.reopened() if holds_pool else noted.settled(snapshot, at=self._now()))
 
     def read(self) -> Ledger:
         """Return all entries as they are stored."""
         return Ledger.of(self._entries())
 
-    def reconciled(self) -> Ledger:
-        """Return all entries, after settling the unsettled ones whose resources have ended by the service."""
-        return Ledger.of([self._reconciled(each) for each in self._entries()])
+    def reconciled(self, *, releases_pools: bool = False) -> Ledger:
+        """Return all entries, after settling the unsettled ones whose resources have ended by the service.
 
-    def _reconciled(self, entry: LedgerEntry) -> LedgerEntry:
+        Args:
+            releases_pools: whether to release warm pools; they are settled by the next call.
+        """
+        entries = [
+            self._reconciled(each, releases_pools=releases_pools) for each in self._entries()
+        ]
+        return Ledger.of(entries)
+
+    def _reconciled(self, entry: LedgerEntry, *, releases_pools: bool) -> LedgerEntry:
         """Return the entry updated from the service; an entry with `NeverCreated` is checked again, too."""
         is_over = entry.is_settled and entry.status != NEVER_CREATED
         if is_over or str(entry.kind) not in {str(kind) for kind in JobKind}:
             return entry
-        snapshot = SageMakerJobs(self._clients, JobKind(str(entry.kind))).describe(entry.name)
+        jobs = SageMakerJobs(self._clients, JobKind(str(entry.kind)))
+        snapshot = jobs.describe(entry.name)
         if snapshot is None:
             may_come = self._now() - entry.intended_at < CREATE_LIMIT_S
             if entry.is_settled or may_come:
                 return entry
             return self._write(entry.settled(None, at=self._now()))
+        if snapshot.holds_warm_pool:
+            if releases_pools:
+                _release_pool(jobs, entry.name)
+            return self._write(entry.reopened()) if entry.is_settled else entry
         if snapshot.is_terminal:
             if entry.kind is PaidKind.TUNING:
                 snapshot = TuningTrials(self._clients).billed(snapshot)
@@ -110,3 +128,13 @@ class RunLedger:
 
     def _uri_of(self, entry: LedgerEntry) -> str:
         return f"{self.uri}/{entry.file_name}"
+
+
+def _release_pool(jobs: SageMakerJobs, name: str) -> None:
+    """End a job's warm pool; log a rejection, since the pool may have ended or been reused meanwhile."""
+    try:
+        jobs.release_warm_pool(name)
+    except RejectedRequestError as error:
+        log.warning("The warm pool of job %s is not released: %s", name, error)
+    else:
+        log.info("Job %s: its warm pool is released", name)

@@ -17,7 +17,7 @@ from sagemaker_engine.api.resources import (
 from sagemaker_engine.api.starting import reserved, start_job, stop_job
 from sagemaker_engine.api.training.debugger_rules import debugger_problems
 from sagemaker_engine.api.training.rules import check_training_request
-from sagemaker_engine.api.training.warm_pool import take_pool, warm_pool_status
+from sagemaker_engine.api.training.warm_pool import change_retention, take_pool, warm_pool_status
 from sagemaker_engine.state.store import JobRow, ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
@@ -134,6 +134,9 @@ class TrainingJobs:
             if "ProfilerRuleConfigurations" in request:
                 stored["ProfilerRuleConfigurations"] = request["ProfilerRuleConfigurations"]
 
+        if resources is not None:
+            period_s = int(resources.get("KeepAlivePeriodInSeconds", 0))
+            change_retention(self.context.store, job, period_s, now=self.context.clock())
         self.context.store.update_request(KIND, job.name, change)
         return {"TrainingJobArn": job.arn}
 
@@ -170,6 +173,7 @@ def describe_training_job(job: JobRow, *, now: float) -> dict[str, Any]:
     return {
         "ModelArtifacts": artifacts,
         **job.request,
+        **_selected(job.request),
         "OutputDataConfig": {"KmsKeyId": "", **job.request["OutputDataConfig"]},
         **job.state,
         "TrainingJobArn": job.arn,
@@ -178,6 +182,23 @@ def describe_training_job(job: JobRow, *, now: float) -> dict[str, Any]:
         "WarmPoolStatus": warm_pool_status(job, now=now),
         "ProfilingStatus": "Enabled" if _is_profiled(job.request) else "Disabled",
     }
+
+
+def _selected(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the ResourceConfig with the instances that were chosen of InstancePreferences: the first ones.
+
+    The engine has capacity for all of them. A preference without a count has that of the ResourceConfig.
+    """
+    resources = request.get("ResourceConfig", {})
+    preferences = resources.get("InstancePreferences")
+    if not preferences:
+        return {}
+    count = preferences[0].get("InstanceCount", resources.get("InstanceCount", 1))
+    chosen = {
+        "SelectedInstanceType": preferences[0]["InstanceType"],
+        "SelectedInstanceCount": count,
+    }
+    return {"ResourceConfig": {**resources, **chosen}}
 
 
 def _is_profiled(request: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.state.store import JobStore
 
 _REUSE = "WarmPoolReuse"
+_RELEASED_AT, _HELD_S = "WarmPoolReleasedAt", "WarmPoolHeldForSeconds"
 _OF_RESOURCES = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")
 _OF_NETWORK = ("EnableInterContainerTrafficEncryption", "EnableNetworkIsolation")
 
@@ -36,9 +37,34 @@ def warm_pool_status(job: JobRow, *, now: float) -> dict[str, Any] | None:
     ended_at = job.state.get("TrainingEndTime")
     if ended_at is None:  # The job ended before it had instances.
         return {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0}
-    retained = min(int(now - ended_at), period)
-    status = "Available" if retained < period else "Terminated"
-    return {"Status": status, "ResourceRetainedBillableTimeInSeconds": retained}
+    released_at = job.state.get(_RELEASED_AT)
+    retained = int((now if released_at is None else released_at) - ended_at)
+    is_held = released_at is None and retained < period
+    return {
+        "Status": "Available" if is_held else "Terminated",
+        "ResourceRetainedBillableTimeInSeconds": retained if is_held else _billed_s(retained, job),
+    }
+
+
+def _billed_s(retained_s: int, job: JobRow) -> int:
+    """Return the seconds for which a pool that ended was billed: at most the period with which it was held."""
+    held_s = job.state.get(_HELD_S, job.request["ResourceConfig"]["KeepAlivePeriodInSeconds"])
+    return min(retained_s, int(held_s))
+
+
+def change_retention(store: JobStore, job: JobRow, period_s: int, *, now: float) -> None:
+    """Store the end of an available pool, if it was held for `period_s` already; its billed seconds remain."""
+    pool = warm_pool_status(job, now=now) or {}
+    if pool.get("Status") != "Available":
+        return
+    if pool["ResourceRetainedBillableTimeInSeconds"] < period_s:
+        return
+    held_s = job.request["ResourceConfig"]["KeepAlivePeriodInSeconds"]
+
+    def release(state: dict[str, Any]) -> None:
+        state[_RELEASED_AT], state[_HELD_S] = now, held_s
+
+    store.update_state(ResourceKind.TRAINING, job.name, release)
 
 
 def take_pool(store: JobStore, name: str, request: dict[str, Any], *, now: float) -> str | None:

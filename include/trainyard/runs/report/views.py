@@ -247,6 +247,7 @@ def cost_rows(record: RunRecord) -> list[Row]:
         [
             ("total", total if is_whole else f"{total} (some costs are unknown)"),
             ("estimate", estimate_against_actual(cost)),
+            ("of it warm pools", _usd(cost.get("warm_pool_usd"))),
             ("billed by AWS", _billed(cost)),
             ("each job once for its longest time", _usd(cost.get("once_usd"))),
             ("ceiling of all jobs and attempts", _usd(cost.get("ceiling_usd"))),
@@ -368,9 +369,10 @@ def _billed(cost: Mapping[str, Any]) -> str | None:
     """
     bill, due_at = cost.get("bill"), cost.get("bill_due_at")
     if bill is None or bill["usd"] is None:
-        due = None if due_at is None else datetime.fromtimestamp(due_at, UTC)
-        command = "by trainyard bill REPORT.json --write"
-        return due and f"not known yet; from {due:%Y-%m-%d %H:%M} UTC {command}"
+        if due_at is None:
+            return None
+        due = datetime.fromtimestamp(due_at, UTC)
+        return f"not known yet; from {due:%Y-%m-%d %H:%M} UTC by trainyard bill REPORT.json --write"
     error = cost.get("bill_error")
     beside = "" if error is None else f", {error:+.1%} of the ledger".replace("%", " %")
     whole = "" if bill["is_late_enough"] else ", not all of its days"

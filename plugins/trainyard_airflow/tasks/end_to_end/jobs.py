@@ -207,6 +207,7 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
             output_path=f"{paths.tuning}/output",
             checkpoint_s3_uri=f"{paths.tuning}/checkpoints" if conf.use_spot_instances else None,
             forward_sigterm=False,
+            keep_alive_period_in_seconds=None,  # the service itself reuses instances for trials
         ),
         hyperparameter_ranges=search.ranges,
         objective_metric_name=search.metric_name,

@@ -136,6 +136,8 @@ def closed_ledger(
 ) -> Ledger | None:
     """Return the ledger once all its entries are settled, or after `limit_s`; None if it cannot be read.
 
+    Warm pools of the run's jobs are released, since no job of the run follows.
+
     Args:
         ledger: the run's ledger.
         limit_s: maximum wait, seconds.
@@ -145,7 +147,10 @@ def closed_ledger(
 
     deadline = time.monotonic() + limit_s
     try:
-        while not (now := ledger.reconciled()).is_empty and time.monotonic() < deadline:
+        while (
+            not (now := ledger.reconciled(releases_pools=True)).is_empty
+            and time.monotonic() < deadline
+        ):
             names = ", ".join(each.name for each in now.unsettled)
             log.info("Waiting for the end of %s", names)
             pause(_POLL_S)

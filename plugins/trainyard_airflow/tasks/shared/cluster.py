@@ -18,6 +18,7 @@ def training_cluster(conf: BaseRunConf) -> dict[str, Any]:
         "max_quota_wait_s": conf.max_quota_wait_s,
         "max_retry_attempts": conf.max_retry_attempts or None,
         "stop_reserve_s": conf.stop_reserve_s,
+        "keep_alive_period_in_seconds": conf.keep_alive_period_in_seconds,
     }
 
 

@@ -159,6 +159,11 @@ WAITING: Fields = {
         "Restarts by SageMaker on the same instances after an internal error. 0: none.",
         INTEGER,
     ),
+    "keep_alive_period_in_seconds": (
+        "Warm pool",
+        "Seconds for which instances wait, billed, for the run's next attempt or trial. Empty: none.",
+        INTEGER_OR_NONE,
+    ),
 }
 BUDGET: Fields = {
     "budget_usd": (
