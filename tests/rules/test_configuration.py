@@ -212,3 +212,11 @@ def test_a_warning_that_its_author_wants_to_stop_stops() -> None:
 
     assert Reactions(rules).of("NotLearning", issue).action is RuleAction.STOP
     assert Reactions(rules).of("ValRise", issue).action is RuleAction.WARN
+
+
+def test_idle_rule_that_is_named_twice_is_found_before_the_run() -> None:
+    params = {"instance_type": "ml.g5.xlarge", "instance_count": 1, "stop_if_idle_minutes": 30}
+
+    assert "rules" not in {each.where.partition("[")[0] for each in params_findings(params)}
+    found = params_findings({**params, "rules": ["IdleAccelerators"]})
+    assert any("IdleAccelerators" in str(each) for each in found)

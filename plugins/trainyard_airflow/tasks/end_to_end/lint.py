@@ -55,8 +55,10 @@ def training_findings(
     """
     from trainyard.rules.configuration import rules_findings
     from trainyard.rules.service_rules import service_findings, unwatched_findings
+    from trainyard.rules.watch_plan import with_idle_rule
 
-    wrong = rules_findings(conf.rules) or tuple(service_findings(conf.debugger, conf.rules))
+    watched = with_idle_rule(conf.rules, conf.stop_if_idle_minutes)
+    wrong = rules_findings(watched) or tuple(service_findings(conf.debugger, conf.rules))
     # The service's rules are linted only if they are valid.
     judged = replace(conf, debugger=Debugger.OWN) if wrong else conf
     linted = lint(with_judge(training(judged), judged))
