@@ -138,7 +138,9 @@ def test_copies_that_no_cluster_holds_are_refused_with_the_reason_for_each() -> 
 def test_copies_of_a_batch_too_small_for_all_ranks_are_refused_with_that_reason() -> None:
     said = refused(**{**TIGHT, "strategy": "ddp", "global_batch_size": 4})
 
-    assert "a global batch of 4 cannot be divided evenly over 8 ranks, and the conf asks" in said
+    assert (
+        "a global batch of 4 cannot be divided evenly over 8 ranks, and the conf requests" in said
+    )
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "auto"])

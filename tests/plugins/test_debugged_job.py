@@ -312,7 +312,7 @@ def test_account_without_debugger_gets_one_job_that_we_judge(
     assert "not open to new customers" in facts["debugger_why"]
     assert "not open to new customers" in caplog.text
     assert (
-        "dropped: DebugHookConfig, DebugRuleConfigurations (Overfit), ProfilerRuleConfigurations "
+        "Dropped settings: DebugHookConfig, DebugRuleConfigurations (Overfit), ProfilerRuleConfigurations "
         "(IOBottleneck)."
     ) in caplog.text
 

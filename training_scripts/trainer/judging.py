@@ -64,7 +64,7 @@ def declared(script: Path) -> type[Hyperparameters] | None:
 
 
 def answer(job: Mapping[str, Any]) -> list[str] | str:
-    """Return the findings about a job, or one text if the script's class fails: it may be a user's class."""
+    """Return the findings about a job, or one text if the script's class, which may be a user's, raises an error."""
     try:
         return judge(Path(job["entry_point"]), job["hyperparameters"], ranks=job["ranks"])
     except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a module of the user's raises

@@ -291,7 +291,7 @@ class Retention:
                 self._is_large = found[max(arrived)] >= LARGE_BYTES
 
     def _arrived_bytes(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> int:
-        """Return the bytes of a checkpoint that is complete in S3, else 0."""
+        """Return the bytes of a checkpoint that is complete in S3, otherwise 0."""
         contents = self._layout.contents(step, s3, there) or {}
         is_whole = all(there.get(name) == size for name, size in contents.items())
         return sum(contents.values()) if is_whole else 0

@@ -201,7 +201,7 @@ class CsvTable(TextSchema):
         """Return the names of the columns and the delimiter; None if the file has no content, as Spark writes some.
 
         Raises:
-            DataError: the first line is no header, or in another encoding.
+            DataError: the first line is not a header, or has another encoding.
         """  # noqa: DOC501 - the named functions return a DataError
         block = next(line_blocks(file, self._objects), None)
         data = b"" if block is None else block.data

@@ -109,7 +109,7 @@ class ShardIndex:
 
     @property
     def num_rows(self) -> int:
-        """Return the rows of all splits."""
+        """Return the number of rows of all splits."""
         return sum(split.num_rows for split in self.splits.values())
 
     def uri(self, destination: str) -> str:

@@ -105,7 +105,7 @@ def _secret_values(values: object) -> Iterator[str]:
 
 
 def _without_json(text: str) -> str:
-    """Return the string that the text encodes as JSON, like a hyperparameter of script mode; otherwise the text itself."""
+    """Return the string that the text encodes as JSON, like script mode's hyperparameters; otherwise the text."""
     try:
         value = json.loads(text)
     except ValueError:

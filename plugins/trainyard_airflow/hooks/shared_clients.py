@@ -55,7 +55,7 @@ class SharedClients:
         """Return the open clients by service; clients that are not open yet are opened.
 
         Raises:
-            Exception: the connection is invalid; its next user reads it again.
+            Exception: the connection is invalid; the next call reads it again.
         """
         for service in services:
             if service not in self._by_service:

@@ -68,7 +68,7 @@ class TaskMemory:
         self._set(_REPORTED, attempt, never_expires=True)
 
     def note_verdict(self, attempt: int) -> None:
-        """Store that the end of this attempt by a rule is about to be the task's result."""
+        """Record that a rule ended this attempt, and that its verdict will be the task's result."""
         self._set(_VERDICT, attempt, never_expires=True)
 
     @property

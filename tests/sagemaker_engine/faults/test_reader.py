@@ -39,7 +39,7 @@ def test_what_a_fault_writes_reads_as_the_same_fault(fault: Fault) -> None:
         ([{"what": "interupt"}], "did you mean interrupt?"),
         ([{"what": "interrupt", "atempt": 1}], "did you mean attempt?"),
         ([{"what": "hang", "at": {"step": 1, "seconds": 2}}], "exactly one of step, seconds"),
-        ([{"what": "hang", "at": {"state": "Training", "sec": 1}}], "'sec' is no key"),
+        ([{"what": "hang", "at": {"state": "Training", "sec": 1}}], "'sec' is not a known key"),
         ([{"what": "hang", "at": {"step": "3"}}], "it is a whole number"),
         ([{"what": "hang", "count": True}], "it is a whole number"),
         ([{"what": "slow", "factor": 1.0}], "allowed: 0.001 to 0.999"),

@@ -172,7 +172,7 @@ class RowTokenizer:
         if not (text.startswith(up_to) and up_to.startswith(before)):
             raise FineTuningError(
                 f"{where}: the chat template renders message {number + 1} differently if others follow it, so its "
-                "tokens cannot be found; mark answers in the template by {% generation %}, or end rows at one answer"
+                "tokens cannot be found; mark answers in the template with {% generation %}, or end rows at one answer"
             )
         return len(before), len(up_to)
 

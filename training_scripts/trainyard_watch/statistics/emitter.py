@@ -74,7 +74,7 @@ class Emitter:
 
     Args:
         tensors: parameters of the model.
-        model: model whose activations are observed; None for none.
+        model: model whose activations are observed; None to observe none.
         choice: choice of statistics.
         checksums: checksums of the parameters; None if these are not replicated.
     """
