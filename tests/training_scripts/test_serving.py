@@ -14,7 +14,7 @@ import torch
 import inference
 from tests.training_scripts.inference_client import answers_of
 from tests.training_scripts.test_evaluate import TABLE
-from trainer.data.table import TableLayout, Target
+from trainer.data.table import TableLayout, TargetColumn
 from trainer.serving import ServedDecoder, ServedTable
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_category_of_a_whole_number_is_found_however_json_writes_it() -> None:
             stds=[],
             categories=["size"],
             category_sizes=[3],
-            target=Target(name="y", classes=None),
+            target=TargetColumn(name="y", classes=None),
         ),
         codes={"size": {"4": 0, "5": 1, "6.0": 2}},
         device=torch.device("cpu"),
