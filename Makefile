@@ -14,6 +14,7 @@ RUN_READY := $(VENV)/ready-to-run
 DEV_READY := $(VENV)/ready-to-develop
 # Four test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
 BESIDE := -n 4 --dist loadscope --no-loadscope-reorder
+ENGINE_TESTS := tests/sagemaker_engine tests/contract tests/clients
 PURE := -n 2 --dist loadfile --ignore=tests/stack --ignore=tests/deployment --ignore=tests/resilience --ignore=tests/contract
 # A small environment, since `make wheels` needs nothing of the large ones.
 BUILDER := dist/builder
@@ -22,7 +23,7 @@ SOURCES := include plugins dags images tools training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine pages wheels mwaa test test-quick test-engine test-all test-resilience check format bench docs images lock clean
+.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine pages wheels mwaa test test-quick test-engine test-product test-all test-resilience check format bench docs images lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,7 +83,10 @@ test-quick: $(DEV_READY) ## run the tests that start no engine, Airflow or train
 	$(PY) -m pytest -m "not slow and not engine and not dag_run and not torch" $(PURE) $(ARGS)
 
 test-engine: $(DEV_READY) ## run the engine's own tests  [ARGS='-k s3']
-	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile tests/sagemaker_engine tests/contract tests/clients $(ARGS)
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile $(ENGINE_TESTS) $(ARGS)
+
+test-product: $(DEV_READY) ## run the tests without the engine's own  [ARGS='-k shard']
+	$(PY) -m pytest -m "not slow" $(BESIDE) $(ENGINE_TESTS:%=--ignore=%) $(ARGS)
 
 test-all: $(DEV_READY) ## run all tests, including the slow ones, on every engine image
 	$(PY) -m pytest $(BESIDE) $(ARGS)

@@ -47,7 +47,7 @@ WITH, WITHOUT = 0, -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class CheckpointCost:
     """One checkpoint: seconds, and bytes on disk."""
 
     stall_s: float
@@ -76,7 +76,7 @@ def compare_savers(folder: Path, options: argparse.Namespace) -> None:
         "ignore", message=".*assuming the intent is to save in a single process"
     )
     torch.set_num_threads(1)
-    training = Training(hidden_size=options.hidden_size, num_layers=options.num_layers)
+    training = MeasuredTraining(hidden_size=options.hidden_size, num_layers=options.num_layers)
     ways = {
         "trainyard": Trainyard(folder / "trainyard"),
         "torch.save": TorchSave(folder / "torch", durable=False),
@@ -85,7 +85,7 @@ def compare_savers(folder: Path, options: argparse.Namespace) -> None:
         "dcp.async_save": DcpAsyncSave(folder / "dcp-async"),
     }
     training.warm_up()
-    costs: dict[str, list[Cost]] = {name: [] for name in ways}
+    costs: dict[str, list[CheckpointCost]] = {name: [] for name in ways}
     for number in range(options.rounds + 1):
         for name, way in ways.items():
             cost = measure(way, training, step=number + 1)
@@ -109,7 +109,7 @@ def compare_savers(folder: Path, options: argparse.Namespace) -> None:
         )
 
 
-def measure(way: Any, training: Training, *, step: int) -> Cost:
+def measure(way: Any, training: MeasuredTraining, *, step: int) -> CheckpointCost:
     """Return the cost of one checkpoint; training continues until it is complete."""
     began, own_began, all_began = time.perf_counter(), time.thread_time(), time.process_time()
     way.start(step, training)
@@ -117,7 +117,7 @@ def measure(way: Any, training: Training, *, step: int) -> Cost:
     while not way.is_there():
         training.step()
     own_s, all_s = time.thread_time() - own_began, time.process_time() - all_began
-    return Cost(
+    return CheckpointCost(
         stall_s=stall_s,
         stall_cpu_s=stall_cpu_s,
         other_cpu_s=all_s - own_s,
@@ -126,7 +126,7 @@ def measure(way: Any, training: Training, *, step: int) -> Cost:
     )
 
 
-class Training:
+class MeasuredTraining:
     """The model of the training scripts, in one process, on random tokens."""
 
     def __init__(self, *, hidden_size: int, num_layers: int) -> None:
@@ -210,7 +210,7 @@ class Trainyard(Way):
         self._saver = BackgroundSaver(CheckpointFolder(folder, keep=2), self._metrics)
         self._buffers = CpuBuffers()
 
-    def start(self, step: int, training: Training) -> None:
+    def start(self, step: int, training: MeasuredTraining) -> None:
         """Copy the state, and begin to write."""
         content = self._buffers.copy(training.state())
         self._ended = time.perf_counter()
@@ -232,7 +232,7 @@ class TorchSave(Way):
         super().__init__(folder)
         self._durable = durable
 
-    def start(self, step: int, training: Training) -> None:
+    def start(self, step: int, training: MeasuredTraining) -> None:
         """Write all."""
         import torch
 
@@ -248,7 +248,7 @@ class TorchSave(Way):
 class DcpSave(Way):
     """`torch.distributed.checkpoint.save`, blocking."""
 
-    def start(self, step: int, training: Training) -> None:
+    def start(self, step: int, training: MeasuredTraining) -> None:
         """Write all."""
         import torch.distributed.checkpoint as dcp
 
@@ -273,7 +273,7 @@ class DcpAsyncSave(Way):
             )
         )
 
-    def start(self, step: int, training: Training) -> None:
+    def start(self, step: int, training: MeasuredTraining) -> None:
         """Stage, and begin to write."""
         import torch.distributed.checkpoint as dcp
 

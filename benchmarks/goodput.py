@@ -70,7 +70,7 @@ KINDS = ("notice", "no notice", "kill rank", "kill host", "slow uplink")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class GoodputRun:
     """Figures of one training: its way, steps by wall seconds, lost seconds by cause.
 
     Attributes:
@@ -133,7 +133,7 @@ def one_round(
     hyperparameters: Mapping[str, Any],
     steps: int,
     options: argparse.Namespace,
-) -> Iterator[Run]:
+) -> Iterator[GoodputRun]:
     """Yield the run without faults, then one run of each way under faults."""
     for way in ("no faults", *options.ways):
         own = {"checkpoint_interval": options.plain_interval} if way == "plain" else {}
@@ -208,7 +208,7 @@ def train(
     hyperparameters: Mapping[str, Any],
     steps: int,
     faults: Faults | None = None,
-) -> Run:
+) -> GoodputRun:
     """Train to the last step, in as many jobs as needed, and return the figures.
 
     Raises:
@@ -258,7 +258,7 @@ def follow(engine: Engine, name: str, faults: Faults | None) -> str:
 
 def figures(
     engine: Engine, way: str, steps: int, names: list[str], struck: Mapping[str, int]
-) -> Run:
+) -> GoodputRun:
     """Return the figures of a training's jobs, as in the report."""
     jobs = [job_record(TaskId.TRAIN, snapshot_of(engine, name)) for name in names]
     lines = [line for name in names for line in trainyard_lines(engine, name)]
@@ -273,7 +273,7 @@ def figures(
         jobs=jobs,
         continuity=asdict(continuity),
     )
-    return Run(
+    return GoodputRun(
         way=way,
         steps=steps,
         wall_seconds=ended - began,
@@ -311,14 +311,14 @@ def trainyard_lines(engine: Engine, name: str) -> Iterator[LogLine]:
                 )
 
 
-def append(path: Path, number: int, runs: list[Run]) -> None:
+def append(path: Path, number: int, runs: list[GoodputRun]) -> None:
     """Add a round to the file of JSON lines."""
     with path.open("a") as file:
         for run in runs:
             file.write(json.dumps({"round": number, **asdict(run)}) + "\n")
 
 
-def print_table(rounds: list[list[Run]]) -> None:
+def print_table(rounds: list[list[GoodputRun]]) -> None:
     """Print the kept share and the losses by cause of each way, over all rounds."""
     print(
         "\n| way | progress kept | stepping | faults | jobs | starts | steps redone | lost seconds a fault |"

@@ -53,7 +53,7 @@ VOCABULARY, MICRO_BATCH = 256, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class SourceLayout:
     """Ranks, hyperparameters, and micro batches of a step."""
 
     ranks: int
@@ -62,43 +62,45 @@ class Layout:
 
 
 LAYOUTS = {
-    "one rank": Layout(ranks=1),
-    "replicas 2": Layout(ranks=2, hp={"hybrid_shard_degree": 1}),
-    "FSDP 2": Layout(ranks=2),
-    "FSDP 4": Layout(ranks=4),
-    "HSDP 2 x 2": Layout(ranks=4, hp={"hybrid_shard_degree": 2}),
-    "FSDP 2, bf16": Layout(ranks=2, hp={"precision": "bf16"}),
-    "FSDP 2, wide": Layout(ranks=2, hp={"hidden_size": 256}),
-    "FSDP 2, deep": Layout(ranks=2, hp={"num_layers": 8}),
-    "FSDP 2, long": Layout(ranks=2, hp={"sequence_length": 512}),
-    "FSDP 2, recomputed": Layout(ranks=2, hp={"activation_checkpointing": "full"}),
-    "FSDP 2, bf16, recomputed": Layout(
+    "one rank": SourceLayout(ranks=1),
+    "replicas 2": SourceLayout(ranks=2, hp={"hybrid_shard_degree": 1}),
+    "FSDP 2": SourceLayout(ranks=2),
+    "FSDP 4": SourceLayout(ranks=4),
+    "HSDP 2 x 2": SourceLayout(ranks=4, hp={"hybrid_shard_degree": 2}),
+    "FSDP 2, bf16": SourceLayout(ranks=2, hp={"precision": "bf16"}),
+    "FSDP 2, wide": SourceLayout(ranks=2, hp={"hidden_size": 256}),
+    "FSDP 2, deep": SourceLayout(ranks=2, hp={"num_layers": 8}),
+    "FSDP 2, long": SourceLayout(ranks=2, hp={"sequence_length": 512}),
+    "FSDP 2, recomputed": SourceLayout(ranks=2, hp={"activation_checkpointing": "full"}),
+    "FSDP 2, bf16, recomputed": SourceLayout(
         ranks=2, hp={"precision": "bf16", "activation_checkpointing": "full"}
     ),
-    "FSDP 4, recomputed": Layout(ranks=4, hp={"activation_checkpointing": "full"}),
-    "FSDP 2, deep, recomputed": Layout(
+    "FSDP 4, recomputed": SourceLayout(ranks=4, hp={"activation_checkpointing": "full"}),
+    "FSDP 2, deep, recomputed": SourceLayout(
         ranks=2, hp={"activation_checkpointing": "full", "num_layers": 8}
     ),
-    "FSDP 2, selective": Layout(ranks=2, hp={"activation_checkpointing": "selective"}),
-    "FSDP 2, recomputed, offloaded": Layout(
+    "FSDP 2, selective": SourceLayout(ranks=2, hp={"activation_checkpointing": "selective"}),
+    "FSDP 2, recomputed, offloaded": SourceLayout(
         ranks=2, hp={"activation_checkpointing": "full", "activation_offloading": True}
     ),
-    "TP 2": Layout(ranks=2, hp={"tensor_parallel_degree": 2}),
-    "TP 2 x FSDP 2": Layout(ranks=4, hp={"tensor_parallel_degree": 2}),
-    "TP 4": Layout(ranks=4, hp={"tensor_parallel_degree": 4}),
-    "TP 2, recomputed": Layout(
+    "TP 2": SourceLayout(ranks=2, hp={"tensor_parallel_degree": 2}),
+    "TP 2 x FSDP 2": SourceLayout(ranks=4, hp={"tensor_parallel_degree": 2}),
+    "TP 4": SourceLayout(ranks=4, hp={"tensor_parallel_degree": 4}),
+    "TP 2, recomputed": SourceLayout(
         ranks=2, hp={"tensor_parallel_degree": 2, "activation_checkpointing": "full"}
     ),
-    "CP 2": Layout(ranks=2, hp={"context_parallel_degree": 2}),
-    "PP 2": Layout(ranks=2, hp={"pipeline_parallel_degree": 2}),
-    "PP 4": Layout(ranks=4, hp={"pipeline_parallel_degree": 4}),
-    "PP 2, 8 micro batches": Layout(ranks=2, hp={"pipeline_parallel_degree": 2}, num_micro=8),
-    "PP 2 x FSDP 2": Layout(ranks=4, hp={"pipeline_parallel_degree": 2}),
-    "PP 2 x TP 2": Layout(ranks=4, hp={"pipeline_parallel_degree": 2, "tensor_parallel_degree": 2}),
+    "CP 2": SourceLayout(ranks=2, hp={"context_parallel_degree": 2}),
+    "PP 2": SourceLayout(ranks=2, hp={"pipeline_parallel_degree": 2}),
+    "PP 4": SourceLayout(ranks=4, hp={"pipeline_parallel_degree": 4}),
+    "PP 2, 8 micro batches": SourceLayout(ranks=2, hp={"pipeline_parallel_degree": 2}, num_micro=8),
+    "PP 2 x FSDP 2": SourceLayout(ranks=4, hp={"pipeline_parallel_degree": 2}),
+    "PP 2 x TP 2": SourceLayout(
+        ranks=4, hp={"pipeline_parallel_degree": 2, "tensor_parallel_degree": 2}
+    ),
 }
 
 
-class Account(TorchDispatchMode):
+class StorageAccount(TorchDispatchMode):
     """The existing storages, and their maximum bytes."""
 
     def __init__(self) -> None:
@@ -148,7 +150,7 @@ class Account(TorchDispatchMode):
 
 
 @contextmanager
-def offloads_seen(account: Account) -> Iterator[None]:
+def offloads_seen(account: StorageAccount) -> Iterator[None]:
     """Count the tensors that `save_on_cpu` offloads, until they are returned."""
 
     class Seen(save_on_cpu):
@@ -172,7 +174,7 @@ def offloads_seen(account: Account) -> Iterator[None]:
     recompute.save_on_cpu = own
 
 
-def measure(layout: Layout) -> dict[str, float]:
+def measure(layout: SourceLayout) -> dict[str, float]:
     """Return this rank's bytes by part, in a step of several micro batches."""
     hp = ShardedHyperparameters.load(json.dumps(SIZE | layout.hp))
     degrees = Degrees.of(hp, layout.ranks)
@@ -184,7 +186,7 @@ def measure(layout: Layout) -> dict[str, float]:
     optimizer = make_optimizer(model, weight_decay=0.1)
     tokens = torch.randint(0, VOCABULARY, (MICRO_BATCH, hp.sequence_length))
     batch = share.of_batch((tokens,))[0] if share else tokens
-    account, after_forward = Account(), []
+    account, after_forward = StorageAccount(), []
 
     def loss_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return cross_entropy(outputs.flatten(0, 1).float(), targets.flatten())
@@ -237,7 +239,7 @@ def _own(tensor: torch.Tensor) -> int:
     return local.numel() * local.element_size()
 
 
-def predicted(layout: Layout) -> dict[str, float]:
+def predicted(layout: SourceLayout) -> dict[str, float]:
     """Return the planner's bytes by part, and their total."""
     hp = ShardedHyperparameters.load(json.dumps(SIZE | layout.hp))
     degrees = Degrees.of(hp, layout.ranks)

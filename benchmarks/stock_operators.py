@@ -84,7 +84,7 @@ class Contestant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StockOutcome:
     """Result of one DAG run."""
 
     case: str
@@ -98,7 +98,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class StockCase:
     """One fault: its moment, the function that executes it, and the DAG settings that it needs.
 
     `strike` is called once for each contestant when its job has done STRUCK_STEP; None if another part executes the
@@ -171,19 +171,19 @@ def in_training(what: str, **members: Any) -> list[dict[str, Any]]:
 
 
 CASES = (
-    Case(name="worker (or triggerer) killed -9", strike=kill_worker_or_triggerer),
-    Case(name="task cleared while it runs", strike=lambda scene, c: scene.api.clear(c)),
-    Case(
+    StockCase(name="worker (or triggerer) killed -9", strike=kill_worker_or_triggerer),
+    StockCase(name="task cleared while it runs", strike=lambda scene, c: scene.api.clear(c)),
+    StockCase(
         name="task marked failed",
         strike=lambda scene, c: scene.api.mark_failed(c),
     ),
-    Case(name="execution_timeout", kind="timeout"),
-    Case(name="DAG run failed and deleted", strike=lambda scene, c: scene.api.delete(c)),
-    Case(name="job stopped by hand", strike=stop_job),
-    Case(name="a rank killed -9", faults=in_training("kill_rank", hosts=["algo-2"])),
-    Case(name="spot interruption, no notice", faults=in_training("interrupt", notice_s=0)),
-    Case(name="MaxRuntimeInSeconds", max_runtime_s=30),
-    Case(name="half an hour (60 looks)", kind="limit"),
+    StockCase(name="execution_timeout", kind="timeout"),
+    StockCase(name="DAG run failed and deleted", strike=lambda scene, c: scene.api.delete(c)),
+    StockCase(name="job stopped by hand", strike=stop_job),
+    StockCase(name="a rank killed -9", faults=in_training("kill_rank", hosts=["algo-2"])),
+    StockCase(name="spot interruption, no notice", faults=in_training("interrupt", notice_s=0)),
+    StockCase(name="MaxRuntimeInSeconds", max_runtime_s=30),
+    StockCase(name="half an hour (60 looks)", kind="limit"),
 )
 
 
@@ -238,7 +238,7 @@ def upload_code(engine: Engine) -> None:
     engine.s3.put_object(Bucket=BUCKET, Key=key, Body=archive.getvalue())
 
 
-def run_case(scene: Scene, case: Case, *, steps: int, console: Console) -> list[Outcome]:
+def run_case(scene: Scene, case: StockCase, *, steps: int, console: Console) -> list[StockOutcome]:
     """Run one case with all four variants at the same time and return their outcomes."""
     console.rule(case.name)
     scene.engine.put_faults(list(case.faults))
@@ -263,7 +263,7 @@ def run_case(scene: Scene, case: Case, *, steps: int, console: Console) -> list[
     return outcomes
 
 
-def start(scene: Scene, case: Case, variant: str, *, steps: int) -> Contestant:
+def start(scene: Scene, case: StockCase, variant: str, *, steps: int) -> Contestant:
     """Trigger one variant's DAG run."""
     dag_id = f"{variant}_{case.kind}"
     slug = re.sub(r"[^a-z]+", "-", case.name.lower()).strip("-")
@@ -378,10 +378,10 @@ def is_over(contestant: Contestant) -> bool:
     return contestant.ended_at is not None and bool(contestant.jobs) and jobs_ended
 
 
-def outcome(scene: Scene, case: Case, contestant: Contestant) -> Outcome:
+def outcome(scene: Scene, case: StockCase, contestant: Contestant) -> StockOutcome:
     """Return the outcome of a contestant."""
     jobs = contestant.jobs
-    return Outcome(
+    return StockOutcome(
         case=case.name,
         variant=contestant.variant,
         jobs=len(jobs),
@@ -414,7 +414,7 @@ def marks_of(scene: Scene, contestant: Contestant) -> list[LogMark]:
     return read_marks(scene.engine.logs, [job["TrainingJobName"] for job in contestant.jobs])
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[StockOutcome]) -> str:
     """Return the outcomes as a table in Markdown, with one row per case and variant."""
     head = "| fault | operator | jobs | paid s | steps redone | unowned s | task | last job |"
     rows = [head, "|---|---|---|---|---|---|---|---|"]
@@ -428,14 +428,14 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(rows)
 
 
-def read_outcomes(path: Path) -> list[Outcome]:
+def read_outcomes(path: Path) -> list[StockOutcome]:
     """Return the outcomes in the file."""
     if not path.exists():
         return []
-    return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]
+    return [StockOutcome(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
-def append(path: Path, outcomes: Sequence[Outcome]) -> None:
+def append(path: Path, outcomes: Sequence[StockOutcome]) -> None:
     """Add a case's outcomes to the file."""
     with path.open("a") as file:
         file.writelines(json.dumps(asdict(each)) + "\n" for each in outcomes)

@@ -33,7 +33,7 @@ ENDED = ("Completed", "Failed", "Stopped")
 WARM_LIMIT_S, JOB_LIMIT_S, POLL_S = 60.0, 900.0, 0.1
 
 
-class Engine:
+class MeasuredEngine:
     """Clients of one engine, and the address of its fault store."""
 
     def __init__(self, endpoint: str) -> None:
@@ -150,7 +150,7 @@ def shard(folder: Path, *, max_source_bytes: int = 1_000_000) -> None:
 
 
 @contextmanager
-def running_engine(root: Path, *, time_scale: float = 1.0) -> Iterator[Engine]:
+def running_engine(root: Path, *, time_scale: float = 1.0) -> Iterator[MeasuredEngine]:
     """Run an engine over `root`, with its warm parent ready, for as long as the block lasts."""
     command = [sys.executable, "-m", "sagemaker_engine", "--port", "0", "--root", str(root)]
     with subprocess.Popen(
@@ -165,7 +165,7 @@ def running_engine(root: Path, *, time_scale: float = 1.0) -> Iterator[Engine]:
             assert process.stdout is not None  # a pipe
             endpoint = process.stdout.readline().split()[2]
             _wait_until_warm(root)
-            yield Engine(endpoint)
+            yield MeasuredEngine(endpoint)
         finally:
             process.terminate()
 

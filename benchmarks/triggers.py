@@ -79,7 +79,7 @@ def made(kind: str, number: int) -> Any:
         )
     from trainyard_airflow.hooks.aws_clients import ConnectionArguments
     from trainyard_airflow.hooks.job_kinds import JobKind
-    from trainyard_airflow.triggers.follow import Followed
+    from trainyard_airflow.triggers.followed import Followed
     from trainyard_airflow.triggers.job import JobTrigger
 
     followed = Followed(

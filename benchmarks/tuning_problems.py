@@ -25,7 +25,7 @@ TABLE = Path(__file__).with_name("tuning_table.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class TuningProblem:
     """A space, and for each point its losses after each epoch; the last is the point's loss."""
 
     name: str
@@ -37,7 +37,7 @@ class Problem:
         return self.curve({name: float(text) for name, text in point.items()})
 
 
-def branin() -> Problem:
+def branin() -> TuningProblem:
     """Return Branin's function above its minimum 0.397887."""
 
     def loss(at: dict[str, float]) -> float:
@@ -45,10 +45,10 @@ def branin() -> Problem:
         bowl = (y - 5.1 / (4 * math.pi**2) * x * x + 5 / math.pi * x - 6) ** 2
         return bowl + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10 - 0.397887
 
-    return Problem("Branin", _continuous([(-5, 10), (0, 15)]), partial(_made_curve, loss))
+    return TuningProblem("Branin", _continuous([(-5, 10), (0, 15)]), partial(_made_curve, loss))
 
 
-def hartmann() -> Problem:
+def hartmann() -> TuningProblem:
     """Return the six-dimensional Hartmann function above its minimum -3.32237."""
     scale = np.array(
         [
@@ -72,10 +72,10 @@ def hartmann() -> Problem:
         x = np.array([at[f"x{index}"] for index in range(6)])
         return 3.32237 - float(weight @ np.exp(-(scale * (x - centre) ** 2).sum(1)))
 
-    return Problem("Hartmann 6", _continuous([(0, 1)] * 6), partial(_made_curve, loss))
+    return TuningProblem("Hartmann 6", _continuous([(0, 1)] * 6), partial(_made_curve, loss))
 
 
-def recorded() -> Problem:
+def recorded() -> TuningProblem:
     """Return the recorded trainings; a point has the index of each value in its list."""
     table = json.loads(TABLE.read_text())
     least = min(curve[-1] for curve in table["curves"].values())
@@ -89,10 +89,10 @@ def recorded() -> Problem:
         key = ",".join(str(int(at[name])) for name in names)
         return [value - least for value in table["curves"][key]]
 
-    return Problem("400 trainings", parse_ranges({"IntegerParameterRanges": ranges}), curve)
+    return TuningProblem("400 trainings", parse_ranges({"IntegerParameterRanges": ranges}), curve)
 
 
-def ackley() -> Problem:
+def ackley() -> TuningProblem:
     """Return Ackley's function in four dimensions: many small dips on the way to one deep one."""
 
     def loss(at: dict[str, float]) -> float:
@@ -100,20 +100,22 @@ def ackley() -> Problem:
         waves = math.exp(float(np.cos(2 * math.pi * x).mean()))
         return 20 - 20 * math.exp(-0.2 * math.sqrt(float((x**2).mean()))) + math.e - waves
 
-    return Problem("Ackley 4", _continuous([(-15, 30)] * 4), partial(_made_curve, loss))
+    return TuningProblem("Ackley 4", _continuous([(-15, 30)] * 4), partial(_made_curve, loss))
 
 
-def rosenbrock() -> Problem:
+def rosenbrock() -> TuningProblem:
     """Return Rosenbrock's function in three dimensions: a bent valley with a flat bottom."""
 
     def loss(at: dict[str, float]) -> float:
         x = np.array(list(at.values()))
         return float((100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum())
 
-    return Problem("Rosenbrock 3", _continuous([(-2.048, 2.048)] * 3), partial(_made_curve, loss))
+    return TuningProblem(
+        "Rosenbrock 3", _continuous([(-2.048, 2.048)] * 3), partial(_made_curve, loss)
+    )
 
 
-def levy() -> Problem:
+def levy() -> TuningProblem:
     """Return Levy's function in four dimensions: many valleys of different depths."""
 
     def loss(at: dict[str, float]) -> float:
@@ -122,7 +124,7 @@ def levy() -> Problem:
         last = (w[-1] - 1) ** 2 * (1 + np.sin(2 * math.pi * w[-1]) ** 2)
         return float(np.sin(math.pi * w[0]) ** 2 + valleys + last)
 
-    return Problem("Levy 4", _continuous([(-10, 10)] * 4), partial(_made_curve, loss))
+    return TuningProblem("Levy 4", _continuous([(-10, 10)] * 4), partial(_made_curve, loss))
 
 
 def _continuous(bounds: list[tuple[float, float]]) -> Space:

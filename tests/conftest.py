@@ -83,7 +83,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneAirflow:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End the live Airflow with the last test that needs one."""
     if _is_live(item.nodeid) and not (nextitem and _is_live(nextitem.nodeid)):
-        from tests.stack.conftest import take_down_all
+        from tests.stack.live_stack import take_down_all
 
         take_down_all()
 

@@ -31,7 +31,7 @@ from torch.distributed.tensor import DTensor
 
 from trainer.artifacts import read_model
 from trainer.data.loader import evaluation_batches
-from trainer.data.shard_index import ShardIndex
+from trainer.data.shard_index import ChannelIndex
 from trainer.evaluation import evaluate
 from trainer.failure import end_process, report_failure
 from trainer.models.gpt import GPT
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace, ranks: Ranks) -> None:
     with opened(inputs / "model", ranks, volume=volume) as folder:
         with ranks.all_or_none():
             model, task, content = read_model(folder)
-            index = ShardIndex.load(inputs / "index")
+            index = ChannelIndex.load(inputs / "index")
             channels = {options.split: inputs / options.split}
             (samples,) = open_splits(
                 task, index, channels, (options.split,), verify=ranks.local_rank == 0

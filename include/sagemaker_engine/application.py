@@ -6,7 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.access.asks import Place
+from sagemaker_engine.access.asks import RequestScope
 from sagemaker_engine.access.control import AccessControl
 from sagemaker_engine.api.automl.jobs import AutoMLJobs
 from sagemaker_engine.api.context import ApiContext, Preconditions
@@ -91,7 +91,7 @@ def make_application(
     )
     permissions = AccessControl(
         settings.root / "access.json",
-        Place(account=settings.account, region=settings.region),
+        RequestScope(account=settings.account, region=settings.region),
         tags_of=Tags(context).of,
         has_bucket=context.preconditions.has_bucket,
     )

@@ -23,7 +23,7 @@ SAGEMAKER = "sagemaker"
 NOT_BUILT = "no part of the engine does this work"
 
 
-class Effect(StrEnum):
+class OperationEffect(StrEnum):
     """The engine's response to an operation."""
 
     EXECUTES = "executes"
@@ -33,37 +33,37 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class OperationFamily:
     """Operations of one resource with the same effect."""
 
     title: str
-    effect: Effect
+    effect: OperationEffect
     operations: tuple[str, ...]
     note: str
 
 
 ANSWERED = (
-    Family(
+    OperationFamily(
         title="Training jobs",
-        effect=Effect.EXECUTES,
+        effect=OperationEffect.EXECUTES,
         operations=(
             *("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob"),
             *("UpdateTrainingJob", "DeleteTrainingJob"),
         ),
         note="AWS's container toolkit runs the script on each instance",
     ),
-    Family(
+    OperationFamily(
         title="Processing jobs",
-        effect=Effect.EXECUTES,
+        effect=OperationEffect.EXECUTES,
         operations=(
             *("CreateProcessingJob", "DescribeProcessingJob", "ListProcessingJobs"),
             *("StopProcessingJob", "DeleteProcessingJob"),
         ),
         note="the container's command runs on each instance",
     ),
-    Family(
+    OperationFamily(
         title="Hyperparameter tuning jobs",
-        effect=Effect.EXECUTES,
+        effect=OperationEffect.EXECUTES,
         operations=(
             *("CreateHyperParameterTuningJob", "DescribeHyperParameterTuningJob"),
             *("ListHyperParameterTuningJobs", "ListTrainingJobsForHyperParameterTuningJob"),
@@ -71,24 +71,24 @@ ANSWERED = (
         ),
         note="each trial is a training job of the engine",
     ),
-    Family(
+    OperationFamily(
         title="AutoML jobs",
-        effect=Effect.EXECUTES,
+        effect=OperationEffect.EXECUTES,
         operations=(
             *("CreateAutoMLJobV2", "DescribeAutoMLJobV2", "CreateAutoMLJob", "DescribeAutoMLJob"),
             *("ListAutoMLJobs", "ListCandidatesForAutoMLJob", "StopAutoMLJob"),
         ),
         note="tabular problems; each candidate is a training job of the engine",
     ),
-    Family(
+    OperationFamily(
         title="Tags",
-        effect=Effect.STORES,
+        effect=OperationEffect.STORES,
         operations=("AddTags", "ListTags", "DeleteTags"),
         note="of every resource that the engine executes or stores",
     ),
-    Family(
+    OperationFamily(
         title="Model registry",
-        effect=Effect.STORES,
+        effect=OperationEffect.STORES,
         operations=(
             *("CreateModelPackageGroup", "DescribeModelPackageGroup", "ListModelPackageGroups"),
             *("DeleteModelPackageGroup", "CreateModelPackage", "DescribeModelPackage"),
@@ -97,24 +97,24 @@ ANSWERED = (
         ),
         note="groups, versions, approval",
     ),
-    Family(
+    OperationFamily(
         title="Models",
-        effect=Effect.STORES,
+        effect=OperationEffect.STORES,
         operations=("CreateModel", "DescribeModel", "ListModels", "DeleteModel"),
         note="role, image and model data are checked; nothing serves the model",
     ),
-    Family(
+    OperationFamily(
         title="Endpoint configurations",
-        effect=Effect.STORES,
+        effect=OperationEffect.STORES,
         operations=(
             *("CreateEndpointConfig", "DescribeEndpointConfig", "ListEndpointConfigs"),
             "DeleteEndpointConfig",
         ),
         note="no endpoint can be created from one",
     ),
-    Family(
+    OperationFamily(
         title="Endpoints that exist",
-        effect=Effect.STORES,
+        effect=OperationEffect.STORES,
         operations=("DescribeEndpoint", "ListEndpoints", "DeleteEndpoint"),
         note="there are none, since CreateEndpoint is rejected: the list is empty, the others find nothing",
     ),
@@ -202,7 +202,7 @@ SILENT_MEMBERS: Mapping[str, str] = {
 """Members that are accepted and returned by Describe, but have no effect on a job."""
 
 
-def answered() -> dict[str, Family]:
+def answered() -> dict[str, OperationFamily]:
     """Return the family of each SageMaker operation that is executed or stored."""
     return {operation: family for family in ANSWERED for operation in family.operations}
 

@@ -7,7 +7,7 @@ import io
 import random
 from typing import TYPE_CHECKING, Any
 
-from tests.contract.waiting import Clock, wait_until
+from tests.contract.waiting import WaitClock, wait_until
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.contract.conftest import Endpoint
 
 TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
-CLOCK = Clock(poll_s=0.1, limit_s=EVENT_LIMIT_S)
+CLOCK = WaitClock(poll_s=0.1, limit_s=EVENT_LIMIT_S)
 WORDS = ("fine", "late", "broken", "quick", "again", "never", "parcel", "driver")
 TARGET = "returned"
 

@@ -15,7 +15,7 @@ import pytest
 from botocore.config import Config
 
 from tests.contract.response_shapes import ShapeCheck
-from tests.contract.waiting import Clock, wait_until
+from tests.contract.waiting import WaitClock, wait_until
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Endpoint:
     image: str
     connection: dict[str, Any]
     """An Airflow connection to this account, as JSON."""
-    clock: Clock
+    clock: WaitClock
     shapes: ShapeCheck
     prefix: str = field(default_factory=lambda: f"contract-{uuid.uuid4().hex[:8]}")
     _clients: dict[str, Any] = field(default_factory=dict)
@@ -175,7 +175,7 @@ def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
                 "password": "test",
                 "extra": {"region_name": engine.region, "endpoint_url": engine.endpoint_url},
             },
-            clock=Clock(poll_s=0.05, limit_s=EVENT_LIMIT_S),
+            clock=WaitClock(poll_s=0.05, limit_s=EVENT_LIMIT_S),
             shapes=shapes,
         )
     shapes.close()
@@ -210,6 +210,6 @@ def _real_account(config: pytest.Config, shapes: ShapeCheck) -> Endpoint:
         role_arn=options["role"],
         image=options["image"],
         connection={"conn_type": "aws", "extra": {"region_name": session.region_name}},
-        clock=Clock(poll_s=5, limit_s=900),
+        clock=WaitClock(poll_s=5, limit_s=900),
         shapes=shapes,
     )

@@ -7,7 +7,7 @@ import json
 import tarfile
 from typing import TYPE_CHECKING, Any
 
-from tests.contract.waiting import Clock, wait_until
+from tests.contract.waiting import WaitClock, wait_until
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def finished(endpoint: Endpoint, name: str) -> dict[str, Any]:
     return wait_until(
         lambda: describe(endpoint, name),
         lambda described: described["HyperParameterTuningJobStatus"] in TERMINAL,
-        clock=Clock(
+        clock=WaitClock(
             poll_s=endpoint.clock.poll_s, limit_s=max(EVENT_LIMIT_S, endpoint.clock.limit_s)
         ),
         what=f"the end of {name}",

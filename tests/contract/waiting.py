@@ -14,14 +14,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
+class WaitClock:
     """How often to ask and when to give up, in seconds."""
 
     poll_s: float
     limit_s: float
 
 
-def wait_until(ask: Callable[[], T], is_so: Callable[[T], bool], *, clock: Clock, what: str) -> T:
+def wait_until(
+    ask: Callable[[], T], is_so: Callable[[T], bool], *, clock: WaitClock, what: str
+) -> T:
     """Return the first answer for which `is_so` holds.
 
     Raises:

@@ -16,7 +16,7 @@ from moto.backends import get_backend
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from sagemaker_engine.access.asks import Place
+from sagemaker_engine.access.asks import RequestScope
 from sagemaker_engine.access.control import AccessControl
 from tests.contract.automl import TARGET, table
 from tests.contract.waiting import wait_until
@@ -271,7 +271,7 @@ def endpoint_service(
     """A guarded service with an orphaned endpoint: its access control, and the endpoint's name."""
     control = AccessControl(
         tmp_path / "access.json",
-        Place(account=engine.account, region=engine.region),
+        RequestScope(account=engine.account, region=engine.region),
         tags_of=lambda arn: tags_in_moto(arn, engine),
         has_bucket=lambda _: True,
     )

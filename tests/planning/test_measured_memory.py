@@ -132,7 +132,7 @@ def account(work, tensors) -> int:
             weakref.finalize(storage, alive.pop, storage._cdata, None)
             most = max(most, sum(alive.values()))
 
-    class Account(TorchDispatchMode):
+    class MemoryAccount(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
             for leaf in tree_leaves(out):
@@ -142,6 +142,6 @@ def account(work, tensors) -> int:
 
     for each in tensors:
         note(each)
-    with Account():
+    with MemoryAccount():
         work()
     return most

@@ -31,7 +31,7 @@ def plans(**given: Any) -> Plans:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class ChosenPlan:
     """What is asked for, and the cluster, mesh and reason that come first."""
 
     ask: dict[str, Any]
@@ -52,32 +52,32 @@ COMMON: dict[str, Any] = {"instance_types": [G5_1, G5_8, P4D, P5], "max_instance
 DDP = "each accelerator holds the whole model, so data parallel"
 NOTHING_SIMPLER = "since nothing simpler fits: the states alone are"
 
-CHOICES: dict[str, Choice] = {
+CHOICES: dict[str, ChosenPlan] = {
     # as they were published
-    "Llama 3 8B on 64 A100 as torchtitan ran it": Choice(
+    "Llama 3 8B on 64 A100 as torchtitan ran it": ChosenPlan(
         ask={**LLAMA8, **on(P4DE, 8)},
         cluster=f"8 x {P4DE}",
         mesh=Mesh(dp_shard=64),
         reason=NOTHING_SIMPLER,
     ),
-    "Llama 3 70B on 64 A100 as torchtitan ran it": Choice(
+    "Llama 3 70B on 64 A100 as torchtitan ran it": ChosenPlan(
         ask={**LLAMA70, **on(P4DE, 8)},
         cluster=f"8 x {P4DE}",
         mesh=Mesh(dp_shard=64),
         reason=NOTHING_SIMPLER,
     ),
-    "Llama 3 8B on 8 H100 as torchtitan ran it": Choice(
+    "Llama 3 8B on 8 H100 as torchtitan ran it": ChosenPlan(
         ask={**LLAMA8, **on(P5), "global_batch_size": 16},
         cluster=f"1 x {P5}",
         mesh=Mesh(dp_shard=8),
         reason=NOTHING_SIMPLER,
     ),
-    "Llama 3 8B on 128 H100 as torchtitan ran it": Choice(
+    "Llama 3 8B on 128 H100 as torchtitan ran it": ChosenPlan(
         ask={**LLAMA8, **on(P5, 16), "global_batch_size": 256},
         cluster=f"16 x {P5}",
         mesh=Mesh(dp_shard=128),
     ),
-    "GPT-3 175B on 64 A100 as Korthikanti et al. ran it": Choice(
+    "GPT-3 175B on 64 A100 as Korthikanti et al. ran it": ChosenPlan(
         ask={**GPT3, **on(P4DE, 8)},
         cluster=f"8 x {P4DE}",
         mesh=Mesh(tp=8, pp=8),
@@ -85,123 +85,123 @@ CHOICES: dict[str, Choice] = {
     ),
     # torchtitan took TP 8 x FSDP 32 with 16 sequences on each group, in float8; by the model two ranks to a group are
     # enough to keep more activations, which saves more than their talk costs
-    "Llama 3 70B on 256 H100, where torchtitan took TP 8": Choice(
+    "Llama 3 70B on 256 H100, where torchtitan took TP 8": ChosenPlan(
         ask={**LLAMA70, **on(P5, 32), "global_batch_size": 512},
         cluster=f"32 x {P5}",
         mesh=Mesh(dp_shard=128, tp=2),
         reason="fsdp+tp, since fsdp takes 1.12 x the time",
     ),
-    "GPT-2 124M on 8 A100 as nanoGPT ran it": Choice(
+    "GPT-2 124M on 8 A100 as nanoGPT ran it": ChosenPlan(
         ask={**GPT2, **on(P4D)}, cluster=f"1 x {P4D}", mesh=Mesh(dp_replicate=8), reason=DDP
     ),
     # one accelerator, then one instance
-    "GPT-2 on one accelerator": Choice(
+    "GPT-2 on one accelerator": ChosenPlan(
         ask={**GPT2, **on(G5_1)},
         cluster=f"1 x {G5_1}",
         mesh=Mesh(),
         reason="cheapest; one accelerator holds it",
     ),
-    "GPT-2 where there are small ones only": Choice(
+    "GPT-2 where there are small ones only": ChosenPlan(
         ask={**GPT2, "instance_types": [G5_1, G5_4]}, cluster=f"1 x {G5_1}", mesh=Mesh()
     ),
-    "GPT-2 in less time than one accelerator takes": Choice(
+    "GPT-2 in less time than one accelerator takes": ChosenPlan(
         ask={**GPT2, "instance_types": [G5_1, G5_4, G5_8], "deadline_h": 24},
         cluster=f"1 x {G5_4}",
         mesh=Mesh(dp_replicate=4),
         reason="cheapest within 24.0 h",
     ),
-    "GPT-2 in still less time: one larger instance, not two": Choice(
+    "GPT-2 in still less time: one larger instance, not two": ChosenPlan(
         ask={**GPT2, "instance_types": [G5_1, G5_4, G5_8], "deadline_h": 12},
         cluster=f"1 x {G5_8}",
         mesh=Mesh(dp_replicate=8),
     ),
-    "GPT-2 in less than one instance takes": Choice(
+    "GPT-2 in less than one instance takes": ChosenPlan(
         ask={**GPT2, "instance_types": [G5_8], "deadline_h": 5},
         cluster=f"2 x {G5_8}",
         mesh=Mesh(dp_replicate=16),
     ),
-    "GPT-2 anywhere": Choice(
+    "GPT-2 anywhere": ChosenPlan(
         ask=GPT2, cluster=f"1 x {P4D}", mesh=Mesh(dp_replicate=8), reason="cheapest;"
     ),
-    "GPT-2 anywhere, within an hour": Choice(
+    "GPT-2 anywhere, within an hour": ChosenPlan(
         ask={**GPT2, **COMMON, "deadline_h": 1},
         cluster=f"2 x {P4D}",
         mesh=Mesh(dp_replicate=16),
         reason=DDP,
     ),
-    "GPT-2 as fast as 50 USD allow": Choice(
+    "GPT-2 as fast as 50 USD allow": ChosenPlan(
         ask={**GPT2, **COMMON, "budget_usd": 50},
         cluster=f"4 x {P4D}",
         mesh=Mesh(dp_replicate=4, dp_shard=8),
         reason="fastest within $50.00",
     ),
-    "GPT-2 as fast as 5000 USD allow, where more hardly pays": Choice(
+    "GPT-2 as fast as 5000 USD allow, where more hardly pays": ChosenPlan(
         ask={**GPT2, "global_batch_size": 512, "budget_usd": 5000, "instance_types": [P5]},
         cluster=f"16 x {P5}",
         mesh=Mesh(dp_shard=128),
     ),
-    "GPT-2 within a deadline and a budget": Choice(
+    "GPT-2 within a deadline and a budget": ChosenPlan(
         ask={**GPT2, **COMMON, "deadline_h": 2, "budget_usd": 60},
         cluster=f"1 x {P4D}",
         mesh=Mesh(dp_replicate=8),
     ),
     # replicas while they fit, shards when not
-    "1B on A100 40 GB: replicas": Choice(
+    "1B on A100 40 GB: replicas": ChosenPlan(
         ask={"num_parameters": 1e9, **on(P4D)},
         cluster=f"1 x {P4D}",
         mesh=Mesh(dp_replicate=8),
         reason=DDP,
     ),
-    "1B on A10G: shards": Choice(
+    "1B on A10G: shards": ChosenPlan(
         ask={"num_parameters": 1e9, **on(G5_8)}, cluster=f"1 x {G5_8}", mesh=Mesh(dp_shard=8)
     ),
-    "1B on one A10G does not fit, four do": Choice(
+    "1B on one A10G does not fit, four do": ChosenPlan(
         ask={"num_parameters": 1.5e9, "instance_types": [G5_1, G5_4]},
         cluster=f"1 x {G5_4}",
         mesh=Mesh(dp_shard=4),
         reason=NOTHING_SIMPLER,
     ),
-    "3B on A100 40 GB: shards": Choice(
+    "3B on A100 40 GB: shards": ChosenPlan(
         ask={"num_parameters": 3e9, **on(P4D)},
         cluster=f"1 x {P4D}",
         mesh=Mesh(dp_shard=8),
         reason=NOTHING_SIMPLER,
     ),
-    "3B on H100 80 GB: replicas": Choice(
+    "3B on H100 80 GB: replicas": ChosenPlan(
         ask={"num_parameters": 3e9, **on(P5)},
         cluster=f"1 x {P5}",
         mesh=Mesh(dp_replicate=8),
         reason=DDP,
     ),
-    "3B on H200": Choice(
+    "3B on H200": ChosenPlan(
         ask={"num_parameters": 3e9, **on("ml.p5e.48xlarge")},
         cluster="1 x ml.p5e.48xlarge",
         mesh=Mesh(dp_replicate=8),
         reason="cheapest of unknown price",
     ),
-    "8B on H200: shards": Choice(
+    "8B on H200: shards": ChosenPlan(
         ask={**LLAMA8, **on("ml.p5e.48xlarge")},
         cluster="1 x ml.p5e.48xlarge",
         mesh=Mesh(dp_shard=8),
     ),
-    "8B on B200": Choice(
+    "8B on B200": ChosenPlan(
         ask={**LLAMA8, **on("ml.p6-b200.48xlarge")},
         cluster="1 x ml.p6-b200.48xlarge",
         mesh=Mesh(dp_shard=8),
     ),
-    "8B on one instance of A100 80 GB": Choice(
+    "8B on one instance of A100 80 GB": ChosenPlan(
         ask={**LLAMA8, **on(P4DE)}, cluster=f"1 x {P4DE}", mesh=Mesh(dp_shard=8)
     ),
-    "8B on two instances of A100 80 GB": Choice(
+    "8B on two instances of A100 80 GB": ChosenPlan(
         ask={**LLAMA8, **on(P4DE, 2)}, cluster=f"2 x {P4DE}", mesh=Mesh(dp_shard=16)
     ),
-    "8B on one instance of A100 40 GB needs the batch of a rank split": Choice(
+    "8B on one instance of A100 40 GB needs the batch of a rank split": ChosenPlan(
         ask={**LLAMA8, **on(P4D)},
         cluster=f"1 x {P4D}",
         mesh=Mesh(dp_shard=4, tp=2),
         reason="fsdp+tp, since tp takes 1.11 x the time of the fastest",
     ),
-    "13B on 64 A100 as torchtitan ran Llama 2 13B": Choice(
+    "13B on 64 A100 as torchtitan ran Llama 2 13B": ChosenPlan(
         ask={
             "num_parameters": 13e9,
             "sequence_length": 4096,
@@ -211,79 +211,79 @@ CHOICES: dict[str, Choice] = {
         cluster=f"8 x {P4DE}",
         mesh=Mesh(dp_shard=64),
     ),
-    "13B with half the batch, when the network of P4 is too slow for the gradients": Choice(
+    "13B with half the batch, when the network of P4 is too slow for the gradients": ChosenPlan(
         ask={"num_parameters": 13e9, "sequence_length": 4096, **on(P4DE, 8)},
         cluster=f"8 x {P4DE}",
         mesh=Mesh(dp_replicate=2, tp=4, pp=8),
     ),
-    "30B on one H100 instance: split layers keep more activations": Choice(
+    "30B on one H100 instance: split layers keep more activations": ChosenPlan(
         ask={"num_parameters": 30e9, **on(P5)},
         cluster=f"1 x {P5}",
         mesh=Mesh(dp_shard=4, tp=2),
         reason="fsdp+tp, since fsdp takes 1.12 x the time of the fastest",
     ),
-    "30B within a week: one instance that recomputes nothing, since two ranks share each layer": Choice(
+    "30B within a week: one instance that recomputes nothing, since two ranks share each layer": ChosenPlan(
         ask={"num_parameters": 30e9, "instance_types": [P4D, P4DE, P5], "deadline_h": 168},
         cluster=f"1 x {P5}",
         mesh=Mesh(dp_shard=4, tp=2),
         reason="cheapest within 168.0 h; fsdp+tp, since fsdp takes 1.12 x the time",
     ),
-    "70B on four H100 instances": Choice(
+    "70B on four H100 instances": ChosenPlan(
         ask={**LLAMA70, **on(P5, 4)}, cluster=f"4 x {P5}", mesh=Mesh(dp_shard=32)
     ),
-    "70B on H200: two instances": Choice(
+    "70B on H200: two instances": ChosenPlan(
         ask={**LLAMA70, "instance_types": ["ml.p5en.48xlarge"]},
         cluster="2 x ml.p5en.48xlarge",
         mesh=Mesh(dp_shard=8, tp=2),
     ),
-    "70B with fewer sequences than ranks": Choice(
+    "70B with fewer sequences than ranks": ChosenPlan(
         ask={**LLAMA70, **on(P5, 8), "global_batch_size": 16},
         cluster=f"8 x {P5}",
         mesh=Mesh(dp_shard=16, tp=4),
     ),
-    "8B with fewer sequences than ranks": Choice(
+    "8B with fewer sequences than ranks": ChosenPlan(
         ask={**LLAMA8, **on(P5), "global_batch_size": 4},
         cluster=f"1 x {P5}",
         mesh=Mesh(dp_replicate=2, tp=4),
         reason="ddp+tp, since tp takes",
     ),
-    "one sequence at a time": Choice(
+    "one sequence at a time": ChosenPlan(
         ask={**LLAMA8, **on(P5), "global_batch_size": 1},
         cluster=f"1 x {P5}",
         mesh=Mesh(tp=8),
     ),
-    "175B on H100": Choice(
+    "175B on H100": ChosenPlan(
         ask={**GPT3, **on(P5, 16), "global_batch_size": 128},
         cluster=f"16 x {P5}",
         mesh=Mesh(dp_shard=128),
     ),
-    "175B on slow networks is split": Choice(
+    "175B on slow networks is split": ChosenPlan(
         ask={**GPT3, **on(P4D, 16), "global_batch_size": 128},
         cluster=f"16 x {P4D}",
         mesh=Mesh(tp=8, pp=16),
     ),
     # precision, hardware
-    "fp32 on V100": Choice(
+    "fp32 on V100": ChosenPlan(
         ask={**GPT2, **on("ml.p3.16xlarge"), "precision": "fp32"},
         cluster="1 x ml.p3.16xlarge",
         mesh=Mesh(dp_replicate=8),
     ),
-    "fp32 on T4": Choice(
+    "fp32 on T4": ChosenPlan(
         ask={**GPT2, **on("ml.g4dn.12xlarge"), "precision": "fp32"},
         cluster="1 x ml.g4dn.12xlarge",
         mesh=Mesh(dp_replicate=4),
     ),
-    "L4 beside A10G": Choice(
+    "L4 beside A10G": ChosenPlan(
         ask={**GPT2, "instance_types": [G5_1, "ml.g6.xlarge"]},
         cluster="1 x ml.g6.xlarge",
         mesh=Mesh(),
     ),
-    "larger host, same accelerators": Choice(
+    "larger host, same accelerators": ChosenPlan(
         ask={**GPT2, "instance_types": [G5_4, "ml.g5.24xlarge"]},
         cluster=f"1 x {G5_4}",
         mesh=Mesh(dp_replicate=4),
     ),
-    "a shape by its layers": Choice(
+    "a shape by its layers": ChosenPlan(
         ask={"num_layers": 24, "hidden_size": 1024, "num_heads": 16, **on(P4D)},
         cluster=f"1 x {P4D}",
         mesh=Mesh(dp_replicate=8),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from tests.plugins.test_job_run import FakeJobs, Host, Ledger, Store
+from tests.plugins.test_job_run import FakeJobs, ListLedger, MemoryStore, RunHost
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import BudgetExceededError, SpecError, TrainingRunError
 from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
@@ -58,7 +58,7 @@ def archive() -> bytes:
 
 
 @dataclass
-class Bucket:
+class SimulatedBucket:
     """S3: models, and a checkpoint for each 60 s of training."""
 
     keys: dict[str, float] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Bucket:
         content = archive()
         return {"Body": io.BytesIO(content), "ETag": '"1"', "ContentLength": len(content)}
 
-    def get_paginator(self, _: str) -> Bucket:
+    def get_paginator(self, _: str) -> SimulatedBucket:
         return self
 
     def paginate(self, *, Prefix: str, **_: Any) -> list[dict[str, Any]]:  # noqa: N803
@@ -86,12 +86,12 @@ class Bucket:
 
 
 @dataclass
-class Life:
+class CappedLife:
     """Chance and circumstances of one run: what its jobs meet, and whether anybody follows them."""
 
     chance: random.Random
     clock: float = 1e9
-    s3: Bucket = field(default_factory=Bucket)
+    s3: SimulatedBucket = field(default_factory=SimulatedBucket)
     jobs: dict[str, JobSnapshot] = field(default_factory=dict)
     causes: dict[str, StopCause] = field(default_factory=dict)
     trained_s: float = 0.0
@@ -245,7 +245,7 @@ class SimulatedEvaluation(ProcessingJobType):
         return []
 
 
-def task_jobs(life: Life, task_id: str, kind: JobKind) -> FakeJobs:
+def task_jobs(life: CappedLife, task_id: str, kind: JobKind) -> FakeJobs:
     clients = SimpleNamespace(deployment=None, root="s3://b/trainyard", client=lambda _: life.s3)
     return FakeJobs(
         task=TaskKey(dag_id="dag", run_id="run", task_id=task_id),
@@ -256,7 +256,7 @@ def task_jobs(life: Life, task_id: str, kind: JobKind) -> FakeJobs:
     )
 
 
-def run_task(life: Life, make: Any, store: Store) -> tuple[str, Any]:
+def run_task(life: CappedLife, make: Any, store: MemoryStore) -> tuple[str, Any]:
     """Return how a task ended, with as many tries as it has: its result, or its error."""
     for _ in range(MOST_TRIES):
         if life.chance.random() < 0.3:
@@ -264,8 +264,8 @@ def run_task(life: Life, make: Any, store: Store) -> tuple[str, Any]:
         run = JobRun(
             job_type=make(),
             memory=TaskMemory(store),
-            ledger=Ledger(),  # type: ignore[arg-type]
-            host=Host(),
+            ledger=ListLedger(),  # type: ignore[arg-type]
+            host=RunHost(),
         )
         try:
             step = run.next()
@@ -286,7 +286,7 @@ def run_task(life: Life, make: Any, store: Store) -> tuple[str, Any]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LifeOutcome:
     """End of a simulated run: its cap, its bill in USD, and what it left."""
 
     end: str
@@ -296,10 +296,10 @@ class Outcome:
     num_jobs: int
 
 
-def live_a_run(seed: int) -> Outcome:
+def live_a_run(seed: int) -> LifeOutcome:
     """Return the end of one run: perhaps a search, a training with its attempts, and the evaluation of its model."""
     chance = random.Random(seed)
-    life = Life(chance=chance, needs_s=chance.uniform(100, 20_000))
+    life = CappedLife(chance=chance, needs_s=chance.uniform(100, 20_000))
     life.saves_model = chance.random() < 0.9
     instance_type, count = chance.choice(TYPES), chance.randint(1, 4)
     cap = chance.uniform(0.05, 2.0)
@@ -323,7 +323,7 @@ def live_a_run(seed: int) -> Outcome:
     end, result = run_task(
         life,
         lambda: SimulatedTraining(jobs, spec, context={}, mask=lambda _: None),
-        Store(),
+        MemoryStore(),
     )
     if end == "done":
         end = "stopped by its cap" if result.get("ended_by") == ENDED_BY_CAP else "completed"
@@ -331,11 +331,11 @@ def live_a_run(seed: int) -> Outcome:
         paid = searched + _bill(life)
         measured = replace(evaluation, max_cost_usd=cap - paid)
         measuring = task_jobs(life, "evaluate", JobKind.PROCESSING)
-        run_task(life, lambda: SimulatedEvaluation(measuring, measured), Store())
+        run_task(life, lambda: SimulatedEvaluation(measuring, measured), MemoryStore())
     has_model = end in {"stopped by its cap", "completed"} and any(
         key == result["model_artifact"].removeprefix("s3://b/") for key in life.s3.keys
     )
-    return Outcome(
+    return LifeOutcome(
         end=end,
         cap_usd=cap,
         billed_usd=searched + _bill(life),
@@ -344,7 +344,7 @@ def live_a_run(seed: int) -> Outcome:
     )
 
 
-def _bill(life: Life) -> float:
+def _bill(life: CappedLife) -> float:
     """Return the service's bill of the jobs, by itself: whole seconds x instances x price."""
     prices = catalogue().types
     return sum(
@@ -357,7 +357,7 @@ def _bill(life: Life) -> float:
 
 
 def _search(
-    life: Life, chance: random.Random, instance_type: str, count: int, share_usd: float
+    life: CappedLife, chance: random.Random, instance_type: str, count: int, share_usd: float
 ) -> float:
     """Return the bill of a search that uses all the time it may, and of its trials' stops; 0 if there is none."""
     if chance.random() < 0.6:
@@ -390,7 +390,7 @@ def _search(
     return float((runtime_s + stop_s) * at_once * count * price / 3600)
 
 
-def table(outcomes: list[Outcome]) -> str:
+def table(outcomes: list[LifeOutcome]) -> str:
     """Return how the runs ended, as lines."""
     ends = Counter(each.end for each in outcomes)
     over = sum(each.billed_usd > each.cap_usd for each in outcomes)

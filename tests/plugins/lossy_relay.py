@@ -24,7 +24,7 @@ def losing_answers(endpoint_url: str, *, operation: str, status: int | None) -> 
     engine = urlsplit(endpoint_url).netloc
     left = [operation]
 
-    class Relay(BaseHTTPRequestHandler):
+    class LossyRelay(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -55,7 +55,7 @@ def losing_answers(endpoint_url: str, *, operation: str, status: int | None) -> 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Relay) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), LossyRelay) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()

@@ -83,7 +83,7 @@ def test_a_subclass_of_an_operator_fails_for_good_too_and_its_own_code_sees_the_
     assert seen == [WRONG_SPEC]
 
 
-class Supervisor:
+class OldSupervisor:
     """Airflow's supervisor: it takes a while to report the task's state, or reports none."""
 
     def __init__(self, state: str | None) -> None:
@@ -104,7 +104,7 @@ def test_a_cancelled_trigger_stops_the_job_of_an_ended_task_only(
     monkeypatch: pytest.MonkeyPatch, state: str | None, is_stopped: bool
 ) -> None:
     monkeypatch.setattr(job, "HAS_ON_KILL", False)
-    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(state), raising=False)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", OldSupervisor(state), raising=False)
 
     assert asyncio.run(cancelled_twice()) == (["stopped"] if is_stopped else [])
 

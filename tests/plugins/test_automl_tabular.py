@@ -108,7 +108,7 @@ def clients() -> AwsClients:
 
 
 @dataclass
-class Ended:
+class EndedAutoML:
     """A job that has ended, and what it left."""
 
     task: TaskSurroundings
@@ -118,7 +118,7 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(connection: RunningEngine) -> Ended:
+def ended(connection: RunningEngine) -> EndedAutoML:
     """A deferred job that has completed."""
     task, spec = surroundings(), job(connection, budget_usd=5.0)
     log = io.StringIO()
@@ -133,7 +133,7 @@ def ended(connection: RunningEngine) -> Ended:
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
-    return Ended(task, json.loads(json.dumps(result)), log.getvalue(), spec)
+    return EndedAutoML(task, json.loads(json.dumps(result)), log.getvalue(), spec)
 
 
 def test_best_candidate_is_handed_on(ended):

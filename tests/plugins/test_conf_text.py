@@ -103,7 +103,7 @@ def test_a_prefix_never_climbs(prefix: str) -> None:
     assert {"", ".", ".."}.isdisjoint(root.removeprefix("s3://").split("/"))
 
 
-class Tags(HTMLParser):
+class HtmlTags(HTMLParser):
     """Collects the elements of a page, and their attributes."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Tags(HTMLParser):
 
 
 def tags_of(text: str) -> list[tuple[str, frozenset[str]]]:
-    parser = Tags()
+    parser = HtmlTags()
     parser.feed(
         render_report_html(
             sample_record(

@@ -265,13 +265,13 @@ def test_preflight_warns_where_the_service_judges_and_nothing_watches(
 
 
 @dataclass
-class Service:
+class DebuggerService:
     """The service of an account without Debugger, or without anything: `refuses` tells of a request."""
 
     refusals: list[tuple[str, str]]
     created: list[dict[str, Any]] = field(default_factory=list)
 
-    def client(self, _: str) -> Service:
+    def client(self, _: str) -> DebuggerService:
         return self
 
     def create_training_job(self, **request: Any) -> dict[str, str]:
@@ -294,7 +294,7 @@ CLOSED = ("ValidationException", "Amazon SageMaker Debugger is not open to new c
 BY_SERVICE = {"debugger": "service"}
 
 
-def created(service: Service, facts: dict[str, Any]) -> dict[str, Any]:
+def created(service: DebuggerService, facts: dict[str, Any]) -> dict[str, Any]:
     """Create the job at a service; return the facts that changed."""
     return create_debugged(SageMakerJobs(service, JobKind.TRAINING), REQUEST, facts)  # type: ignore[arg-type]
 
@@ -302,7 +302,7 @@ def created(service: Service, facts: dict[str, Any]) -> dict[str, Any]:
 def test_account_without_debugger_gets_one_job_that_we_judge(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    service = Service([CLOSED])
+    service = DebuggerService([CLOSED])
 
     with caplog.at_level(logging.WARNING):
         facts = created(service, BY_SERVICE)
@@ -318,13 +318,13 @@ def test_account_without_debugger_gets_one_job_that_we_judge(
 
 
 def test_account_with_debugger_gets_the_rules() -> None:
-    service = Service([])
+    service = DebuggerService([])
     assert created(service, BY_SERVICE) == {}
     assert service.created == [REQUEST]
 
 
 def test_a_request_that_is_wrong_with_and_without_rules_makes_no_job() -> None:
-    service = Service([CLOSED, ("ValidationException", "no such role")])
+    service = DebuggerService([CLOSED, ("ValidationException", "no such role")])
     with pytest.raises(RejectedRequestError, match="no such role"):
         created(service, BY_SERVICE)
     assert service.created == []
@@ -345,7 +345,7 @@ def test_a_request_that_is_wrong_with_and_without_rules_makes_no_job() -> None:
 def test_other_refusals_are_told_as_they_are(
     facts: dict[str, Any], refusal: tuple[str, str], error: type[Exception]
 ) -> None:
-    service = Service([refusal])
+    service = DebuggerService([refusal])
     with pytest.raises(error):
         created(service, facts)
     assert service.created == []

@@ -23,7 +23,7 @@ from trainyard.runs.notifier import Notifier
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.jobs.quota_wait import QuotaWait
-from trainyard_airflow.triggers.follow import Followed
+from trainyard_airflow.triggers.followed import Followed
 from trainyard_airflow.triggers.job import JobTrigger
 from trainyard_airflow.triggers.rules import RulesTrigger
 from trainyard_airflow.triggers.stop_criteria import Patience

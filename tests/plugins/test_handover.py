@@ -100,7 +100,7 @@ def test_cancelled_trigger_looks_who_follows_the_job(
         sagemaker.stop_training_job(TrainingJobName=name)
 
 
-class Supervisor:
+class HandoverSupervisor:
     """Airflow's supervisor, which reports one state of the task."""
 
     def __init__(self, state: str) -> None:
@@ -126,7 +126,9 @@ def test_job_of_a_task_that_is_still_deferred_goes_on(
     aws_connection, task, script, sagemaker, monkeypatch, state, noted, is_stopped
 ):
     monkeypatch.setattr(
-        "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", Supervisor(state), raising=False
+        "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS",
+        HandoverSupervisor(state),
+        raising=False,
     )
     monkeypatch.setattr("trainyard_airflow.triggers.kill_job.NOTE_LIMIT_S", 3.0)
     trigger = submit(script(WAITS), task)

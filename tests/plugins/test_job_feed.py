@@ -15,7 +15,7 @@ import pytest
 
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 from trainyard_airflow.hooks.job_kinds import JobKind
-from trainyard_airflow.triggers.follow import Followed
+from trainyard_airflow.triggers.followed import Followed
 from trainyard_airflow.triggers.job import JobTrigger
 from trainyard_airflow.triggers.job_feed import Subscription
 

@@ -40,7 +40,7 @@ NO_CAPACITY = "CapacityError: Unable to provision requested ML compute capacity.
 
 
 @dataclass
-class Service:
+class ScriptedService:
     """The jobs that were created, by name; `refusals` answer the next Create calls, None accepts one."""
 
     jobs: dict[str, JobSnapshot] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class PlainJobs(JobType):
 
 
 @dataclass
-class Host:
+class RunHost:
     """Airflow's side of the task: it records every call."""
 
     announced: list[str] = field(default_factory=list)
@@ -145,7 +145,7 @@ class Host:
 
 
 @dataclass
-class Ledger:
+class ListLedger:
     """What was noted of money, in order."""
 
     notes: list[str] = field(default_factory=list)
@@ -160,7 +160,7 @@ class Ledger:
         self.notes.append(f"settle {billed(snapshot).name}")
 
 
-class Store(dict[str, Any]):
+class MemoryStore(dict[str, Any]):
     """Airflow's task state store."""
 
     def set(self, key: str, value: Any, *, retention: Any = None) -> None:
@@ -168,13 +168,13 @@ class Store(dict[str, Any]):
 
 
 @dataclass
-class Task:
+class RunTask:
     """One task: its service, and what it keeps across its starts."""
 
-    service: Service = field(default_factory=Service)
-    store: Store = field(default_factory=Store)
-    host: Host = field(default_factory=Host)
-    ledger: Ledger = field(default_factory=Ledger)
+    service: ScriptedService = field(default_factory=ScriptedService)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    host: RunHost = field(default_factory=RunHost)
+    ledger: ListLedger = field(default_factory=ListLedger)
     rungs: int = 1
 
     def start(self) -> JobRun:
@@ -202,15 +202,15 @@ class Task:
 
 
 @pytest.fixture
-def task() -> Task:
-    return Task()
+def task() -> RunTask:
+    return RunTask()
 
 
 def ended(run: JobRun, step: Follow, snapshot: JobSnapshot) -> Step:
     return run.ended(snapshot, step.facts, was_attached=step.was_attached)
 
 
-def test_first_start_notes_its_intent_creates_one_job_and_returns_its_result(task: Task) -> None:
+def test_first_start_notes_its_intent_creates_one_job_and_returns_its_result(task: RunTask) -> None:
     run, step = task.follow()
     assert task.ledger.notes == [f"intend {task.name(1)}"]
     assert (run.waits_for, step.was_attached) == (task.name(1), False)
@@ -223,21 +223,21 @@ def test_first_start_notes_its_intent_creates_one_job_and_returns_its_result(tas
     assert task.ledger.notes[1:] == [f"settle {task.name(1)}"]
 
 
-def test_start_beside_a_running_job_attaches_to_it(task: Task) -> None:
+def test_start_beside_a_running_job_attaches_to_it(task: RunTask) -> None:
     task.follow()
     _, step = task.follow()
     assert (step.job_name, step.was_attached) == (task.name(1), True)
     assert len(task.service.created) == 1
 
 
-def test_start_after_a_completed_job_returns_it_and_pays_nothing(task: Task) -> None:
+def test_start_after_a_completed_job_returns_it_and_pays_nothing(task: RunTask) -> None:
     task.follow()
     task.service.end(task.name(1), "Completed")
     assert isinstance(task.start().next(), Done)
     assert len(task.service.created) == 1
 
 
-def test_failure_is_raised_once_with_the_log_and_the_next_start_tries_again(task: Task) -> None:
+def test_failure_is_raised_once_with_the_log_and_the_next_start_tries_again(task: RunTask) -> None:
     run, step = task.follow()
     with pytest.raises(ScriptError, match="no column age"):
         ended(run, step, task.service.end(task.name(1), "Failed", "AlgorithmError: exit code 1"))
@@ -247,7 +247,7 @@ def test_failure_is_raised_once_with_the_log_and_the_next_start_tries_again(task
     assert (again.job_name, again.facts["attempt"]) == (task.name(2), 2)
 
 
-def test_failure_that_nobody_saw_is_raised_before_anything_is_paid_again(task: Task) -> None:
+def test_failure_that_nobody_saw_is_raised_before_anything_is_paid_again(task: RunTask) -> None:
     task.follow()
     task.service.end(task.name(1), "Failed", "AlgorithmError: exit code 1")
     with pytest.raises(ScriptError):
@@ -255,7 +255,7 @@ def test_failure_that_nobody_saw_is_raised_before_anything_is_paid_again(task: T
     assert len(task.service.created) == 1
 
 
-def test_next_attempt_begins_after_a_stopping_job(task: Task) -> None:
+def test_next_attempt_begins_after_a_stopping_job(task: RunTask) -> None:
     run, _ = task.follow()
     task.service.end(task.name(1), "Stopping")
     assert task.start().next() == AwaitStop(job_name=task.name(1))
@@ -264,7 +264,7 @@ def test_next_attempt_begins_after_a_stopping_job(task: Task) -> None:
     assert task.service.created == [task.name(1), task.name(2)]
 
 
-def test_attached_job_that_a_kill_stopped_is_followed_by_another(task: Task) -> None:
+def test_attached_job_that_a_kill_stopped_is_followed_by_another(task: RunTask) -> None:
     task.follow()
     run, step = task.follow()
     task.start().service.stop(task.name(1), is_kill=True)
@@ -273,7 +273,7 @@ def test_attached_job_that_a_kill_stopped_is_followed_by_another(task: Task) -> 
     assert after.job_name == task.name(2)
 
 
-def test_kill_before_the_job_is_created_creates_none(task: Task) -> None:
+def test_kill_before_the_job_is_created_creates_none(task: RunTask) -> None:
     run = task.start()
     run.kill()
     with pytest.raises(JobStoppedError, match="before its job was created"):
@@ -281,7 +281,7 @@ def test_kill_before_the_job_is_created_creates_none(task: Task) -> None:
     assert (task.service.created, task.ledger.notes) == ([], [])
 
 
-def test_kill_while_the_job_is_created_stops_it(task: Task) -> None:
+def test_kill_while_the_job_is_created_stops_it(task: RunTask) -> None:
     run = task.start()
 
     def create(request: Any, facts: Any) -> dict[str, Any]:
@@ -296,21 +296,21 @@ def test_kill_while_the_job_is_created_stops_it(task: Task) -> None:
     assert task.service.was_killed(task.name(1))
 
 
-def test_job_of_a_task_that_was_ended_meanwhile_is_stopped(task: Task) -> None:
+def test_job_of_a_task_that_was_ended_meanwhile_is_stopped(task: RunTask) -> None:
     task.host.is_over = True
     with pytest.raises(JobStoppedError, match="ended while its job started"):
         task.start().next()
     assert task.service.calls[-1] == f"stop {task.name(1)}"
 
 
-def test_kill_stops_the_job_that_is_waited_for(task: Task) -> None:
+def test_kill_stops_the_job_that_is_waited_for(task: RunTask) -> None:
     run, _ = task.follow()
     run.kill()
     assert task.service.calls[-1] == f"stop {task.name(1)}"
     assert task.service.was_killed(task.name(1))
 
 
-def test_full_quota_is_waited_for_with_growing_pauses_and_costs_no_attempt(task: Task) -> None:
+def test_full_quota_is_waited_for_with_growing_pauses_and_costs_no_attempt(task: RunTask) -> None:
     task.service.refusals = [FULL] * 4
     run, quota, pauses = task.start(), None, []
     for _ in range(4):
@@ -326,7 +326,7 @@ def test_full_quota_is_waited_for_with_growing_pauses_and_costs_no_attempt(task:
     assert task.ledger.notes.count(f"withdraw {task.name(1)}") == 4
 
 
-def test_full_quota_of_a_rung_is_given_up_after_its_time_for_the_next_rung(task: Task) -> None:
+def test_full_quota_of_a_rung_is_given_up_after_its_time_for_the_next_rung(task: RunTask) -> None:
     task.rungs = 2
     task.service.refusals = [FULL, FULL]
     run = task.start()
@@ -338,7 +338,9 @@ def test_full_quota_of_a_rung_is_given_up_after_its_time_for_the_next_rung(task:
     assert job.facts["rung"] == 1
 
 
-def test_quota_that_could_never_hold_the_job_goes_to_the_next_rung_or_is_raised(task: Task) -> None:
+def test_quota_that_could_never_hold_the_job_goes_to_the_next_rung_or_is_raised(
+    task: RunTask,
+) -> None:
     task.rungs = 2
     task.service.refusals = [TOO_SMALL, TOO_SMALL]
     with pytest.raises(QuotaTooSmallError):
@@ -349,7 +351,7 @@ def test_quota_that_could_never_hold_the_job_goes_to_the_next_rung_or_is_raised(
 
 
 def test_capacity_that_is_missing_is_followed_by_the_next_rung_in_the_same_start(
-    task: Task,
+    task: RunTask,
 ) -> None:
     task.rungs = 2
     run, step = task.follow()
@@ -363,7 +365,7 @@ def test_capacity_that_is_missing_is_followed_by_the_next_rung_in_the_same_start
 
 
 def test_name_that_is_taken_and_not_described_is_refused_after_some_tries(
-    task: Task, monkeypatch: pytest.MonkeyPatch
+    task: RunTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[int] = []
     monkeypatch.setattr(
@@ -375,7 +377,7 @@ def test_name_that_is_taken_and_not_described_is_refused_after_some_tries(
     assert pauses == [1, 2, 3, 4]
 
 
-def test_wait_for_a_stopping_job_keeps_what_was_waited_for_quota(task: Task) -> None:
+def test_wait_for_a_stopping_job_keeps_what_was_waited_for_quota(task: RunTask) -> None:
     task.rungs = 2
     task.service.refusals = [FULL]
     run = task.start()
@@ -389,13 +391,15 @@ def test_wait_for_a_stopping_job_keeps_what_was_waited_for_quota(task: Task) -> 
     assert step == AwaitStop(job_name=task.name(1), quota=waiting.quota)
 
 
-def test_time_that_is_over_stops_the_job_and_returns_one_that_ended_just_before(task: Task) -> None:
+def test_time_that_is_over_stops_the_job_and_returns_one_that_ended_just_before(
+    task: RunTask,
+) -> None:
     task.follow()
     with pytest.raises(TimeLimitError, match="sent a stop request"):
         task.start().resume_late()
     assert task.service.calls[-1] == f"stop {task.name(1)}"
 
-    late = Task()
+    late = RunTask()
     late.follow()
     late.service.end(late.name(1), "Completed")
     assert isinstance(late.start().resume_late(), Done)
@@ -422,7 +426,7 @@ def test_a_start_pays_for_one_job_a_rung_and_a_completed_task_for_none(
     ends: list[Any], rungs: int, lost: list[bool], forgets: bool
 ) -> None:
     """Worker lost or not, memory kept or not: attempts follow each other, and never two run at once."""
-    task = Task(rungs=rungs)
+    task = RunTask(rungs=rungs)
     remaining = iter(ends)
     for is_lost in lost:
         before = len(task.service.created)

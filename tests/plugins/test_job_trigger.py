@@ -216,7 +216,7 @@ def answering(answers: list[tuple[int, dict[str, Any]]]) -> Iterator[str]:
     """Run a service that gives these answers in turn, the last for ever; yield its URL."""
     left = list(answers)
 
-    class Answer(BaseHTTPRequestHandler):
+    class ServiceAnswer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             status, content = left.pop(0) if len(left) > 1 else left[0]
@@ -230,7 +230,7 @@ def answering(answers: list[tuple[int, dict[str, Any]]]) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), ServiceAnswer) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:

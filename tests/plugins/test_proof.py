@@ -149,7 +149,7 @@ def verdicts(job: str, *, num_records: int, text: str, service: bool = False) ->
     return json.dumps(content).encode()
 
 
-class Report:
+class ReportRun:
     """Writes the proof of some jobs, whose verdicts lie below an output."""
 
     def __init__(self, bucket: str, run_id: str, logs: Any = None) -> None:
@@ -175,10 +175,10 @@ class Report:
         ).rules
 
 
-class Logs:
+class ProofLogs:
     """CloudWatch Logs with the lines of a run in the stream of every job."""
 
-    def get_paginator(self, _: str) -> Logs:
+    def get_paginator(self, _: str) -> ProofLogs:
         return self
 
     def paginate(self, *, logStreamNamePrefix: str, **_: str) -> list[dict[str, Any]]:  # noqa: N803
@@ -193,7 +193,7 @@ class Logs:
 def test_the_watched_jobs_verdicts_come_before_those_of_the_log(
     aws_connection: Any, task: Any
 ) -> None:
-    report, job = Report(aws_connection.bucket, task.run_id), RUN.jobs[0]
+    report, job = ReportRun(aws_connection.bucket, task.run_id), RUN.jobs[0]
     report.put(job.name, verdicts(job.name, num_records=9, text="nan"))
 
     found = report.rules(RUN.jobs)
@@ -210,8 +210,8 @@ def test_the_watched_jobs_verdicts_come_before_those_of_the_log(
 def test_verdicts_of_some_jobs_do_not_pass_for_those_of_all(aws_connection: Any, task: Any) -> None:
     first = RUN.jobs[0]
     second, never_started = replace(first, name="a-2"), replace(first, name="a-3", started_at=None)
-    report = Report(aws_connection.bucket, task.run_id)
-    with_log = Report(aws_connection.bucket, task.run_id, Logs())
+    report = ReportRun(aws_connection.bucket, task.run_id)
+    with_log = ReportRun(aws_connection.bucket, task.run_id, ProofLogs())
     report.put(first.name, verdicts(first.name, num_records=9, text="nan"))
 
     by_log, found = with_log.rules([first, second]), report.rules([first, second])
@@ -254,7 +254,7 @@ def test_the_log_adds_to_the_verdicts_on_statistics_what_they_lack() -> None:
 def test_verdicts_of_the_service_count_without_a_record_of_the_ranks(
     aws_connection: Any, task: Any
 ) -> None:
-    report, job = Report(aws_connection.bucket, task.run_id), RUN.jobs[0]
+    report, job = ReportRun(aws_connection.bucket, task.run_id), RUN.jobs[0]
     report.put(job.name, verdicts(job.name, num_records=0, text="", service=True))
 
     assert report.rules(RUN.jobs)["judged"] == "statistics"

@@ -27,7 +27,7 @@ MODEL = "s3://bucket/model.tar.gz"
 EVA = {"name": "Eva"}
 
 
-class Supervisor:
+class ApprovalSupervisor:
     """Airflow's process beside the task's: it gets the question."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class RegisterSurroundings(TaskSurroundings):
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The messages that reach the supervisor."""
-    made = Supervisor()
+    made = ApprovalSupervisor()
     place = "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS"
     monkeypatch.setattr(place, made, raising=False)
     return made.got

@@ -90,14 +90,14 @@ def test_steps_are_added_to_those_that_the_author_leaves_out() -> None:
     assert steps_text(None, [range(4, 5)]) == "4"
 
 
-class Bucket:
+class MemoryBucket:
     """S3 with checkpoints of the steps 2, 4 and 6, that remembers what was copied."""
 
     def __init__(self) -> None:
         self.keys = [f"c/step-0000000{step}/manifest.json" for step in (2, 4, 6)]
         self.copied: list[str] = []
 
-    def get_paginator(self, _: str) -> Bucket:
+    def get_paginator(self, _: str) -> MemoryBucket:
         return self
 
     def paginate(self, *, Prefix: str, **_: Any) -> list[dict[str, Any]]:  # noqa: N803
@@ -111,7 +111,7 @@ def changed(
     retry: RuleRetry, *stops: EarlierStop, **sent: str
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     """Return facts, request and copies of the job after these stops."""
-    s3 = Bucket()
+    s3 = MemoryBucket()
     request = {
         "HyperParameters": {"learning_rate": "0.5", **sent},
         "CheckpointConfig": {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/checkpoints"},
@@ -221,7 +221,7 @@ def test_question_without_a_step_offers_no_batches_to_leave_out() -> None:
     assert body.rstrip().endswith("*End the training*.")
 
 
-class Supervisor:
+class ReactionSupervisor:
     """Airflow's process beside the task's, as far as the task talks to it."""
 
     def __init__(self) -> None:
@@ -235,9 +235,9 @@ class Supervisor:
 
 
 @pytest.fixture
-def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> ReactionSupervisor:
     """What takes the place of Airflow's supervisor, which is not there."""
-    made = Supervisor()
+    made = ReactionSupervisor()
     monkeypatch.setattr(
         "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", made, raising=False
     )
@@ -245,7 +245,7 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
 
 
 @pytest.fixture
-def questions(supervisor: Supervisor) -> list[Any]:
+def questions(supervisor: ReactionSupervisor) -> list[Any]:
     """The messages that reach the supervisor."""
     return supervisor.got
 
@@ -477,7 +477,7 @@ def answered(train: WatchedTrainingJobOperator, task: Any, kwargs: Any, said: Re
     ],
 )
 def test_nothing_is_paid_between_the_question_and_the_answer(
-    ended: Any, task: Any, supervisor: Supervisor, guard: bool, store: type[StateStore]
+    ended: Any, task: Any, supervisor: ReactionSupervisor, guard: bool, store: type[StateStore]
 ) -> None:
     a_try, task.store = ended(ASKING, guard=guard), store()
     supervisor.is_busy = True

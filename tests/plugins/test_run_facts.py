@@ -15,7 +15,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class Instance:
+class TaskInstanceOfRun:
     """A task instance over the run's XComs, which it pulls as Airflow 3.3 does: without an index those of all."""
 
     xcoms: dict[tuple[str, int, str], Any]
@@ -45,8 +45,8 @@ class Instance:
 def test_each_mapped_task_notes_its_own_start_and_keeps_it_after_a_deferral() -> None:
     xcoms: dict[tuple[str, int, str], Any] = {}
     for index in (0, 1):
-        note_start({"ti": Instance(xcoms, "trials_1", index)})  # type: ignore[typeddict-item]
-    later = Instance(xcoms, "trials_1", 0, start_date=datetime(2026, 1, 2, tzinfo=UTC))
+        note_start({"ti": TaskInstanceOfRun(xcoms, "trials_1", index)})  # type: ignore[typeddict-item]
+    later = TaskInstanceOfRun(xcoms, "trials_1", 0, start_date=datetime(2026, 1, 2, tzinfo=UTC))
     note_start({"ti": later})  # type: ignore[typeddict-item]
 
     noted = {"at": NOW.timestamp(), "try_number": 1}
@@ -56,13 +56,13 @@ def test_each_mapped_task_notes_its_own_start_and_keeps_it_after_a_deferral() ->
 def test_the_trial_that_failed_the_run_is_told_by_name_and_reason() -> None:
     xcoms: dict[tuple[str, int, str], Any] = {}
     error = CapacityError("no such instances")
-    note_failure({"ti": Instance(xcoms, "trials_1", 1), "exception": error})  # type: ignore[typeddict-item]
+    note_failure({"ti": TaskInstanceOfRun(xcoms, "trials_1", 1), "exception": error})  # type: ignore[typeddict-item]
     crumbs = [
         {"task_id": "trials_1", "map_index": 0, "state": "success", "duration": 3.0},
         {"task_id": "trials_1", "map_index": 1, "state": "failed", "duration": 4.0},
         {"task_id": "tune", "map_index": -1, "state": "upstream_failed", "duration": None},
     ]
-    context: Any = {"ti": Instance(xcoms, "report", crumbs=crumbs)}
+    context: Any = {"ti": TaskInstanceOfRun(xcoms, "report", crumbs=crumbs)}
 
     known = gather(context, ["tune"])
     failed = gather_failed(context, besides=["tune"])

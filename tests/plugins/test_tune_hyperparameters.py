@@ -182,7 +182,7 @@ def clients() -> AwsClients:
 
 
 @dataclass
-class Ended:
+class EndedSearch:
     """A search that has ended, and what it left."""
 
     task: TaskSurroundings
@@ -193,7 +193,7 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(connection: RunningEngine, code: str) -> Ended:
+def ended(connection: RunningEngine, code: str) -> EndedSearch:
     """A deferred search of four trials, of which the green ones fail, that has ended by itself.
 
     Nobody heard of its Create, and the service was too busy to list trials for a while.
@@ -216,7 +216,7 @@ def ended(connection: RunningEngine, code: str) -> Ended:
         root.removeHandler(handler)
         root.setLevel(level)
     content = S3Objects(clients().client("s3")).read(result["trials_uri"])
-    return Ended(task, result, log.getvalue(), from_parquet(content), spec)
+    return EndedSearch(task, result, log.getvalue(), from_parquet(content), spec)
 
 
 def test_winner_is_handed_on(ended):

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.engine
 ROLE = "arn:aws:iam::123456789012:role/Trainer"
 
 
-class Run:
+class RoundsRun:
     """A run of the mapped search, as its tasks see it: what they return is told by `returns`."""
 
     def __init__(self, bucket: str, run_id: str, **conf: Any) -> None:
@@ -83,11 +83,11 @@ def ended(name: str, loss: float | None) -> dict[str, Any]:
 
 
 @pytest.fixture
-def run(aws_connection, task) -> Run:
-    return Run(aws_connection.bucket, task.run_id)
+def run(aws_connection, task) -> RoundsRun:
+    return RoundsRun(aws_connection.bucket, task.run_id)
 
 
-def test_a_round_asked_for_again_gives_the_same_trials(run: Run) -> None:
+def test_a_round_asked_for_again_gives_the_same_trials(run: RoundsRun) -> None:
     assert run.ask(1) == run.ask(1)
 
     run.told(1, 3.0, 2.0)
@@ -96,7 +96,7 @@ def test_a_round_asked_for_again_gives_the_same_trials(run: Run) -> None:
     assert run.ask(2) == second
 
 
-def test_the_next_round_trains_the_best_of_the_one_before_long(run: Run) -> None:
+def test_the_next_round_trains_the_best_of_the_one_before_long(run: RoundsRun) -> None:
     first = run.ask(1)
     run.told(1, 3.0, 2.0)
 
@@ -108,7 +108,7 @@ def test_the_next_round_trains_the_best_of_the_one_before_long(run: Run) -> None
     assert (first[0]["num_steps"], second[0]["num_steps"]) == (100, 300)
 
 
-def test_a_search_whose_trials_are_used_up_asks_for_none(run: Run) -> None:
+def test_a_search_whose_trials_are_used_up_asks_for_none(run: RoundsRun) -> None:
     run.ask(1)
     run.told(1, 3.0, 2.0)
     run.ask(2)
@@ -117,7 +117,7 @@ def test_a_search_whose_trials_are_used_up_asks_for_none(run: Run) -> None:
     assert run.ask(3) == []
 
 
-def test_the_choice_is_the_best_long_trial_with_all_trials_beside_it(run: Run) -> None:
+def test_the_choice_is_the_best_long_trial_with_all_trials_beside_it(run: RoundsRun) -> None:
     first = run.ask(1)
     run.told(1, 3.0, 2.0)
     run.ask(2)
@@ -140,7 +140,7 @@ def test_the_choice_is_the_best_long_trial_with_all_trials_beside_it(run: Run) -
     ]
 
 
-def test_a_failed_trial_counts_and_does_not_go_on(run: Run) -> None:
+def test_a_failed_trial_counts_and_does_not_go_on(run: RoundsRun) -> None:
     run.ask(1)
     run.told(1, None, 2.0)
     second = run.ask(2)
@@ -153,7 +153,7 @@ def test_a_failed_trial_counts_and_does_not_go_on(run: Run) -> None:
     assert found.ended_by == "service"
 
 
-def test_a_search_without_any_result_fails_and_says_where_to_look(run: Run) -> None:
+def test_a_search_without_any_result_fails_and_says_where_to_look(run: RoundsRun) -> None:
     run.ask(1)
     run.told(1, None, None)
     for number in range(2, 7):
@@ -164,7 +164,7 @@ def test_a_search_without_any_result_fails_and_says_where_to_look(run: Run) -> N
 
 
 def test_the_search_ends_before_its_share_of_the_budget_is_crossed(aws_connection, task) -> None:
-    run = Run(aws_connection.bucket, task.run_id, budget_usd=1.4, tuning_max_jobs=12)
+    run = RoundsRun(aws_connection.bucket, task.run_id, budget_usd=1.4, tuning_max_jobs=12)
     assert len(run.ask(1)) == 2
     run.told(1, 3.0, 2.0)  # 0.46 USD of 0.70: one more of 0.23 fits
 
@@ -180,7 +180,7 @@ def test_the_search_ends_before_its_share_of_the_budget_is_crossed(aws_connectio
 
 
 def test_a_budget_for_not_one_trial_is_an_error(aws_connection, task) -> None:
-    run = Run(aws_connection.bucket, task.run_id, budget_usd=1.4)
+    run = RoundsRun(aws_connection.bucket, task.run_id, budget_usd=1.4)
     run.returned["preflight"]["conf"]["budget_usd"] = 0.4
 
     with pytest.raises(
@@ -189,7 +189,7 @@ def test_a_budget_for_not_one_trial_is_an_error(aws_connection, task) -> None:
         run.ask(1)
 
 
-def test_a_trials_training_has_its_values_steps_and_entrypoint(run: Run) -> None:
+def test_a_trials_training_has_its_values_steps_and_entrypoint(run: RoundsRun) -> None:
     asked = run.ask(1)[1]
     context = {**run.context(), "task": SimpleNamespace(trial=asked)}
 

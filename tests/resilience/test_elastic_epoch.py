@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import requests
 
-from tests.contract.waiting import Clock, wait_until
+from tests.contract.waiting import WaitClock, wait_until
 from tests.limits import EVENT_LIMIT_S
 from tests.training_scripts.shard_writer import write_token_dataset
 
@@ -35,7 +35,7 @@ STEP = re.compile(r"^trainyard step=(\d+) .*samples=(\d+):(\d+) digest=([0-9a-f]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class EpochStart:
     """What one start of the training printed: where it began, on how many ranks, and each of its steps."""
 
     step: int
@@ -66,7 +66,7 @@ def test_two_then_one_then_two_ranks_see_every_sample_of_the_epoch_once(
     assert digest == sum(mix64(sample + 1) for sample in range(NUM_SAMPLES)) % 2**64
 
 
-def steps_that_count(starts: list[Start]) -> Iterator[tuple[int, int, int]]:
+def steps_that_count(starts: list[EpochStart]) -> Iterator[tuple[int, int, int]]:
     """Yield first position, end and digest of each step that a later start did not do again."""
     resumed_at = [start.step for start in starts[1:]]
     for start, until in zip(starts, [*resumed_at, MAX_STEPS], strict=True):
@@ -98,7 +98,7 @@ def upload(engine: RunningEngine, folder: Path) -> None:
 
 def train(
     engine: RunningEngine, name: str, instances: int, *, killed_at: int | None
-) -> list[Start]:
+) -> list[EpochStart]:
     """Run one job on the checkpoints that all share; return its starts once it has ended."""
     kill = {"what": "kill_rank", "job": name, "at": {"step": killed_at}, "hosts": ["algo-1"]}
     answer = requests.put(
@@ -112,7 +112,7 @@ def train(
     job = wait_until(
         lambda: sagemaker.describe_training_job(TrainingJobName=name),
         lambda described: described["TrainingJobStatus"] != "InProgress",
-        clock=Clock(poll_s=0.1, limit_s=EVENT_LIMIT_S),
+        clock=WaitClock(poll_s=0.1, limit_s=EVENT_LIMIT_S),
         what=f"the end of {name}",
     )
     wanted = "Completed" if killed_at is None else "Failed"
@@ -120,7 +120,7 @@ def train(
     return list(starts_of(engine, name))
 
 
-def starts_of(engine: RunningEngine, name: str) -> Iterator[Start]:
+def starts_of(engine: RunningEngine, name: str) -> Iterator[EpochStart]:
     """Yield what each start of the job's first host printed."""
     logs = engine.client("logs")
     group = "/aws/sagemaker/TrainingJobs"
@@ -138,7 +138,7 @@ def starts_of(engine: RunningEngine, name: str) -> Iterator[Start]:
             for step, first, end, digest in (m.groups() for m in map(STEP.match, lines) if m)
         }
         step, world_size, num_samples = map(int, begun.groups())
-        yield Start(step=step, world_size=world_size, num_samples=num_samples, steps=steps)
+        yield EpochStart(step=step, world_size=world_size, num_samples=num_samples, steps=steps)
 
 
 def request(engine: RunningEngine, name: str, instances: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from trainyard.stack import process_finder, processes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.stack.conftest import LiveStack
+    from tests.stack.live_stack import LiveStack
 
 DAG_ID = "train_end_to_end"
 VICTIMS = ("worker", "triggerer", "scheduler", "engine", "rank")

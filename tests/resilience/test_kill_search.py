@@ -19,7 +19,7 @@ from trainyard.sagemaker_api.names import job_name
 from trainyard.stack import process_finder, processes
 
 if TYPE_CHECKING:
-    from tests.stack.conftest import LiveStack
+    from tests.stack.live_stack import LiveStack
 
 pytestmark = [
     pytest.mark.skipif(
@@ -53,7 +53,7 @@ def test_search_goes_on_after_each_kill(stack: LiveStack) -> None:
     stack.wait(lambda: stack.api.has_dag(DAG_ID), "parsing of the DAG", limit_s=60)
     stack.api.set_paused(DAG_ID, paused=False)
     run_id = stack.api.trigger(DAG_ID, conf={**SMALL_RUN, **SEARCH})
-    search = Search(stack, run_id)
+    search = KilledSearch(stack, run_id)
 
     stack.wait(lambda: search.task_state() == "running", "the start of the search's task")
     kill(stack, "worker")
@@ -86,7 +86,7 @@ def test_search_goes_on_after_each_kill(stack: LiveStack) -> None:
     )
 
 
-class Search:
+class KilledSearch:
     """The search of one run, as the service tells it."""
 
     def __init__(self, stack: LiveStack, run_id: str) -> None:

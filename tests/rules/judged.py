@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class JudgedCase:
     """A rule, a series at which it fires, and one next to it at which it does not.
 
     Attributes:
@@ -60,7 +60,7 @@ def judged(
     return evaluate([configured], records, facts)[0]
 
 
-def check_case(case: Case) -> None:
+def check_case(case: JudgedCase) -> None:
     """Assert that the rule fires exactly where the case says, and only there."""
     options: dict[str, Any] = {"profile": case.profile, "facts": case.facts}
 

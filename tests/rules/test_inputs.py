@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules.judged import Case, check_case, judged
+from tests.rules.judged import JudgedCase, check_case, judged
 from tests.rules.series import jump, noisy, steps, tensor_steps
 from trainyard.errors import SpecError
 from trainyard.rules.configuration import make_rule
@@ -37,7 +37,7 @@ def inputs(count: int, **fields: object) -> list[Record]:
 IMPORTANCE = {"a": 0.5, "b": 0.2, "c": 0.12, "d": 0.18}
 EVEN = ((90, 10), (10, 90))
 CASES = [
-    Case(
+    JudgedCase(
         name="ClassImbalance: documented",
         rule="ClassImbalance",
         profile=DOCUMENTED,
@@ -46,7 +46,7 @@ CASES = [
         without=predictions(1, ((400, 0), (0, 50))),
         fires=100, onset=0, says="occurs 460 times, the rarest 45 times", needs="450 labels; needs 500",
     ),
-    Case(
+    JudgedCase(
         name="ClassImbalance: robust, mispredicted",
         rule="ClassImbalance",
         parameters={"samples": 200},
@@ -55,14 +55,14 @@ CASES = [
         without=predictions(4, ((0, 100), (100, 0))),
         fires=900, onset=700, says="71% of its 100 samples were mispredicted", needs="after the warm-up of 500 steps",
     ),
-    Case(
+    JudgedCase(
         rule="Confusion",
         faulty=predictions(5, EVEN, EVEN, ((89, 11), (10, 90))),
         healthy=predictions(5, EVEN),
         without=NONE,
         fires=300, onset=300, says="89% of its samples were recognised", needs="counts of labels against predictions",
     ),
-    Case(
+    JudgedCase(
         rule="NLPSequenceRatio",
         profile=DOCUMENTED,
         parameters={"token_values": "0, 7", "token_thresholds_percent": "50,10"},
@@ -71,21 +71,21 @@ CASES = [
         without=inputs(20, token_shares={"pad": 0.9}),
         fires=9, onset=9, says="makes up 11.0% of the input, more than 10 %", needs="shares of tokens",
     ),
-    Case(
+    JudgedCase(
         rule="CheckInputImages",
         faulty=inputs(20, num_samples=100, channel_means=(0.0, 0.21)),
         healthy=inputs(20, num_samples=100, channel_means=(0.0, -0.2)),
         without=inputs(4, num_samples=100, channel_means=(0.0, 0.5)),
         fires=5, onset=0, says="the mean over 500 images is 0.21", needs="400 images; needs 500",
     ),
-    Case(
+    JudgedCase(
         rule="TokenStats",
         faulty=inputs(20, token_shares=lambda step: {"pad": 0.6 if step >= 8 else 0.1, "unk": 0.0}),
         healthy=inputs(20, token_shares={"pad": 0.5, "unk": 0.05, "masked": 0.9, "17": 0.5}),
         without=inputs(20, num_samples=3),
         fires=10, onset=8, says="60.0% of the tokens, more than 50%", needs="shares of tokens",
     ),
-    Case(
+    JudgedCase(
         rule="SimilarAcrossRuns",
         parameters={"other_trial_0": "good"},
         facts=Facts(other_runs={"good": GOOD_RUN}),  # type: ignore[arg-type]  # they are steps
@@ -94,14 +94,14 @@ CASES = [
         without=steps(10, learning_rate=0.1),
         fires=44, onset=44, says="2.57 here, 2.56 there", needs="another run to compare with",
     ),
-    Case(
+    JudgedCase(
         rule="FeatureImportanceOverweight",
         faulty=[Trees(step=n, feature_importance={**IMPORTANCE, "e": 0.0 if n > 3 else 0.3}) for n in range(1, 9)],
         healthy=[Trees(step=1, feature_importance={"a": 0.5, "b": 0.2, "c": 0.1, "d": 0.2, "e": 0.2})],
         without=[Trees(step=1, feature_importance={"a": 0.9, "b": 0.05, "c": 0.05})],
         fires=4, onset=4, says="a, b, d make up 88% of the importance", needs="more of them than nfeatures",
     ),
-    Case(
+    JudgedCase(
         rule="TreeDepth",
         faulty=[Trees(step=step, largest_node_id=31 * step) for step in range(1, 9)],
         healthy=[Trees(step=1, largest_node_id=31)],
@@ -112,7 +112,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_rule_fires_at_its_step(case: Case) -> None:
+def test_rule_fires_at_its_step(case: JudgedCase) -> None:
     check_case(case)
 
 

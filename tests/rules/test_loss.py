@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.rules.judged import Case, check_case, judged
+from tests.rules.judged import JudgedCase, check_case, judged
 from tests.rules.series import jump, noisy, steps
 from trainyard.rules.records import Facts, Start
 from trainyard.rules.rule import RuleProfile
@@ -16,7 +16,7 @@ STAGES = ([80, 120, 220, 300, 400, 480], [-2.0, 1.2, 1.3, 3.0, 3.3, 8.5])
 """Steps, and powers of ten between which a value loss grows under a curriculum of rewards."""
 NO_LOSS = steps(300, gradient_norm=1.0)
 CASES = [
-    Case(
+    JudgedCase(
         rule="NonFinite",
         faulty=steps(60, loss=jump(2.0, math.nan, at=40), gradient_norm=1.0),
         healthy=steps(60, loss=2.0, gradient_norm=1.0),
@@ -24,7 +24,7 @@ CASES = [
         fires=40, onset=40, says="the loss is nan", needs="the loss or the gradient norm",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="NonFinite: gradient norm",
         rule="NonFinite",
         facts=Facts(precision="bf16"),
@@ -34,7 +34,7 @@ CASES = [
         fires=33, onset=33, says="the gradient norm is inf", needs="the loss or the gradient norm",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="NonFinite: fp16 skips steps",
         rule="NonFinite",
         facts=Facts(precision="fp16"),
@@ -44,7 +44,7 @@ CASES = [
         fires=72, onset=33, says="the gradient norm is inf", needs="the loss or the gradient norm",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="NonFinite: a loss scaler may be there",
         rule="NonFinite",
         faulty=steps(100, loss=2.0, gradient_norm=jump(1.0, math.inf, at=33)),
@@ -53,7 +53,7 @@ CASES = [
         fires=72, onset=33, says="the gradient norm is inf", needs="the loss or the gradient norm",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="NonFinite: the script skips batches",
         rule="NonFinite",
         facts=Facts(precision="bf16", skipped_steps=5),
@@ -63,14 +63,14 @@ CASES = [
         fires=38, onset=33, says="the loss is nan", needs="the loss or the gradient norm",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         rule="LossSpike",
         faulty=steps(120, loss=lambda step: 3.5 if 80 <= step < 83 else noisy(2.0, 0.02)(step)),
         healthy=steps(120, loss=lambda step: 3.5 if 80 <= step < 82 else noisy(2.0, 0.02)(step)),
         without=NO_LOSS,
         fires=82, onset=80, says="3 observations in a row", needs="the loss of steps",
     ),
-    Case(
+    JudgedCase(
         name="LossSpike: diverges",
         rule="LossSpike",
         parameters={"patience": 1000},
@@ -80,7 +80,7 @@ CASES = [
         fires=180, onset=80, says="2 times the highest before, 2, and not slowing", needs="7 losses; 8 make a median",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="LossSpike: diverges, and a loss that starts at zero",
         rule="LossSpike",
         parameters={"patience": 1000},
@@ -90,7 +90,7 @@ CASES = [
         fires=180, onset=80, says="2 times the highest before, 1, and not slowing", needs="7 losses; 8 make a median",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="LossSpike: diverges, and a loss that grows in stages",
         rule="LossSpike",
         parameters={"patience": 1000},
@@ -100,7 +100,7 @@ CASES = [
         fires=180, onset=80, says="2 times the highest before, 2, and not slowing", needs="7 losses; 8 make a median",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="LossSpike: every tenth step is logged",
         rule="LossSpike",
         faulty=steps(40, every=10, loss=jump(2.0, 3.5, at=200)),
@@ -108,7 +108,7 @@ CASES = [
         without=NO_LOSS,
         fires=220, onset=200, says="1.8 times the median 2", needs="the loss of steps",
     ),
-    Case(
+    JudgedCase(
         name="LossNotDecreasing: documented",
         rule="LossNotDecreasing",
         profile=RuleProfile.DOCUMENTED,
@@ -117,7 +117,7 @@ CASES = [
         without=steps(10, loss=2.0),
         fires=41, onset=26, says="from 1.75 to 1.75 the loss fell by 0 %", needs="10 steps apart",
     ),
-    Case(
+    JudgedCase(
         name="LossNotDecreasing: robust",
         rule="LossNotDecreasing",
         faulty=steps(400, loss=lambda step: noisy(2.0 + max(0, step - 150) * 0.01, 0.01)(step)),
@@ -125,14 +125,14 @@ CASES = [
         without=steps(90, loss=2.0),
         fires=201, onset=151, says="the loss rose by", needs="100 steps apart",
     ),
-    Case(
+    JudgedCase(
         rule="NotLearning",
         faulty=steps(260, loss=noisy(4.0, 0.01)),
         healthy=steps(260, loss=lambda step: noisy(4.0 - step * 0.002, 0.01)(step)),
         without=steps(199, loss=4.0),
         fires=200, onset=0, says="less than 3% were learned", needs="needs 200 steps",
     ),
-    Case(
+    JudgedCase(
         name="NotLearning: long warm-up",
         rule="NotLearning",
         faulty=steps(700, loss=4.0, learning_rate=lambda step: min(step, 500) / 500),
@@ -140,7 +140,7 @@ CASES = [
         without=steps(500, loss=4.0, learning_rate=lambda step: step / 500),
         fires=600, onset=0, says="less than 3%", needs="rising until 500",
     ),
-    Case(
+    JudgedCase(
         name="NotLearning: a tenth of a long run",
         rule="NotLearning",
         facts=Facts(max_steps=5000),
@@ -149,7 +149,7 @@ CASES = [
         without=[Start(step=1200), *(r for r in steps(2000, loss=4.0) if r.step > 1200)],
         fires=500, onset=0, says="less than 3%", needs="the first losses were not observed: they begin after step 1200",
     ),
-    Case(
+    JudgedCase(
         name="NotLearning: within the noise",
         rule="NotLearning",
         faulty=steps(260, loss=noisy(1.6, 0.01)),
@@ -157,7 +157,7 @@ CASES = [
         without=steps(260, loss=noisy(0.0, 1.0)),
         fires=200, onset=0, says="less than 3%", needs="has no share that was learned",
     ),
-    Case(
+    JudgedCase(
         rule="Plateau",
         faulty=steps(800, loss=lambda step: max(4.0 - 0.01 * step, 1.6)),
         healthy=steps(600, loss=lambda step: noisy(1.0 + 3.0 * step**-0.5, 0.01)(step)),
@@ -168,7 +168,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_rule_fires_at_its_step(case: Case) -> None:
+def test_rule_fires_at_its_step(case: JudgedCase) -> None:
     check_case(case)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules.judged import Case, check_case, judged
+from tests.rules.judged import JudgedCase, check_case, judged
 from tests.rules.series import jump, merged, noisy, steps
 from trainyard.rules.records import Checksums, MarkRecord, Record, Start, StepRecord
 from trainyard.rules.rule import RuleProfile
@@ -45,21 +45,21 @@ def checksums(count: int, wrong: dict[int, int]) -> list[Record]:
 
 EACH_SECOND = timed({n: 1000.0 + n for n in range(1, 30)})
 CASES = [
-    Case(
+    JudgedCase(
         rule="ThroughputRegression",
         faulty=steps(300, units_per_second=jump(1000.0, 650.0, at=100)),
         healthy=steps(300, units_per_second=noisy(1000.0, 0.1)),
         without=NONE,
         fires=202, onset=100, says="65% of the best", needs="tokens or samples per second",
     ),
-    Case(
+    JudgedCase(
         rule="DataStall",
         faulty=steps(120, step_seconds=1.0, data_wait_seconds=jump(0.05, 0.5, at=60)),
         healthy=steps(120, step_seconds=1.0, data_wait_seconds=lambda step: 0.9 if step % 3 == 0 else 0.1),
         without=steps(50, step_seconds=1.0),
         fires=87, onset=60, says="50% of a step is waiting for data", needs="data_wait_seconds and step_seconds",
     ),
-    Case(
+    JudgedCase(
         name="StepOutlier: robust",
         rule="StepOutlier",
         faulty=steps(300, step_seconds=lambda step: 3.0 if step % 10 == 0 else 1.0),
@@ -67,7 +67,7 @@ CASES = [
         without=NONE,
         fires=110, onset=10, says="11 steps were outliers, the last took 3 s", needs="step_seconds",
     ),
-    Case(
+    JudgedCase(
         name="StepOutlier: documented",
         rule="StepOutlier",
         profile=RuleProfile.DOCUMENTED,
@@ -77,14 +77,14 @@ CASES = [
         without=steps(100, step_seconds=1.0),
         fires=160, onset=160, says="1 steps were outliers", needs="100 steps; needs more than 100",
     ),
-    Case(
+    JudgedCase(
         rule="MaxInitializationTime",
         faulty=[BEGIN, *timed({1: 2260.0, 2: 2261.0})],
         healthy=[BEGIN, *timed({1: 2140.0, 2: 9000.0})],
         without=timed({1: 9000.0}),
         fires=1, onset=0, says="21.0 minutes until the first step", needs="the times of starts",
     ),
-    Case(
+    JudgedCase(
         name="MaxInitializationTime: still waiting",
         rule="MaxInitializationTime",
         faulty=[BEGIN, MarkRecord(time=2260.0, kind="clock")],
@@ -92,7 +92,7 @@ CASES = [
         without=[MarkRecord(time=9000.0, kind="clock")],
         fires=0, onset=0, says="21.0 minutes without a step", needs="the times of starts",
     ),
-    Case(
+    JudgedCase(
         rule="StalledTrainingRule",
         faulty=[BEGIN, *timed({1: 1010.0, 2: 1020.0}), *timed({2: 2000.0}, kind="alive"), *timed({3: 2821.0})],
         healthy=[BEGIN, *timed({1: 1010.0, 2: 1020.0}), *timed({3: 2819.0})],
@@ -100,7 +100,7 @@ CASES = [
         fires=2, onset=2, says="no sign of life for 1801 s (allowed: 1800 s)", needs="the times of steps",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="Stalled: between two lines",
         rule="Stalled",
         faulty=[BEGIN, *EACH_SECOND, *timed({30: 1090.0})],
@@ -109,7 +109,7 @@ CASES = [
         fires=29, onset=29, says="no sign of life for 61 s (allowed: 60 s)", needs="the times of steps",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="Stalled: slow steps may take longer",
         rule="Stalled",
         faulty=[BEGIN, *timed({n: 1000.0 + 20 * n for n in range(1, 10)}), *timed({10: 1181.0 + 200})],
@@ -118,7 +118,7 @@ CASES = [
         fires=9, onset=9, says="allowed: 200 s", needs="the times of steps",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="Stalled: the end of the instances",
         rule="Stalled",
         faulty=[BEGIN, *timed({1: 1010.0, 2: 1020.0}), MarkRecord(step=2, time=1121.0, kind="ended")],
@@ -130,7 +130,7 @@ CASES = [
         fires=2, onset=2, says="no sign of life for 101 s", needs="the times of steps",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         rule="Straggler",
         faulty=two_ranks(100, {0: 0.01, 1: jump(0.01, 0.04, at=21)}, step_seconds=0.2),
         healthy=two_ranks(100, {0: 0.01, 1: jump(0.01, 0.019, at=21)}, step_seconds=0.2),
@@ -138,7 +138,7 @@ CASES = [
         fires=80, onset=40, says="40 ms before the first collective, the fastest rank 10 ms",
         needs="no step yet of all 2 ranks",
     ),
-    Case(
+    JudgedCase(
         rule="ReplicaDivergence",
         faulty=checksums(10, {1: 7}),
         healthy=checksums(10, {}),
@@ -150,7 +150,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_rule_fires_at_its_step(case: Case) -> None:
+def test_rule_fires_at_its_step(case: JudgedCase) -> None:
     check_case(case)
 
 

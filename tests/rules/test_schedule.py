@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.rules.judged import Case, check_case, judged
+from tests.rules.judged import JudgedCase, check_case, judged
 from tests.rules.series import jump, steps
 from trainer.schedule import LearningRateSchedule
 from trainyard.rules.records import Facts
@@ -18,7 +18,7 @@ DECLARED = Facts(
 SCHEDULE = LearningRateSchedule(peak=1.0, warmup_steps=10, max_steps=110, min_ratio=0.0)
 NONE = steps(10, loss=1.0)
 CASES = [
-    Case(
+    JudgedCase(
         name="LRSanity: zero",
         rule="LRSanity",
         faulty=steps(50, learning_rate=0.0),
@@ -26,7 +26,7 @@ CASES = [
         without=NONE,
         fires=2, onset=0, says="the learning rate is 0", needs="the learning rate of steps",
     ),
-    Case(
+    JudgedCase(
         name="LRSanity: not finite",
         rule="LRSanity",
         faulty=steps(50, learning_rate=jump(0.1, math.nan, at=9)),
@@ -35,7 +35,7 @@ CASES = [
         fires=9, onset=9, says="the learning rate is nan", needs="the learning rate of steps",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="LRSanity: dropped to zero",
         rule="LRSanity",
         faulty=steps(50, learning_rate=jump(0.1, 0.0, at=9)),
@@ -43,7 +43,7 @@ CASES = [
         without=NONE,
         fires=9, onset=9, says="the learning rate is 0", needs="the learning rate of steps",
     ),
-    Case(
+    JudgedCase(
         name="LRSanity: jump",
         rule="LRSanity",
         faulty=steps(50, learning_rate=lambda step: 0.3 if step == 40 else 0.1),
@@ -51,7 +51,7 @@ CASES = [
         without=NONE,
         fires=40, onset=40, says="jumped from 0.1 to 0.3", needs="the learning rate of steps",
     ),
-    Case(
+    JudgedCase(
         name="LRSanity: far above the highest",
         rule="LRSanity",
         faulty=steps(90, learning_rate=lambda step: 0.3 if step == 80 else 0.1 * (100 - step) / 100),
@@ -59,7 +59,7 @@ CASES = [
         without=NONE,
         fires=80, onset=80, says="jumped from 0.021 to 0.3", needs="the learning rate of steps",
     ),
-    Case(
+    JudgedCase(
         name="LRSanity: jumps against the declared schedule",
         rule="LRSanity",
         facts=DECLARED,
@@ -69,7 +69,7 @@ CASES = [
         fires=40, onset=40, says="the declared schedule has", needs="the learning rate of steps",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="LRSanity: not what was declared",
         rule="LRSanity",
         facts=DECLARED,
@@ -83,7 +83,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_rule_fires_at_its_step(case: Case) -> None:
+def test_rule_fires_at_its_step(case: JudgedCase) -> None:
     check_case(case)
 
 

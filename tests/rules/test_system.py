@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.rules.judged import Case, check_case, judged
+from tests.rules.judged import JudgedCase, check_case, judged
 from tests.rules.series import jump, samples
 from trainyard.rules.gpus import jensen_shannon_distance
 from trainyard.rules.records import GpuSample, HostSample
@@ -31,7 +31,7 @@ def gpus(*utilizations: object, memory: object = 50.0) -> object:
 
 
 CASES = [
-    Case(
+    JudgedCase(
         rule="BatchSize",
         parameters=SHORT,
         faulty=samples(400, cpu_percent=20.0, gpus=gpus(jump(90.0, 30.0, at=201))),
@@ -39,7 +39,7 @@ CASES = [
         without=NO_GPU,
         fires=295, onset=201, says="CPU 20 %, GPU 33 %, GPU memory 50 %", needs="samples of the host with GPUs",
     ),
-    Case(
+    JudgedCase(
         rule="CPUBottleneck",
         parameters={"patience": 100},
         faulty=samples(420, cpu_percent=jump(50.0, 95.0, at=201), gpus=gpus(80.0, jump(80.0, 5.0, at=201))),
@@ -47,7 +47,7 @@ CASES = [
         without=NO_GPU,
         fires=401, onset=201, says="cpu percent was above 90 and a GPU below 10 %", needs="with GPUs",
     ),
-    Case(
+    JudgedCase(
         name="CPUBottleneck: documented",
         rule="CPUBottleneck",
         profile=RuleProfile.DOCUMENTED,
@@ -56,7 +56,7 @@ CASES = [
         without=samples(100, cpu_percent=95.0, gpus=gpus(5.0)),
         fires=101, onset=0, says="in 100 % of the samples", needs="100 samples; needs more than 100",
     ),
-    Case(
+    JudgedCase(
         rule="IOBottleneck",
         parameters={"patience": 10},
         faulty=samples(120, io_wait_percent=jump(1.0, 60.0, at=51), gpus=gpus(40.0)),
@@ -64,7 +64,7 @@ CASES = [
         without=NO_GPU,
         fires=101, onset=51, says="io wait percent was above 50", needs="I/O wait and GPU utilisation",
     ),
-    Case(
+    JudgedCase(
         rule="GPUMemoryIncrease",
         parameters={"window": 50, "stride": 50, "patience": 100},
         faulty=samples(300, gpus=gpus(90.0, memory=jump(40.0, 60.0, at=151))),
@@ -72,7 +72,7 @@ CASES = [
         without=samples(99, gpus=gpus(90.0, memory=40.0)),
         fires=176, onset=151, says="rose from 40.0 to 50.4 %", needs="99 samples; needs 101",
     ),
-    Case(
+    JudgedCase(
         name="GPUMemoryIncrease: rulesconfig's window",
         rule="GPUMemoryIncrease",
         profile=RuleProfile.DOCUMENTED,
@@ -82,7 +82,7 @@ CASES = [
         without=NO_GPU,
         fires=41, onset=41, says="rose from 40.0 to 45.5 %", needs="used memory in percent",
     ),
-    Case(
+    JudgedCase(
         rule="LowGPUUtilization",
         parameters=SHORT,
         faulty=samples(400, gpus=gpus(jump(90.0, 30.0, at=201))),
@@ -90,7 +90,7 @@ CASES = [
         without=NO_GPU,
         fires=295, onset=201, says="too little work: 5th percentile 30 %, 95th 33 %", needs="utilisation",
     ),
-    Case(
+    JudgedCase(
         name="LowGPUUtilization: fluctuates",
         rule="LowGPUUtilization",
         parameters=SHORT,
@@ -99,7 +99,7 @@ CASES = [
         without=samples(100, gpus=gpus(90.0)),
         fires=260, onset=201, says="fluctuates: 5th percentile 5 %", needs="100 samples; needs 101",
     ),
-    Case(
+    JudgedCase(
         rule="LoadBalancing",
         parameters={"patience": 100},
         faulty=samples(400, gpus=gpus(90.0, jump(90.0, 20.0, at=101))),
@@ -107,21 +107,21 @@ CASES = [
         without=samples(200, gpus=gpus(90.0)),
         fires=228, onset=101, says="differs by a distance of 0.50", needs="two at least",
     ),
-    Case(
+    JudgedCase(
         rule="Dataloader",
         faulty=samples(20, num_cores=8, num_loader_workers=jump(8, 4, at=15)),  # type: ignore[arg-type]  # whole
         healthy=samples(20, num_cores=8, num_loader_workers=16),
         without=samples(20, num_cores=8, num_loader_workers=0),
         fires=15, onset=15, says="4 processes load data on 8 cores", needs="num_loader_workers above 0",
     ),
-    Case(
+    JudgedCase(
         rule="MemoryGrowth",
         faulty=samples(900, memory_bytes=lambda n: 4 * GIB + n * GIB // 300, memory_limit_bytes=16 * GIB),
         healthy=samples(900, memory_bytes=lambda n: 4 * GIB + min(n, 200) * GIB // 300, memory_limit_bytes=16 * GIB),
         without=samples(59, memory_bytes=4 * GIB),
         fires=360, onset=360, says="the limit of 16 GiB is 10.9 times that away", needs="59 samples of a window of 60",
     ),
-    Case(
+    JudgedCase(
         name="MemoryGrowth: no limit is known",
         rule="MemoryGrowth",
         faulty=samples(900, memory_bytes=lambda n: n * GIB // 100),
@@ -129,7 +129,7 @@ CASES = [
         without=NO_GPU,
         fires=360, onset=360, says="no limit is known", needs="memory_bytes of the processes",
     ),
-    Case(
+    JudgedCase(
         name="MemoryGrowth: allocations repeated",
         rule="MemoryGrowth",
         faulty=samples(400, memory_bytes=GIB, gpus=lambda n: (GpuSample(num_allocation_retries=int(n > 40)),)),
@@ -141,7 +141,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_rule_fires_at_its_step(case: Case) -> None:
+def test_rule_fires_at_its_step(case: JudgedCase) -> None:
     check_case(case)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rules.judged import Case, check_case, judged
+from tests.rules.judged import JudgedCase, check_case, judged
 from tests.rules.series import jump, noisy, steps, tensor_steps
 from trainyard.rules.records import (
     ACTIVATIONS,
@@ -55,7 +55,7 @@ def two_gradients(count: int, /, *, largest: float = 1.0, **fields: Any) -> list
 
 
 CASES = [
-    Case(
+    JudgedCase(
         name="VanishingGradient: documented",
         rule="VanishingGradient",
         profile=DOCUMENTED,
@@ -64,7 +64,7 @@ CASES = [
         without=PLAIN,
         fires=30, onset=30, says="9e-08, below 1e-07", needs="gradients by tensor",
     ),
-    Case(
+    JudgedCase(
         name="VanishingGradient: by the norm",
         rule="VanishingGradient",
         faulty=two_gradients(50, l2=jump(1.0, 1e-6, at=30), num_elements=400),
@@ -72,7 +72,7 @@ CASES = [
         without=tensor_steps(50, l2=1e-9),
         fires=39, onset=30, says="5e-08", needs="l2 with num_elements",
     ),
-    Case(
+    JudgedCase(
         name="VanishingGradient: of a large model",
         rule="VanishingGradient",
         faulty=two_gradients(50, mean_abs=1e-12),
@@ -80,7 +80,7 @@ CASES = [
         without=tensor_steps(50, tensor="key.bias", mean_abs=1e-12),
         fires=10, onset=0, says="1e-12, below 1e-07", needs="gradients by tensor",
     ),
-    Case(
+    JudgedCase(
         name="VanishingGradient: exactly zero",
         rule="VanishingGradient",
         profile=DOCUMENTED,
@@ -89,7 +89,7 @@ CASES = [
         without=PLAIN,
         fires=1, onset=0, says="0, below 1e-07", needs="gradients by tensor",
     ),
-    Case(
+    JudgedCase(
         rule="ExplodingTensor",
         facts=Facts(precision="bf16"),
         faulty=tensor_steps(50, l2=jump(1.0, math.inf, at=20)),
@@ -98,7 +98,7 @@ CASES = [
         fires=20, onset=20, says="has an infinity", needs="statistics by tensor",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="ExplodingTensor: only NaN",
         rule="ExplodingTensor",
         facts=Facts(precision="bf16"),
@@ -109,7 +109,7 @@ CASES = [
         fires=20, onset=20, says="has a NaN", needs="statistics by tensor",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="ExplodingTensor: a loss scaler skips",
         rule="ExplodingTensor",
         facts=Facts(precision="fp16"),
@@ -119,7 +119,7 @@ CASES = [
         fires=59, onset=20, says="has an infinity", needs="statistics by tensor",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="ExplodingTensor: the script skips batches",
         rule="ExplodingTensor",
         facts=Facts(precision="bf16", skipped_steps=5),
@@ -129,7 +129,7 @@ CASES = [
         fires=25, onset=20, says="has a NaN", needs="statistics by tensor",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="ExplodingTensor: a weight is not skipped",
         rule="ExplodingTensor",
         facts=Facts(precision="fp16", skipped_steps=5),
@@ -139,7 +139,7 @@ CASES = [
         fires=20, onset=20, says="has a NaN", needs="statistics by tensor",
         severity="error",
     ),
-    Case(
+    JudgedCase(
         name="ExplodingTensor: an output, masked",
         rule="ExplodingTensor",
         facts=Facts(precision="bf16"),
@@ -150,7 +150,7 @@ CASES = [
         without=PLAIN,
         fires=20, onset=20, says="has an infinity", needs="statistics by tensor",
     ),
-    Case(
+    JudgedCase(
         name="ExplodingTensor: documented, at once",
         rule="ExplodingTensor",
         profile=DOCUMENTED,
@@ -160,14 +160,14 @@ CASES = [
         without=PLAIN,
         fires=20, onset=20, says="has an infinity", needs="statistics by tensor",
     ),
-    Case(
+    JudgedCase(
         rule="GradNormSpike",
         faulty=steps(80, gradient_norm=lambda step: 30.0 if step == 60 else noisy(1.0, 0.2)(step)),
         healthy=steps(80, gradient_norm=lambda step: 8.0 if step == 60 else noisy(1.0, 0.2)(step)),
         without=PLAIN,
         fires=60, onset=60, says="gradient norm 30 against a median", needs="the gradient norm",
     ),
-    Case(
+    JudgedCase(
         name="WeightUpdateRatio: documented",
         rule="WeightUpdateRatio",
         profile=DOCUMENTED,
@@ -176,7 +176,7 @@ CASES = [
         without=tensor_steps(50, collection=WEIGHTS, l2=2.0),
         fires=25, onset=25, says="update / weight is 10.5", needs="update_l2 and l2 of weights",
     ),
-    Case(
+    JudgedCase(
         name="WeightUpdateRatio: robust",
         rule="WeightUpdateRatio",
         parameters={"num_steps": "10"},
@@ -185,14 +185,14 @@ CASES = [
         without=tensor_steps(50, collection=WEIGHTS, l2=2.0, update_l2=0.0),
         fires=80, onset=0, says="update / weight is 0", needs="after the warm-up of 50 steps",
     ),
-    Case(
+    JudgedCase(
         rule="UpdateRatio",
         faulty=tensor_steps(100, collection=WEIGHTS, l2=2.0, update_l2=jump(0.002, 0.3, at=70)),
         healthy=tensor_steps(100, collection=WEIGHTS, l2=2.0, update_l2=jump(0.002, 0.19, at=70)),
         without=PLAIN,
         fires=72, onset=70, says="update / weight is 0.15", needs="update_l2 and l2 of weights",
     ),
-    Case(
+    JudgedCase(
         name="UnchangedTensor: documented",
         rule="UnchangedTensor",
         profile=DOCUMENTED,
@@ -202,7 +202,7 @@ CASES = [
         without=MOVING[:0],
         fires=22, onset=20, says="unchanged over 3 observations", needs="a choice of tensors",
     ),
-    Case(
+    JudgedCase(
         name="UnchangedTensor: by checksums",
         rule="UnchangedTensor",
         faulty=tensor_steps(50, collection=WEIGHTS, checksum=lambda step: str(min(step, 20))),
@@ -210,7 +210,7 @@ CASES = [
         without=tensor_steps(50, checksum="same"),
         fires=30, onset=20, says="unchanged over 10 observations", needs="their checksum",
     ),
-    Case(
+    JudgedCase(
         name="AllZero: documented",
         rule="AllZero",
         profile=DOCUMENTED,
@@ -220,7 +220,7 @@ CASES = [
         without=tensor_steps(50, tensor="0.bias", zero_fraction=1.0),
         fires=15, onset=15, says="90 % of the values are zero", needs="a choice of tensors",
     ),
-    Case(
+    JudgedCase(
         name="AllZero: robust",
         rule="AllZero",
         faulty=tensor_steps(90, zero_fraction=1.0),
@@ -228,7 +228,7 @@ CASES = [
         without=tensor_steps(50, zero_fraction=1.0),
         fires=60, onset=0, says="100 %", needs="after the warm-up of 50 steps",
     ),
-    Case(
+    JudgedCase(
         rule="TensorVariance",
         parameters={"max_threshold": 4.0, "min_threshold": 1e-6},
         faulty=tensor_steps(50, variance=jump(1.0, 5.0, at=12)),
@@ -236,7 +236,7 @@ CASES = [
         without=PLAIN,
         fires=12, onset=12, says="the variance is 5, outside 1e-06 to 4", needs="min_threshold or max_threshold",
     ),
-    Case(
+    JudgedCase(
         name="PoorWeightInitialization: documented",
         rule="PoorWeightInitialization",
         profile=DOCUMENTED,
@@ -245,7 +245,7 @@ CASES = [
         without=steps(10, loss=2.0),
         fires=1, onset=0, says="spans 0.0009", needs="in the first steps",
     ),
-    Case(
+    JudgedCase(
         name="PoorWeightInitialization: robust",
         rule="PoorWeightInitialization",
         faulty=initial(200, loss=noisy(2.0, 0.01)),
@@ -253,7 +253,7 @@ CASES = [
         without=steps(200, loss=2.0),
         fires=100, onset=0, says="100 times the smallest; the loss does not fall", needs="in the first steps",
     ),
-    Case(
+    JudgedCase(
         name="DeadRelu: documented",
         rule="DeadRelu",
         profile=DOCUMENTED,
@@ -264,7 +264,7 @@ CASES = [
         without=tensor_steps(20, collection=ACTIVATIONS, tensor="2.act_output_0", inactive_fraction=0.9),
         fires=7, onset=7, says="51 % of the units are dead", needs="ReLU modules",
     ),
-    Case(
+    JudgedCase(
         name="DeadRelu: by class",
         rule="DeadRelu",
         faulty=tensor_steps(
@@ -277,7 +277,7 @@ CASES = [
         ),
         fires=9, onset=7, says="90 % of the units are dead", needs="inactive was counted below 5 %, not 1 %",
     ),
-    Case(
+    JudgedCase(
         rule="SaturatedActivation",
         faulty=tensor_steps(20, collection=ACTIVATIONS, module_class="Tanh", saturated_fraction=jump(0.1, 0.6, at=7)),
         healthy=tensor_steps(20, collection=ACTIVATIONS, module_class="Sigmoid", saturated_fraction=0.5),
@@ -288,7 +288,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_rule_fires_at_its_step(case: Case) -> None:
+def test_rule_fires_at_its_step(case: JudgedCase) -> None:
     check_case(case)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules.judged import Case, check_case
+from tests.rules.judged import JudgedCase, check_case
 from tests.rules.series import merged, steps, validations
 from trainyard.rules.rule import RuleProfile
 
 TRAIN = steps(100, loss=2.0)
 FALLING = [3.0 - 0.01 * n for n in range(40)]
 CASES = [
-    Case(
+    JudgedCase(
         name="Overfit: documented",
         rule="Overfit",
         profile=RuleProfile.DOCUMENTED,
@@ -20,7 +20,7 @@ CASES = [
         without=TRAIN,
         fires=40, onset=40, says="above the training loss 2, 1 validations", needs="training and validation losses",
     ),
-    Case(
+    JudgedCase(
         name="Overfit: robust",
         rule="Overfit",
         faulty=merged(TRAIN, validations([2.3, 2.42, 2.45, 2.5, 2.6])),
@@ -28,7 +28,7 @@ CASES = [
         without=validations([2.0, 2.1]),
         fires=40, onset=20, says="3 validations in a row", needs="no training loss between validations",
     ),
-    Case(
+    JudgedCase(
         name="Overtraining: documented",
         rule="Overtraining",
         profile=RuleProfile.DOCUMENTED,
@@ -38,7 +38,7 @@ CASES = [
         without=validations([3.0] * 10),
         fires=120, onset=30, says="no better by 0.01 for 10 observations", needs="needs more than 10",
     ),
-    Case(
+    JudgedCase(
         name="Overtraining: the training loss",
         rule="Overtraining",
         profile=RuleProfile.DOCUMENTED,
@@ -47,7 +47,7 @@ CASES = [
         without=steps(5, loss=2.0),
         fires=15, onset=11, says="best 1, now 1", needs="5 training losses",
     ),
-    Case(
+    JudgedCase(
         name="Overtraining: robust",
         rule="Overtraining",
         faulty=validations([*FALLING, *[3.0] * 45]),
@@ -55,7 +55,7 @@ CASES = [
         without=validations([3.0] * 10),
         fires=800, onset=410, says="for 40 observations: best 2.61", needs="needs more than 10",
     ),
-    Case(
+    JudgedCase(
         rule="ValRise",
         faulty=validations([3.0, 2.0, 2.0, *[2.6] * 8]),
         healthy=validations([3.0, 2.0, 2.0, 2.6, 2.6, 1.9, 1.9, 1.9, 1.9]),
@@ -66,5 +66,5 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_rule_fires_at_its_step(case: Case) -> None:
+def test_rule_fires_at_its_step(case: JudgedCase) -> None:
     check_case(case)

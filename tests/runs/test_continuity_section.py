@@ -10,7 +10,7 @@ import pytest
 
 from tests.runs.interrupted_run import Break, InterruptedRun
 from tests.runs.sample_run import sample_record, training_snapshot
-from tests.runs.test_report import Page
+from tests.runs.test_report import ParsedPage
 from trainyard.runs.builder import job_record
 from trainyard.runs.continuity import measure_continuity
 from trainyard.runs.report.attempt_strip import attempt_strip
@@ -26,7 +26,7 @@ TWICE = InterruptedRun(
 def section(run: InterruptedRun, **changes: Any) -> str:
     """Return the section's text, without its tags."""
     html = render_report_html(run.record(**changes))
-    assert Page(html).open == []  # every tag is closed
+    assert ParsedPage(html).open == []  # every tag is closed
     found = re.search(r'<section id="continuity">.*?</section>', html, re.DOTALL)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", found[0])) if found else ""
 

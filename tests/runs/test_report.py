@@ -34,7 +34,7 @@ FAILURE = {
 }
 
 
-class Page(HTMLParser):
+class ParsedPage(HTMLParser):
     """What a test asks of a page: which parts, which tags, which addresses, which text."""
 
     def __init__(self, html: str) -> None:
@@ -68,8 +68,8 @@ class Page(HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.texts))
 
 
-def page(**changes: Any) -> Page:
-    parsed = Page(render_report_html(sample_record(**changes)))
+def page(**changes: Any) -> ParsedPage:
+    parsed = ParsedPage(render_report_html(sample_record(**changes)))
     assert parsed.open == []  # every tag is closed
     return parsed
 
@@ -219,7 +219,7 @@ def test_text_of_the_run_is_escaped() -> None:
     ids=lambda v: ",".join(v) if isinstance(v, dict) else None,
 )
 def test_a_part_without_content_is_left_out(arguments: dict[str, Any], sections: set[str]) -> None:
-    parsed = Page(render_report_html(build_run_record(dag_id="d", run_id="r", **arguments)))
+    parsed = ParsedPage(render_report_html(build_run_record(dag_id="d", run_id="r", **arguments)))
 
     assert set(parsed.sections) == sections
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.runs.sample_run import sample_record
-from tests.runs.test_report import Page
+from tests.runs.test_report import ParsedPage
 from trainyard.rules.document import judge_log
 from trainyard.runs.record import RunRecord
 from trainyard.runs.report.page import render_report_html
@@ -25,7 +25,7 @@ JUDGED = judge_log(SPIKE, {"rules": ["NonFinite", "LossSpike", "NotLearning"]})
 def section(record: RunRecord) -> str:
     """Return the section's text, without its tags."""
     html = render_report_html(record)
-    assert Page(html).open == []  # every tag is closed
+    assert ParsedPage(html).open == []  # every tag is closed
     found = re.search(r'<section id="rules">.*?</section>', html, re.DOTALL)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", found[0])) if found else ""
 

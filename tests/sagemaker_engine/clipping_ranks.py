@@ -35,7 +35,7 @@ NUM_RANKS = 4
 MAX_NORM = 0.25
 
 
-class Layer(nn.Module):
+class ClippedLayer(nn.Module):
     """Split layers of odd width beside a norm that is whole everywhere."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Layer(nn.Module):
 def flat(model: nn.Module, strategy: ShardingStrategy, *, original: bool, **settings: Any) -> Any:
     return FullyShardedDataParallel(
         model,
-        auto_wrap_policy=ModuleWrapPolicy({Layer}),
+        auto_wrap_policy=ModuleWrapPolicy({ClippedLayer}),
         sharding_strategy=strategy,
         use_orig_params=original,
         **settings,
@@ -183,7 +183,7 @@ def alone(norm_type: Any) -> float:
 
 def build() -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
-    model = nn.Sequential(Layer(), Layer(), nn.Linear(5, 3))
+    model = nn.Sequential(ClippedLayer(), ClippedLayer(), nn.Linear(5, 3))
     return model, torch.randn(8, 5)
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sagemaker_engine.state.store import JobStore, ResourceKind
-from tests.contract.waiting import Clock, wait_until
+from tests.contract.waiting import WaitClock, wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
 
 pytestmark = pytest.mark.engine
 
-CLOCK = Clock(poll_s=0.05, limit_s=60)
+CLOCK = WaitClock(poll_s=0.05, limit_s=60)
 TERMINAL = {"Completed", "Failed", "Stopped"}
 GROUP = "/aws/sagemaker/TrainingJobs"
 

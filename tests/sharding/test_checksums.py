@@ -10,19 +10,19 @@ import pytest
 import torch
 
 from tests.sharding.test_parts import shard_in_parts, table_files
-from tests.sharding.test_run import Broken
-from trainer.data.shard_index import ShardIndex as TrainersIndex
+from tests.sharding.test_run import BrokenObjects
+from trainer.data.shard_index import ChannelIndex as TrainersIndex
 from trainer.data.table import read_layout
 from trainer.data.table_rows import TableRows
 from trainyard.sharding import Source
 from trainyard.sharding.listing import list_files
-from trainyard.sharding.source_digest import algorithm, digests_of
-from trainyard.sharding.source_files import SourceFile, fingerprint
+from trainyard.sharding.source_digest import algorithm, digests_of, fingerprint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.sharding.conftest import Store
+    from trainyard.sharding.source_files import SourceFile
 
 OFF = {"checksums": False, "num_shards": 6, "target_column": "label"}
 
@@ -80,8 +80,8 @@ def test_trainer_checks_sizes_of_a_data_set_without_checksums(tmp_path: Path, st
 def test_run_without_checksums_that_was_cut_off_sends_every_shard_again(tmp_path: Path) -> None:
     source = table_files(tmp_path / "in")
     with pytest.raises(OSError, match="the network is gone"):
-        Broken(tmp_path / "store", 3).shard(source, **OFF)
-    assert Broken(tmp_path / "store", 100).shard(source, **OFF).reused == 0
+        BrokenObjects(tmp_path / "store", 3).shard(source, **OFF)
+    assert BrokenObjects(tmp_path / "store", 100).shard(source, **OFF).reused == 0
 
 
 def test_parts_keep_their_checksums(tmp_path: Path, store: Store) -> None:

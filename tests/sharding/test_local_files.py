@@ -9,9 +9,9 @@ import pytest
 
 from trainyard.errors import SpecError
 from trainyard.sharding.listing import list_files
-from trainyard.sharding.local_files import LocalFiles, local_files
+from trainyard.sharding.local_files import PYTHON_STDLIB, LocalFiles, local_files
 from trainyard.sharding.objects import LocalObjects
-from trainyard.sharding.settings import PYTHON_STDLIB, Source
+from trainyard.sharding.settings import Source
 
 
 @pytest.fixture

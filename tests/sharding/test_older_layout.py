@@ -12,7 +12,7 @@ import torch
 
 from tests.sharding.conftest import DESTINATION
 from tests.sharding.test_parts import shard_in_parts
-from trainer.data.shard_index import ShardIndex as TrainersIndex
+from trainer.data.shard_index import ChannelIndex as TrainersIndex
 from trainer.data.table import read_layout
 from trainer.data.table_rows import TableRows
 from trainyard.sharding import ShardIndex, ShardSettings, Source, plan_dataset

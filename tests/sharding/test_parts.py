@@ -243,7 +243,7 @@ def test_merge_beside_another_one_recodes_each_shard_once(tmp_path: Path, store:
     plan, rows = planned_parts(tmp_path, store)
     done: list[ShardIndex] = []
 
-    class Overtaken(Store):
+    class OvertakenPart(Store):
         """A store on which another merge runs from start to end before this one reads a shard."""
 
         __slots__ = ()
@@ -253,7 +253,7 @@ def test_merge_beside_another_one_recodes_each_shard_once(tmp_path: Path, store:
                 done.append(merge_parts(plan, store))
             return super().open(uri, etag=etag)
 
-    index = merge_parts(plan, Overtaken(store.root))
+    index = merge_parts(plan, OvertakenPart(store.root))
     assert done == [index]
     assert rows_of(store, plan, index) == rows
 

@@ -187,7 +187,7 @@ def test_leaving_early_ends_the_reading_thread() -> None:
     assert not [each for each in threading.enumerate() if each.name == "read-ahead"]
 
 
-class Slow(LocalObjects):
+class SlowObjects(LocalObjects):
     """A store whose puts wait until they are let through."""
 
     __slots__ = ("open_gate", "started")
@@ -204,7 +204,7 @@ class Slow(LocalObjects):
 
 
 def test_uploads_run_beside_the_writer_and_wait_when_too_many(tmp_path: Path) -> None:
-    store = Slow(tmp_path / "store")
+    store = SlowObjects(tmp_path / "store")
     sent = []
 
     def send_all() -> None:

@@ -154,7 +154,7 @@ def test_other_content_or_settings_go_elsewhere(tmp_path: Path, store: Store) ->
     assert len(uris) == 3
 
 
-class Broken(Store):
+class BrokenObjects(Store):
     """A store that fails at the n-th put."""
 
     __slots__ = ("left",)
@@ -173,7 +173,7 @@ class Broken(Store):
 @pytest.mark.parametrize("num_puts", [0, 1, 3, 5])
 def test_crash_leaves_no_index_and_the_retry_sends_the_rest(tmp_path: Path, num_puts: int) -> None:
     write_table(tmp_path / "t.parquet", [f"row {at}" for at in range(500)])
-    broken = Broken(tmp_path / "store", num_puts)
+    broken = BrokenObjects(tmp_path / "store", num_puts)
     with pytest.raises(OSError, match="the network is gone"):
         broken.shard(tmp_path / "t.parquet", num_shards=4)
     left = [head.uri for head in broken.list("s3://bucket/")]

@@ -98,14 +98,14 @@ def test_what_the_sdk_takes_is_read(distribution: dict[str, Any], strategy: Any)
     assert (read and read.strategy) == strategy
 
 
-class InstanceGroup:
+class SdkInstanceGroup:
     """As the SDK's: what its estimators take in `instance_groups`."""
 
     instance_group_name = "gpu"
 
 
 @pytest.mark.parametrize(
-    "group", ["gpu", {"instance_group_name": "gpu", "instance_count": 1}, InstanceGroup()]
+    "group", ["gpu", {"instance_group_name": "gpu", "instance_count": 1}, SdkInstanceGroup()]
 )
 def test_a_group_is_named_or_given_as_the_sdk_gives_it(group: Any) -> None:
     read = read_distribution({"torch_distributed": ON, "instance_groups": [group]})

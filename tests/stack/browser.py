@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from selenium.webdriver.chrome.webdriver import WebDriver
 
-    from tests.stack.conftest import LiveStack
+    from tests.stack.live_stack import LiveStack
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 OPTIONS = (

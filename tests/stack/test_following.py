@@ -11,7 +11,7 @@ from trainyard.stack.aws import JobView, cost_so_far
 from trainyard.stack.following import RunFollower
 
 
-class Airflow:
+class ScriptedAirflow:
     """What an api-server answers of a run with one task."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Aws:
     ],
 )
 def test_a_job_is_looked_for_among_those_of_its_kind(operator: str, kind: str) -> None:
-    api = Airflow()
+    api = ScriptedAirflow()
     api.task["operator"] = operator
     api.now("deferred", try_number=1, job_name="j")
 
@@ -63,7 +63,7 @@ def test_a_job_is_looked_for_among_those_of_its_kind(operator: str, kind: str) -
 
 
 def test_a_second_try_shows_its_own_job_once_it_has_one() -> None:
-    api = Airflow()
+    api = ScriptedAirflow()
     follower = RunFollower(api=api, aws=Aws(), dag_id="dag", run_id="run")
 
     def shown(state: str, *, try_number: int, job_name: str | None) -> str | None:
@@ -79,7 +79,7 @@ def test_a_second_try_shows_its_own_job_once_it_has_one() -> None:
 
 
 def test_cost_of_a_run_is_that_of_every_job_once() -> None:
-    api = Airflow()
+    api = ScriptedAirflow()
     follower = RunFollower(api=api, aws=Aws(), dag_id="dag", run_id="run")
 
     for name in ("train-1", "train-1", "train-2"):

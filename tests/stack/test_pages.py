@@ -19,7 +19,7 @@ from tests.stack.small_run import SMALL_RUN
 if TYPE_CHECKING:
     from selenium.webdriver.chrome.webdriver import WebDriver
 
-    from tests.stack.conftest import LiveStack
+    from tests.stack.live_stack import LiveStack
 
 DAG_ID = "train_end_to_end"
 PAGES_DATA = ("api/run", "api/log", "api/fleet")

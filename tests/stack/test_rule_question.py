@@ -14,7 +14,7 @@ from tests.stack.small_run import SMALL_RUN, SUCCEEDED
 from trainyard.stack.airflow_api import USER
 
 if TYPE_CHECKING:
-    from tests.stack.conftest import LiveStack
+    from tests.stack.live_stack import LiveStack
 
 MANUAL = "train_end_to_end"
 OWN, APPROVE = "train_own_script", "Register the model"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.limits import EVENT_LIMIT_S
-from tests.stack.conftest import launcher
+from tests.stack.live_stack import launcher
 from tests.stack.small_run import SMALL_RUN
 from trainyard.stack import leftovers
 from trainyard.stack.home import Home

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stack.conftest import LiveStack, as_json
+from tests.stack.live_stack import LiveStack, as_json
 from tests.stack.small_run import SMALL_RUN
 from trainyard.errors import RejectedRequestError
 

@@ -30,7 +30,7 @@ from trainyard.stack.stack import read_record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.stack.conftest import LiveStack
+    from tests.stack.live_stack import LiveStack
 
 
 STOPS_IN_TIME = ("Stopping", "Stopped")
@@ -55,7 +55,7 @@ DAG_KINDS = {"timeout": "timed", "dag deleted": "doomed", "killed, will be retri
 
 
 @dataclass(kw_only=True)
-class Case:
+class StopCase:
     """One DAG run, and what was done to it."""
 
     stack: LiveStack
@@ -222,14 +222,14 @@ class Case:
 
 
 @dataclass(kw_only=True)
-class Seen:
+class SeenStop:
     """What came of all cases."""
 
-    cases: dict[tuple[str, str], Case] = field(default_factory=dict)
+    cases: dict[tuple[str, str], StopCase] = field(default_factory=dict)
     errors: dict[tuple[str, str], BaseException] = field(default_factory=dict)
     swept: list[dict[str, Any]] = field(default_factory=list)
 
-    def case(self, where: str, action: str) -> Case:
+    def case(self, where: str, action: str) -> StopCase:
         """Return a case; raise what went wrong in it."""
         if (where, action) in self.errors:
             raise self.errors[where, action]
@@ -237,11 +237,11 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def seen(stack: LiveStack) -> Iterator[Seen]:
+def seen(stack: LiveStack) -> Iterator[SeenStop]:
     """Every case, run to its end: four at a time, as many as the stack's executor has workers."""
-    seen = Seen()
+    seen = SeenStop()
     every = [*STOPS, *SURVIVES, ORPHANED] if DOES_ALL else STOPS
-    seen.cases = {each: Case(stack=stack, where=each[0], action=each[1]) for each in every}
+    seen.cases = {each: StopCase(stack=stack, where=each[0], action=each[1]) for each in every}
     for dag_id in {case.dag_id for case in seen.cases.values()} | {JANITOR}:
         stack.wait(lambda dag_id=dag_id: stack.api.has_dag(dag_id), f"parsing of {dag_id}")
         stack.api.set_paused(dag_id, paused=False)
@@ -254,7 +254,7 @@ def seen(stack: LiveStack) -> Iterator[Seen]:
 
     try:
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda key: noting(key, Case.stop), STOPS))
+            list(pool.map(lambda key: noting(key, StopCase.stop), STOPS))
         if DOES_ALL:
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(lambda key: noting(key, outlive), [*SURVIVES, ORPHANED]))
@@ -267,7 +267,7 @@ def seen(stack: LiveStack) -> Iterator[Seen]:
             case.end()
 
 
-def outlive(case: Case) -> None:
+def outlive(case: StopCase) -> None:
     """Kill a process that waits for the job; wait until another one waits for it, or its task has failed."""
     case.start()
     before = case.follower()
@@ -287,13 +287,13 @@ def outlive(case: Case) -> None:
     case.notes["second job"] = case.job(2)
 
 
-def end_after_all(case: Case) -> None:
+def end_after_all(case: StopCase) -> None:
     """Mark the run of a job that outlived a process failed, and wait for the job's stop."""
     case.stack.api.fail_run(case.dag_id, case.run_id)
     case.wait_for_stop()
 
 
-def sweep(case: Case) -> list[dict[str, Any]]:
+def sweep(case: StopCase) -> list[dict[str, Any]]:
     """Run the janitor's DAG once the case's run has ended, and return what it found."""
     stack = case.stack
     stack.end_of(case.dag_id, case.run_id)
@@ -304,7 +304,7 @@ def sweep(case: Case) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("where", "action"), STOPS, ids=[", ".join(each) for each in STOPS])
-def test_what_ends_a_task_stops_its_job(seen: Seen, where: str, action: str) -> None:
+def test_what_ends_a_task_stops_its_job(seen: SeenStop, where: str, action: str) -> None:
     case = seen.case(where, action)
     assert case.notes["end"] in STOPS_IN_TIME
     if action == "clear":
@@ -314,7 +314,7 @@ def test_what_ends_a_task_stops_its_job(seen: Seen, where: str, action: str) -> 
 @ONLY_IN_ALL
 @pytest.mark.parametrize(("where", "action"), SURVIVES, ids=[", ".join(each) for each in SURVIVES])
 def test_what_ends_only_a_process_costs_neither_the_job_nor_a_second_one(
-    seen: Seen, where: str, action: str
+    seen: SeenStop, where: str, action: str
 ) -> None:
     case = seen.case(where, action)
     assert (case.notes["status"], case.notes["second job"]) == ("InProgress", {})
@@ -324,7 +324,7 @@ def test_what_ends_only_a_process_costs_neither_the_job_nor_a_second_one(
 
 
 @ONLY_IN_ALL
-def test_orphan_of_a_last_try_is_stopped_by_the_janitor_and_nothing_else(seen: Seen) -> None:
+def test_orphan_of_a_last_try_is_stopped_by_the_janitor_and_nothing_else(seen: SeenStop) -> None:
     case = seen.case(*ORPHANED)
     assert case.notes["status"] == "InProgress"
     stopped = [thing["name"] for thing in seen.swept if thing["is_stopped"]]

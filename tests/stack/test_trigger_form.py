@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from selenium.webdriver.chrome.webdriver import WebDriver
     from selenium.webdriver.remote.webelement import WebElement
 
-    from tests.stack.conftest import LiveStack
+    from tests.stack.live_stack import LiveStack
 
 DAG_ID = "train_end_to_end"
 TYPED = {name: SMALL_RUN[name] for name in ("max_source_bytes", "num_layers", "max_steps")}

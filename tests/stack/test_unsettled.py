@@ -17,7 +17,7 @@ IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu
 RUNS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
 
 
-class Xcoms:
+class UnsettledXcoms:
     """What an api-server answers about the run's preflight."""
 
     def __init__(self, returned: Any) -> None:
@@ -58,7 +58,7 @@ def test_a_job_is_owed_until_it_has_ended_whatever_the_ledger_says(engine, sagem
     note(s3, engine.bucket, run, name="never-created")
     note(s3, engine.bucket, run, name="settled", settled_at=2.0)
     uri = note(s3, engine.bucket, run, name=name)
-    api, aws = Xcoms({"ledger_uri": uri}), AwsEndpoint(engine.endpoint_url)
+    api, aws = UnsettledXcoms({"ledger_uri": uri}), AwsEndpoint(engine.endpoint_url)
 
     unsettled = find_unsettled(api, aws, "dag", run)
     assert unsettled == [Unsettled(kind="training", name=name, status="InProgress")]
@@ -72,12 +72,14 @@ def test_a_job_is_owed_until_it_has_ended_whatever_the_ledger_says(engine, sagem
 
 
 def test_a_run_that_never_came_to_a_ledger_owes_nothing() -> None:
-    assert find_unsettled(Xcoms(None), AwsEndpoint("http://127.0.0.1:9"), "dag", "run") == []
+    assert (
+        find_unsettled(UnsettledXcoms(None), AwsEndpoint("http://127.0.0.1:9"), "dag", "run") == []
+    )
     assert unsettled_lines([]) == []
 
 
 def test_a_ledger_that_cannot_be_read_is_owed() -> None:
-    api = Xcoms({"ledger_uri": "s3://bucket/ledger"})
+    api = UnsettledXcoms({"ledger_uri": "s3://bucket/ledger"})
     (unsettled,) = find_unsettled(api, AwsEndpoint("http://127.0.0.1:9"), "dag", "run")
     assert unsettled.kind == "ledger"
     assert "cannot be read" in unsettled.status

@@ -48,7 +48,7 @@ START_LINE = re.compile(r"trainyard start step=(\d+) world_size=(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class StrategyProof:
     """What a job did: losses by step, (first step, ranks) of each start, each rank's host, the files of its model."""
 
     hosts: Mapping[int, str]
@@ -84,7 +84,7 @@ class Proving:
         more: Mapping[str, bytes] | None = None,
         added: Mapping[str, bytes] | None = None,
         **flags: str,
-    ) -> Proof:
+    ) -> StrategyProof:
         """Train by a strategy (the toolkit's `flags`, the script's hyperparameters) on two spot instances.
 
         `more` are further channels, of one file each: `<channel>/<file>` and its content; `added` are scripts beside
@@ -103,7 +103,7 @@ class Proving:
         log = tuple(line for host in ("algo-1", "algo-2") for line in self.bench.log(name, host))
         assert row.status == "Completed", "\n".join([str(row.state), *log])
         assert statuses(row).count("Interrupted") == 1
-        return Proof(
+        return StrategyProof(
             hosts=self._hosts(name),
             losses=losses_of(log),
             starts=tuple((int(a), int(b)) for a, b in START_LINE.findall("\n".join(log))),

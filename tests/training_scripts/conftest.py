@@ -79,7 +79,7 @@ class RankServer:
 
 
 @dataclass(kw_only=True)
-class Job:
+class ContainerJob:
     """One training job in its own base folder; can be started again, as after an interruption."""
 
     server: RankServer
@@ -277,15 +277,15 @@ def table_data(tmp_path_factory: pytest.TempPathFactory, shards: ModuleType) -> 
 @pytest.fixture
 def make_job(
     rank_server: RankServer, tmp_path: Path, token_data: Path
-) -> Iterator[Callable[..., Job]]:
+) -> Iterator[Callable[..., ContainerJob]]:
     """Yield a function that makes a job over the token data, or over `data`; kills what is left."""
-    jobs: list[Job] = []
+    jobs: list[ContainerJob] = []
 
-    def make(name: str = "job", data: Path = token_data) -> Job:
+    def make(name: str = "job", data: Path = token_data) -> ContainerJob:
         base_dir = tmp_path / name
         (base_dir / "input").mkdir(parents=True)
         (base_dir / "input" / "data").symlink_to(data)
-        jobs.append(Job(server=rank_server, base_dir=base_dir))
+        jobs.append(ContainerJob(server=rank_server, base_dir=base_dir))
         return jobs[-1]
 
     yield make

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from sft.errors import FineTuningError
-from sft.models import Origin, load_model, load_tokenizer
+from sft.models import ModelOrigin, load_model, load_tokenizer
 from sft.options import Options
 from sft.rows import IGNORED, RowTokenizer, pair_of, read_rows
 from sft.training import make_trainer
@@ -58,7 +58,7 @@ def frozen_base(folder: Path) -> dict[str, Any]:
     paths = _paths(folder, "frozen", data="chat")
     options = Options(max_steps=8, learning_rate=1e-2)
     trainer = make_trainer(
-        options, paths, Origin.of_job(options, paths.channels), WatchCallback(statistics="off")
+        options, paths, ModelOrigin.of_job(options, paths.channels), WatchCallback(statistics="off")
     )
     trainer.train()
     trained = {
@@ -82,7 +82,10 @@ def packed_losses(folder: Path) -> dict[str, Any]:
         paths = _paths(folder, f"packed-{packing}", data="chat")
         options = Options(adapter="none", packing=packing, max_length=240, batch_size=400)
         trainer = make_trainer(
-            options, paths, Origin.of_job(options, paths.channels), WatchCallback(statistics="off")
+            options,
+            paths,
+            ModelOrigin.of_job(options, paths.channels),
+            WatchCallback(statistics="off"),
         )
         (batch,) = trainer.get_train_dataloader()
         model = trainer.model.eval()
@@ -109,7 +112,7 @@ def merged_logits(folder: Path) -> dict[str, Any]:
     """Return the largest difference of logits between the jobs' `merged` and `adapter` models."""
     jobs = {name: folder / "jobs" / name / "model" for name in ("merged", "adapter")}
     merged = AutoModelForCausalLM.from_pretrained(jobs["merged"]).eval()
-    origin = Origin(base=str(folder / "base"), start=jobs["adapter"])
+    origin = ModelOrigin(base=str(folder / "base"), start=jobs["adapter"])
     adapted = load_model(Options(artifact="adapter"), origin).eval()
     base = AutoModelForCausalLM.from_pretrained(folder / "base").eval()
     tokenizer = load_tokenizer(origin)

@@ -13,7 +13,7 @@ from trainer.training import Training
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trainer.evaluation import Evaluation
+    from trainer.evaluation import ModelEvaluation
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,9 @@ log = logging.getLogger(__name__)
 class StoppedTraining(Training):
     """Gets SIGTERM on its last rank before its second batch of the test split."""
 
-    def evaluate(self, batches: Iterator[Any], *, keeps_predictions: bool = True) -> Evaluation:
+    def evaluate(
+        self, batches: Iterator[Any], *, keeps_predictions: bool = True
+    ) -> ModelEvaluation:
         """Measure; of the test split only the first batch."""
         measured = batches if keeps_predictions else self.stopped(batches)
         return super().evaluate(measured, keeps_predictions=keeps_predictions)

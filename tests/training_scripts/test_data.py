@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from trainer.data.loader import choose_num_processes, evaluation_batches
-from trainer.data.shard_index import ShardIndex, map_column
+from trainer.data.shard_index import ChannelIndex, map_column
 from trainer.data.table import read_layout
 from trainer.data.table_rows import TableRows
 from trainer.data.token_blocks import TokenBlocks
@@ -52,7 +52,7 @@ def test_large_ids_survive_every_dtype(dtype):
 
 
 def test_data_set_on_disk_gives_back_its_documents(token_data):
-    index = ShardIndex.load(token_data / "index")
+    index = ChannelIndex.load(token_data / "index")
     split = index.split("validation")
     blocks = TokenBlocks.open(
         index, "validation", token_data / "validation", sequence_length=1, verify=True
@@ -111,7 +111,7 @@ def table(tmp_path, shards):
 
 
 def layout_of(table, target_column=None, problem="auto"):
-    index = ShardIndex.load(table / "index")
+    index = ChannelIndex.load(table / "index")
     files = sorted((table / "train").iterdir())
     return index, read_layout(index, files, target_column=target_column, problem=problem)
 
@@ -252,7 +252,7 @@ def test_regression_can_be_forced_on_whole_numbers(table):
 
 
 def test_unknown_column_lists_what_the_shard_has(table):
-    shard = ShardIndex.load(table / "index").split("train")["shards"][0]
+    shard = ChannelIndex.load(table / "index").split("train")["shards"][0]
 
     with pytest.raises(
         DataError,
@@ -283,7 +283,7 @@ def test_index_of_another_format_is_refused(table, change, said):
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
 
     with pytest.raises(DataError) as caught:
-        ShardIndex.load(table / "index")
+        ChannelIndex.load(table / "index")
 
     assert said in str(caught.value)
 

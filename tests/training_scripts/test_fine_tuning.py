@@ -62,7 +62,7 @@ def folder(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-class Job:
+class TuningContainer:
     """A training job without an engine: the container's folders below one of its own."""
 
     def __init__(self, python: Path, folder: Path, name: str, *, data: str, **options: Any) -> None:
@@ -185,7 +185,7 @@ def test_packing_equals_no_packing(python: Path, folder: Path) -> None:
 
 def test_merged_equals_adapter(python: Path, folder: Path) -> None:
     for artifact in ("merged", "adapter"):
-        job = Job(python, folder, artifact, data="chat", artifact=artifact, **LORA)
+        job = TuningContainer(python, folder, artifact, data="chat", artifact=artifact, **LORA)
         assert job.run() == 0, job.errors
 
     found = check(python, folder, "merged_logits")
@@ -196,7 +196,7 @@ def test_merged_equals_adapter(python: Path, folder: Path) -> None:
 
 
 def test_merged_model_answers_by_the_inference_contract(python: Path, folder: Path) -> None:
-    job = Job(python, folder, "served", data="chat", **{**LORA, "max_steps": 60})
+    job = TuningContainer(python, folder, "served", data="chat", **{**LORA, "max_steps": 60})
     assert job.run() == 0, job.errors
     question = "The red cat sees a dog. What colour has the cat?"
     messages = [
@@ -246,7 +246,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_interrupted_equals_uninterrupted(python: Path, folder: Path, kind: str) -> None:
     whole, killed, stopped = (
-        Job(python, folder, f"{kind}-{name}", **KINDS[kind])
+        TuningContainer(python, folder, f"{kind}-{name}", **KINDS[kind])
         for name in ("whole", "killed", "stopped")
     )
     assert whole.run() == 0, whole.errors
@@ -265,7 +265,7 @@ def test_interrupted_equals_uninterrupted(python: Path, folder: Path, kind: str)
 
 
 def test_model_without_time_after_a_stop_is_left_out(python: Path, folder: Path) -> None:
-    job = Job(python, folder, "no-time", data="chat", **LORA)
+    job = TuningContainer(python, folder, "no-time", data="chat", **LORA)
     job.environ = {GRACE_VARIABLE: "0.001"}
 
     assert job.interrupt(signal.SIGTERM) == 128 + signal.SIGTERM
@@ -277,8 +277,12 @@ def test_model_without_time_after_a_stop_is_left_out(python: Path, folder: Path)
 
 
 def test_two_ranks_train_one_model(python: Path, folder: Path) -> None:
-    alone = Job(python, folder, "one-rank", data="chat", adapter="none", **LORA, batch_size=8)
-    both = Job(python, folder, "two-ranks", data="chat", adapter="none", **LORA, batch_size=4)
+    alone = TuningContainer(
+        python, folder, "one-rank", data="chat", adapter="none", **LORA, batch_size=8
+    )
+    both = TuningContainer(
+        python, folder, "two-ranks", data="chat", adapter="none", **LORA, batch_size=4
+    )
 
     assert alone.run() == 0
     assert both.run(num_ranks=2) == 0, both.errors
@@ -289,9 +293,13 @@ def test_two_ranks_train_one_model(python: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("artifact", ["merged", "adapter"])
 def test_training_goes_on_from_an_earlier_model(python: Path, folder: Path, artifact: str) -> None:
-    first = Job(python, folder, f"first-{artifact}", data="chat", artifact=artifact, **LORA)
+    first = TuningContainer(
+        python, folder, f"first-{artifact}", data="chat", artifact=artifact, **LORA
+    )
     assert first.run() == 0
-    second = Job(python, folder, f"second-{artifact}", data="chat", artifact=artifact, **LORA)
+    second = TuningContainer(
+        python, folder, f"second-{artifact}", data="chat", artifact=artifact, **LORA
+    )
     start = second.place / "input" / "data" / "init"
     start.mkdir()
     with tarfile.open(start / "model.tar.gz", "w:gz") as archive:
@@ -303,7 +311,7 @@ def test_training_goes_on_from_an_earlier_model(python: Path, folder: Path, arti
     assert losses[1][0] < losses[0][0] - 0.5
 
 
-def measured(python: Path, folder: Path, job: Job, *, data: str) -> dict[str, float]:
+def measured(python: Path, folder: Path, job: TuningContainer, *, data: str) -> dict[str, float]:
     """Return what evaluate_sft.py measures of a job's model."""
     inputs = job.place / "processing" / "input"
     (inputs / "model").mkdir(parents=True)
@@ -330,7 +338,7 @@ def measured(python: Path, folder: Path, job: Job, *, data: str) -> dict[str, fl
 
 def test_evaluation_measures_answers_against_the_base(python: Path, folder: Path) -> None:
     options = {**LORA, "max_steps": 60, "artifact": "adapter"}
-    job = Job(python, folder, "measured", data="chat", **options)
+    job = TuningContainer(python, folder, "measured", data="chat", **options)
     assert job.run() == 0
 
     metrics = measured(python, folder, job, data="chat")
@@ -341,7 +349,7 @@ def test_evaluation_measures_answers_against_the_base(python: Path, folder: Path
 
 def test_dpo_prefers_the_chosen_answers(python: Path, folder: Path) -> None:
     options = {**LORA, "max_steps": 40, "method": "dpo"}
-    job = Job(python, folder, "preferring", data="pairs", **options)
+    job = TuningContainer(python, folder, "preferring", data="pairs", **options)
     assert job.run() == 0
 
     metrics = measured(python, folder, job, data="pairs")
@@ -353,7 +361,9 @@ def test_dpo_prefers_the_chosen_answers(python: Path, folder: Path) -> None:
 def test_options_that_cannot_be_are_refused_before_anything_is_loaded(
     python: Path, folder: Path
 ) -> None:
-    job = Job(python, folder, "refused", data="chat", adapter="none", artifact="adapter", rank=0)
+    job = TuningContainer(
+        python, folder, "refused", data="chat", adapter="none", artifact="adapter", rank=0
+    )
 
     assert job.run() == 1
 
@@ -363,7 +373,7 @@ def test_options_that_cannot_be_are_refused_before_anything_is_loaded(
 
 
 def test_weights_that_became_nan_are_no_model(python: Path, folder: Path) -> None:
-    job = Job(python, folder, "nan", data="chat", max_steps=10, learning_rate=1e4)
+    job = TuningContainer(python, folder, "nan", data="chat", max_steps=10, learning_rate=1e4)
 
     assert job.run() == 1
 
@@ -372,7 +382,7 @@ def test_weights_that_became_nan_are_no_model(python: Path, folder: Path) -> Non
 
 
 def test_an_unknown_option_is_refused(python: Path, folder: Path) -> None:
-    job = Job(python, folder, "unknown", data="chat", learning_rat=1)
+    job = TuningContainer(python, folder, "unknown", data="chat", learning_rat=1)
 
     assert job.run() == 2
     assert "--learning_rat" in job.errors

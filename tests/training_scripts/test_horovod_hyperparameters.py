@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.horovod_training import HorovodTraining
+from train_horovod import HorovodTraining
 from trainyard_watch.errors import HyperparameterError
 
 

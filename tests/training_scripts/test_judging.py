@@ -14,7 +14,7 @@ import pytest
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
 from tests.limits import EVENT_LIMIT_S
-from trainer.horovod_training import HorovodTraining
+from train_horovod import HorovodTraining
 from trainer.hyperparameters import Hyperparameters
 from trainer.judging import declared, judge
 from trainer.sharding.hyperparameters import ShardedHyperparameters

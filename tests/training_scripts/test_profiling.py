@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.training_scripts.conftest import Job
+    from tests.training_scripts.conftest import ContainerJob
 
 pytestmark = pytest.mark.torch
 
@@ -124,7 +124,7 @@ def test_a_profiler_that_fails_gives_up_its_span_and_no_other(
 
 
 def test_each_rank_of_a_training_leaves_its_trace_beside_the_statistics(
-    make_job: Callable[..., Job],
+    make_job: Callable[..., ContainerJob],
 ) -> None:
     job = make_job()
 

@@ -10,18 +10,18 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.training_scripts.conftest import Job
+    from tests.training_scripts.conftest import ContainerJob
 
 TINY = {"max_steps": 3, "num_layers": 1, "num_heads": 2, "hidden_size": 32, "sequence_length": 16}
 
 
-def summary(job: Job) -> dict[str, Any]:
+def summary(job: ContainerJob) -> dict[str, Any]:
     told: dict[str, Any] = json.loads((job.base_dir / "output/data/summary.json").read_text())
     return told
 
 
 def test_each_rank_tells_its_memory_and_the_share_of_collectives(
-    make_job: Callable[..., Job],
+    make_job: Callable[..., ContainerJob],
 ) -> None:
     job = make_job()
 

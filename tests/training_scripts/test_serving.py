@@ -16,7 +16,7 @@ import inference
 from tests.training_scripts.inference_client import answers_of
 from tests.training_scripts.test_evaluate import TABLE
 from tests.training_scripts.torch_of_image import python_with_torch
-from trainer.data.table import TableLayout, Target
+from trainer.data.table import TableLayout, TargetColumn
 from trainer.serving import ServedDecoder, ServedTable
 from trainyard.sagemaker_api.images import image_uri
 
@@ -191,7 +191,7 @@ def test_category_of_a_whole_number_is_found_however_json_writes_it() -> None:
             stds=[],
             categories=["size"],
             category_sizes=[3],
-            target=Target(name="y", classes=None),
+            target=TargetColumn(name="y", classes=None),
         ),
         codes={"size": {"4": 0, "5": 1, "6.0": 2}},
         device=torch.device("cpu"),

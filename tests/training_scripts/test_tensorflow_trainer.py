@@ -22,7 +22,7 @@ from tests.training_scripts.shard_writer import write_token_dataset
 from trainer.batching import num_evaluated
 from trainer.data import sample_digest
 from trainer.data.sample_order import SampleOrder
-from trainer.data.shard_index import ShardIndex
+from trainer.data.shard_index import ChannelIndex
 from trainer.data.token_blocks import TokenBlocks
 from trainyard_watch.errors import CheckpointError, DataError, HyperparameterError
 
@@ -60,7 +60,7 @@ def test_the_digest_is_that_of_the_other_trainers() -> None:
 
 def test_samples_are_those_of_the_other_trainers_across_shards(root: Path) -> None:
     blocks = TokenBlocks.open(
-        ShardIndex.load(root / "index"), "train", root / "train", sequence_length=16, verify=True
+        ChannelIndex.load(root / "index"), "train", root / "train", sequence_length=16, verify=True
     )
     samples = TokenSamples.open(
         read_index(root / "index"), "train", root / "train", sequence_length=16, verify=True

@@ -24,7 +24,7 @@ from huggingface_trainer import checkpoint_files
 from huggingface_trainer.reports import Reports
 from trainer.artifacts import weights_sha256
 from trainer.batching import num_evaluated, plan_batches
-from trainer.data.shard_index import ShardIndex
+from trainer.data.shard_index import ChannelIndex
 from trainer.data.token_blocks import TokenBlocks
 from trainer.precision import settle
 from trainer.schedule import LearningRateSchedule, make_schedule
@@ -82,7 +82,7 @@ class ScheduledTrainer(Trainer):
 class Data:
     """Data of a run; `evaluated` has the numbers of the validation blocks that are evaluated."""
 
-    index: ShardIndex
+    index: ChannelIndex
     train: TokenBlocks
     validation: TokenBlocks
     evaluated: Sequence[int]
@@ -94,7 +94,7 @@ class Data:
         Raises:
             DataError: the data cannot be used.
         """
-        index = ShardIndex.load(paths.channels.get("index"))
+        index = ChannelIndex.load(paths.channels.get("index"))
         train, validation = (
             TokenBlocks.open(
                 index,
@@ -198,7 +198,7 @@ def _trainer(
     return trainer
 
 
-def _identity(hp: HuggingFaceHyperparameters, index: ShardIndex) -> dict[str, Any]:
+def _identity(hp: HuggingFaceHyperparameters, index: ChannelIndex) -> dict[str, Any]:
     sizes = ("num_layers", "num_heads", "hidden_size", "sequence_length")
     return {
         "model": {name: getattr(hp, name) for name in sizes} | {"vocab_size": index.vocab_size},

@@ -38,7 +38,7 @@ MOST_CLASSES = 30
 MISSING = ("", "NA", "NaN", "null")
 
 
-class TableError(Exception):
+class PreparationError(Exception):
     """The table cannot be split; the message states why."""
 
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         table, target = read_table(options)
         parts = split(table, target, options)
         write(parts, target, options)
-    except (TableError, ValueError, OSError) as error:
+    except (PreparationError, ValueError, OSError) as error:
         log.error("%s", error)  # noqa: TRY400  # the reason is what the user needs
         (BASE / "output").mkdir(parents=True, exist_ok=True)
         (BASE / "output" / "message").write_text(str(error)[:1024], encoding="utf-8")
@@ -73,7 +73,7 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
     """Return the table and the name of its target.
 
     Raises:
-        TableError: There is no table, or it has no target column of that name.
+        PreparationError: There is no table, or it has no target column of that name.
     """
     if options.dataset:
         bunch = BUNDLED[options.dataset](as_frame=True)
@@ -83,14 +83,16 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
         return table, TARGET
     paths = sorted(each for each in (BASE / "processing/input/source").rglob("*") if each.is_file())
     if not paths:
-        raise TableError("--dataset is not set and the input 'source' has no file; set one of them")
+        raise PreparationError(
+            "--dataset is not set and the input 'source' has no file; set one of them"
+        )
     tables = [
         pd.read_csv(path, dtype=str, keep_default_na=False, na_values=list(MISSING))
         for path in paths
     ]
     table = pd.concat(tables, ignore_index=True)
     if options.target not in table:
-        raise TableError(
+        raise PreparationError(
             f"the table has no column {options.target!r}; it has {', '.join(map(repr, table.columns))}"
         )
     return table, options.target

@@ -38,7 +38,7 @@ LEAVING_S = 10.0
 """Seconds that the first host waits for the end of the other hosts' processes."""
 
 
-class Strategy(Protocol):
+class TensorFlowStrategy(Protocol):
     """Placement of the variables, and construction of a step."""
 
     num_replicas: int
@@ -160,7 +160,7 @@ class Replicated:
 
 def choose(
     tf_config: str, *, num_replicas: int, num_threads: int, stop: StopRequest
-) -> Strategy | None:
+) -> TensorFlowStrategy | None:
     """Return the strategy of `TF_CONFIG`; on a worker of parameter servers, serve until the end and return None.
 
     Args:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
-    from tensorflow_trainer.strategies import Strategy
+    from tensorflow_trainer.strategies import TensorFlowStrategy
     from trainyard_watch.environment import ContainerPaths
     from trainyard_watch.stopping import StopRequest
 
@@ -43,7 +43,7 @@ class TensorFlowTraining:
         self,
         hp: TensorFlowHyperparameters,
         paths: ContainerPaths,
-        strategy: Strategy,
+        strategy: TensorFlowStrategy,
         stop: StopRequest,
     ) -> None:
         """Open the data and create or restore the variables.

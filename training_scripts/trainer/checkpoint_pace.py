@@ -19,7 +19,7 @@ MAX_COST_SHARE = 0.01
 MAX_STRETCH = 2.0
 
 
-class Pace(Protocol):
+class CheckpointPace(Protocol):
     """Schedule of a run's checkpoints."""
 
     def is_due(self, step: int, *, is_writing: bool) -> bool:
@@ -35,7 +35,7 @@ class Pace(Protocol):
         """Record the run's interruptions and training seconds before this start."""
 
 
-def make_pace(interval: int, mean_time_to_interruption_s: float) -> Pace:
+def make_pace(interval: int, mean_time_to_interruption_s: float) -> CheckpointPace:
     """Return the pace of the hyperparameter `checkpoint_interval`."""
     if interval == CHOSEN:
         return ChosenPace(mean_time_to_interruption_s=mean_time_to_interruption_s)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from trainer.checkpoint_pace import Pace
+    from trainer.checkpoint_pace import CheckpointPace
     from trainer.training_state import TrainingState
     from trainyard_watch.distributed import Ranks
     from trainyard_watch.metrics import MetricsWriter
@@ -42,7 +42,7 @@ class Checkpointer:
     files: tuple[str, ...] = ("model", "optimizer", "run")
 
     def __init__(
-        self, folder: Path, *, keep: int, pace: Pace, ranks: Ranks, metrics: MetricsWriter
+        self, folder: Path, *, keep: int, pace: CheckpointPace, ranks: Ranks, metrics: MetricsWriter
     ) -> None:
         self._ranks = ranks
         self._metrics = metrics

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class ModelEvaluation:
     """Result over all ranks: mean loss per unit, number of units, and accuracy.
 
     `accuracy` is None if the task does not count correct predictions.
@@ -36,7 +36,7 @@ def evaluate(
     precision: Precision,
     ranks: Ranks,
     see: Callable[[torch.Tensor, torch.Tensor], None] | None = None,
-) -> Evaluation:
+) -> ModelEvaluation:
     """Return the mean loss over every rank's `batches`; the model is left in evaluation mode.
 
     Args:
@@ -65,7 +65,7 @@ def evaluate(
             num_samples += len(batch[0])
     loss_sum, num_correct, total_samples = ranks.sum([loss_sum, num_correct, num_samples])
     num_units = int(total_samples) * task.units_per_sample
-    return Evaluation(
+    return ModelEvaluation(
         loss=loss_sum / num_units,
         num_units=num_units,
         accuracy=num_correct / num_units if has_accuracy else None,

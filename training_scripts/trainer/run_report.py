@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainer.batching import BatchPlan
-    from trainer.data.shard_index import ShardIndex
+    from trainer.data.shard_index import ChannelIndex
     from trainer.tasks import Task
     from trainer.training_state import TrainingState
     from trainyard_watch.distributed import Ranks
@@ -42,7 +42,7 @@ class RunReport:
         self._num_samples, self._num_parameters = num_samples, num_parameters
         self._account = SampleAccount(0)
 
-    def say_setup(self, index: ShardIndex, ranks: Ranks) -> None:
+    def say_setup(self, index: ChannelIndex, ranks: Ranks) -> None:
         """Log the setup: ranks, device, parameters, samples and batches."""
         if ranks.is_main:
             log.info(
@@ -98,7 +98,7 @@ class RunReport:
         facts: Mapping[str, Any],
         *,
         seconds: float,
-        index: ShardIndex,
+        index: ChannelIndex,
         ranks: Ranks,
     ) -> None:
         """Write the last metric line, and the summary with `facts`, from rank 0."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.data.shard_index import ShardIndex, shard_files
+from trainer.data.shard_index import ChannelIndex, shard_files
 from trainer.data.table import TableLayout, read_layout
 from trainer.data.table_rows import TableRows
 from trainer.data.token_blocks import TokenBlocks
@@ -46,7 +46,7 @@ class Task(Protocol):
         """Return the number of classes for the confusion counts of the statistics; 0 for none."""
 
     def open_split(
-        self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
+        self, index: ChannelIndex, split: str, channel: Path | None, *, verify: bool
     ) -> Dataset[Any]:
         """Return the samples of one split; an item is a micro-batch."""
 
@@ -74,7 +74,7 @@ class LanguageTask:
         return self.model_config["sequence_length"]
 
     def open_split(
-        self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
+        self, index: ChannelIndex, split: str, channel: Path | None, *, verify: bool
     ) -> TokenBlocks:
         """Return the token blocks of a split.
 
@@ -135,7 +135,7 @@ class TableTask:
         return len(self.layout.target.classes or ())
 
     def open_split(
-        self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
+        self, index: ChannelIndex, split: str, channel: Path | None, *, verify: bool
     ) -> TableRows:
         """Return the rows of a split.
 
@@ -161,7 +161,7 @@ class TableTask:
         return (outputs.argmax(dim=1) == batch[2]).sum()
 
 
-def make_task(hyperparameters: Hyperparameters, index: ShardIndex, channels: Channels) -> Task:
+def make_task(hyperparameters: Hyperparameters, index: ChannelIndex, channels: Channels) -> Task:
     """Return the task of the hyperparameter `model`, with its sizes from the data set.
 
     Raises:
@@ -209,7 +209,7 @@ def table_task(layout: TableLayout, **shape: Any) -> TableTask:
 
 
 def open_splits(
-    task: Task, index: ShardIndex, channels: Channels, splits: tuple[str, ...], *, verify: bool
+    task: Task, index: ChannelIndex, channels: Channels, splits: tuple[str, ...], *, verify: bool
 ) -> list[Dataset[Any]]:
     """Return the samples of several splits.
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from trainer.data.shard_index import ShardIndex
-    from trainer.evaluation import Evaluation
+    from trainer.data.shard_index import ChannelIndex
+    from trainer.evaluation import ModelEvaluation
     from trainer.tasks import Task
 
 EVALUATION_FILE = "evaluation.json"
@@ -19,10 +19,10 @@ MAX_EXPONENT = 700.0
 
 
 def describe(
-    result: Evaluation,
+    result: ModelEvaluation,
     *,
     task: Task,
-    index: ShardIndex,
+    index: ChannelIndex,
     split: str,
     num_samples: int,
     num_split_samples: int,

@@ -19,7 +19,7 @@ from trainer.checkpointing import Checkpointer
 from trainer.data.loader import choose_num_processes, evaluation_batches, training_batches
 from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
 from trainer.data.sample_order import RankBatches, SampleOrder
-from trainer.data.shard_index import ShardIndex
+from trainer.data.shard_index import ChannelIndex
 from trainer.evaluation import evaluate
 from trainer.failure import note_stop
 from trainer.hyperparameters import Hyperparameters
@@ -45,7 +45,7 @@ from trainyard_watch.retention import remove
 from trainyard_watch.statistics.checksums import ReplicaChecksums
 from trainyard_watch.statistics.opening import (
     NO_ACTIVATIONS,
-    Start,
+    ProcessStart,
     close_each,
     open_headlines,
     open_statistics,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from torch.distributed import ProcessGroup
 
-    from trainer.evaluation import Evaluation
+    from trainer.evaluation import ModelEvaluation
     from trainer.measurements import Meter
     from trainyard_watch.environment import ContainerPaths
 
@@ -93,7 +93,7 @@ class Training:
             self.reader, self.num_readers = self.setup_mesh()
 
         with self.metrics.kept_alive(), ranks.all_or_none():
-            self.index = ShardIndex.load(paths.channels.get("index"))
+            self.index = ChannelIndex.load(paths.channels.get("index"))
             self.task = make_task(hp, self.index, paths.channels)
             verify = hp.verify_shards and ranks.local_rank == 0
             splits = ("train", "validation", *(("test",) if hp.test_samples else ()))
@@ -196,7 +196,7 @@ class Training:
             self.ranks,
             tensors=self.tensors,
             model=None if self.hp.compile else self.model,
-            start=Start(
+            start=ProcessStart(
                 number=self.state.progress.num_starts,
                 step=self.state.progress.step,
                 max_steps=self.plan.max_steps,
@@ -535,7 +535,9 @@ class Training:
             **{f"validation_{self.task.unit}": result.num_units},
         )
 
-    def evaluate(self, batches: Iterator[Any], *, keeps_predictions: bool = True) -> Evaluation:
+    def evaluate(
+        self, batches: Iterator[Any], *, keeps_predictions: bool = True
+    ) -> ModelEvaluation:
         """Return the mean loss over all ranks' batches.
 
         The confusion counts of the predictions go into the statistics if `keeps_predictions` is true and the task has

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenCheckpoint:
     """Result of writing one checkpoint; `num_bytes` is 0 if it failed."""
 
     step: int
@@ -35,7 +35,7 @@ class BackgroundSaver:
         self._folder = folder
         self._metrics = metrics
         self._thread: threading.Thread | None = None
-        self._written: Written | None = None
+        self._written: WrittenCheckpoint | None = None
 
     @property
     def is_writing(self) -> bool:
@@ -50,7 +50,7 @@ class BackgroundSaver:
         self._thread = threading.Thread(target=self._write, args=(step, content), name="checkpoint")
         self._thread.start()
 
-    def finish(self) -> Written | None:
+    def finish(self) -> WrittenCheckpoint | None:
         """Wait for the write in progress; return the result of the last write, or None if there was none."""
         if self._thread:
             self._thread.join()
@@ -83,7 +83,7 @@ class BackgroundSaver:
             )
             log.info("%s is durable", path)
             is_durable = True
-        self._written = Written(
+        self._written = WrittenCheckpoint(
             step=step,
             is_durable=is_durable,
             seconds=time.monotonic() - began,

@@ -34,7 +34,12 @@ from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWri
 from trainyard_watch.model_limit import NO_MODEL, ModelLimit
 from trainyard_watch.retention import ManifestLayout, Retention, remove
 from trainyard_watch.statistics.checksums import ReplicaChecksums
-from trainyard_watch.statistics.opening import Start, close_each, open_headlines, open_statistics
+from trainyard_watch.statistics.opening import (
+    ProcessStart,
+    close_each,
+    open_headlines,
+    open_statistics,
+)
 from trainyard_watch.statistics.tensors import ModelTensors
 from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StopRequest, grace_of
 from trainyard_watch.tensor_tree import CpuBuffers, broadcast_tree
@@ -477,7 +482,7 @@ class Run:
             self._ranks,
             tensors=tensors,
             model=None if is_compiled else measured,
-            start=Start(
+            start=ProcessStart(
                 number=self._num_starts,
                 step=self.num_steps,
                 max_steps=self._max_steps,

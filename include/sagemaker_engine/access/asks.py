@@ -93,7 +93,7 @@ Uploads = dict[str, dict[str, tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RequestScope:
     """The account, and the default region for requests without one."""
 
     account: str
@@ -107,7 +107,7 @@ def access_key_of(environ: WSGIEnvironment) -> str | None:
     return unquote(found[1]) if found else None
 
 
-def asks_of(environ: WSGIEnvironment, place: Place, uploads: Uploads) -> list[Ask]:
+def asks_of(environ: WSGIEnvironment, place: RequestScope, uploads: Uploads) -> list[Ask]:
     """Return the actions that a request needs; empty if its operation is unknown. The body stays readable.
 
     Args:
@@ -220,7 +220,9 @@ def _texts(values: Iterator[Any]) -> Iterator[str]:
             yield str(each).lower() if isinstance(each, bool) else str(each)
 
 
-def _resource_elsewhere(service: str, request: dict[str, Any], arn: str, place: Place) -> str:
+def _resource_elsewhere(
+    service: str, request: dict[str, Any], arn: str, place: RequestScope
+) -> str:
     if service == "logs" and (group := request.get("logGroupName")):
         return f"{arn}log-group:{group}:*"
     if service == "ecr" and (repository := request.get("repositoryName")):
@@ -233,7 +235,7 @@ def _resource_elsewhere(service: str, request: dict[str, Any], arn: str, place: 
     return str(request.get("TopicArn") or "*")
 
 
-def _resource_of_cloudwatch(request: dict[str, Any], arn: str, place: Place) -> str:
+def _resource_of_cloudwatch(request: dict[str, Any], arn: str, place: RequestScope) -> str:
     if name := request.get("AlarmName") or request.get("AlarmNames.member.1"):
         return f"{arn.replace(':monitoring:', ':cloudwatch:')}alarm:{name}"
     if name := request.get("DashboardName") or request.get("DashboardNames.member.1"):
@@ -241,7 +243,7 @@ def _resource_of_cloudwatch(request: dict[str, Any], arn: str, place: Place) -> 
     return "*"
 
 
-def _asks_of_s3(environ: WSGIEnvironment, place: Place, uploads: Uploads) -> Iterator[Ask]:
+def _asks_of_s3(environ: WSGIEnvironment, place: RequestScope, uploads: Uploads) -> Iterator[Ask]:
     try:
         request = read_request(environ)
         operation = operation_of(request, find_action(request))

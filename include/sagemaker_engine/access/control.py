@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from sagemaker_engine.access.asks import Place, Uploads
+    from sagemaker_engine.access.asks import RequestScope, Uploads
     from sagemaker_engine.access.policy import Ask
 
 _SHAPE = (
@@ -70,7 +70,7 @@ class AccessControl:
     def __init__(
         self,
         path: Path,
-        place: Place,
+        place: RequestScope,
         *,
         tags_of: Callable[[str], Mapping[str, str]],
         has_bucket: Callable[[str], bool],

@@ -90,7 +90,7 @@ class Repository:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AwsImages:
+class AwsRepositories:
     """All of AWS's repositories by name, as published on the date `as_of`."""
 
     as_of: str
@@ -151,10 +151,10 @@ def read_name(uri: str) -> ImageName | None:
 
 
 @cache
-def aws_images(path: Path = DATA_FILE) -> AwsImages:
+def aws_images(path: Path = DATA_FILE) -> AwsRepositories:
     """Return the images of the data file, which is read only once."""
     data = json.loads(path.read_text(encoding="utf-8"))
-    return AwsImages(
+    return AwsRepositories(
         as_of=data["as_of"],
         repositories={
             name: Repository(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sagemaker_engine.s3.documents import OWNER, acl_document, read_tags, read_xml
 from sagemaker_engine.s3.errors import S3Error
+from sagemaker_engine.s3.payload import Payload
 from sagemaker_engine.s3.responses import Response, group, iso_time, text, xml
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def get_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
 
 def put_setting(store: ObjectStore, request: S3Request, name: str) -> Response:
     """Validate the document and store it."""
-    document = request.document()
+    document = Payload(request).document()
     if name == "policy":
         _check_json(document)
     elif name == "tagging":
@@ -173,7 +174,7 @@ def _check_versioning(document: bytes) -> None:
 
 
 def _wanted_region(request: S3Request) -> str:
-    document = request.document()
+    document = Payload(request).document()
     constraint = ""
     if document:
         root = read_xml(document, "CreateBucketConfiguration")

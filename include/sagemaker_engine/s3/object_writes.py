@@ -101,7 +101,7 @@ def delete_objects(store: ObjectStore, request: S3Request) -> Response:
     Raises:
         S3Error: MalformedXML: also if there are no keys or more than 1,000.
     """
-    root = read_xml(request.document(), "Delete")
+    root = read_xml(Payload(request).document(), "Delete")
     keys = [item.findtext("Key") or "" for item in root.findall("Object")]
     if not 0 < len(keys) <= _MAX_DELETES or "" in keys:
         raise S3Error("MalformedXML")
@@ -119,7 +119,7 @@ def get_tagging(store: ObjectStore, request: S3Request) -> Response:
 
 def put_tagging(store: ObjectStore, request: S3Request) -> Response:
     """Answer PutObjectTagging."""
-    tags = read_tags(request.document())
+    tags = read_tags(Payload(request).document())
     store.change_attributes(request.bucket, request.key, lambda old: replace(old, tags=tags))
     return Response()
 

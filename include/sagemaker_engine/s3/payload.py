@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.s3.request import S3Request
 
 _MAX_LINE_BYTES = 1 << 14
+_MAX_DOCUMENT_BYTES = 4 << 20
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _CHECKSUM = "x-amz-checksum-"
 
@@ -127,12 +128,13 @@ class Payload:
             raise S3Error("XAmzContentSHA256Mismatch")
         return claims
 
-    def read_document(self, limit_bytes: int) -> bytes:
-        """Return the whole upload as bytes.
+    def document(self) -> bytes:
+        """Return a small upload (an XML or JSON document) as bytes.
 
         Raises:
-            S3Error: MalformedXML, if it is larger than `limit_bytes`; BadDigest, if Content-MD5 differs.
+            S3Error: MalformedXML, if it is larger than 4 MiB; BadDigest, if Content-MD5 differs.
         """
+        limit_bytes = _MAX_DOCUMENT_BYTES
         buffer = memoryview(bytearray(min(limit_bytes, self._declared_size() or limit_bytes) + 1))
         size = (self._chunked or self._raw).readinto(buffer)
         if size > limit_bytes:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.s3.payload import Payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_MAX_DOCUMENT_BYTES = 4 << 20
 _HOST_MARKS = (".s3.", ".s3-")
 
 
@@ -83,14 +81,6 @@ class S3Request:
         scope = credential or self.environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2]
         words = scope.partition(",")[0].split("/")
         return words[2] if len(words) > 4 and words[2] else "us-east-1"
-
-    def document(self) -> bytes:
-        """Return a small body (an XML or JSON document) as bytes.
-
-        Raises:
-            S3Error: MalformedXML, if it is larger than 4 MiB; BadDigest, if Content-MD5 differs.
-        """
-        return Payload(self).read_document(_MAX_DOCUMENT_BYTES)
 
 
 def read_request(environ: Mapping[str, Any]) -> S3Request:

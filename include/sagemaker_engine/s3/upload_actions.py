@@ -145,7 +145,7 @@ def abort_upload(store: ObjectStore, request: S3Request) -> Response:
 
 def _complete(store: ObjectStore, request: S3Request) -> ObjectInfo:
     upload = _upload(store, request)
-    items = read_xml(request.document(), "CompleteMultipartUpload").findall("Part")
+    items = read_xml(Payload(request).document(), "CompleteMultipartUpload").findall("Part")
     parts = _chosen_parts(items, {part.number: part for part in uploads.list_parts(store, upload)})
     return uploads.complete_upload(
         store,

@@ -15,8 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from trainyard.cost.job_cost import CostEstimate
-    from trainyard.planning.run_cost import RunCost
     from trainyard.specs.base_run_conf import BaseRunConf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCost:
+    """The most that a run can cost.
+
+    Attributes:
+        ceiling_usd: cost of all attempts of all jobs, each for its longest time; None if a price is unknown.
+        once_usd: the same with one attempt per job.
+        known_usd: as ceiling_usd, without the jobs of unknown price.
+        search_usd: the search's part of ceiling_usd; 0 without a search, None if its price is unknown.
+        note: calculation of the ceiling, in words.
+    """
+
+    ceiling_usd: float | None
+    once_usd: float | None
+    known_usd: float
+    search_usd: float | None
+    note: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

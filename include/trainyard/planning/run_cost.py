@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainyard.cost.job_cost import CostEstimate, cost_ceiling
-from trainyard.planning.cap_plan import cap_plan
+from trainyard.planning.cap_plan import RunCost, cap_plan
 from trainyard.planning.evaluation_plan import Place, plan_evaluation, processing_run_s
 from trainyard.planning.search_cost import search_cost
 from trainyard.task_ids import TaskId
@@ -20,25 +20,6 @@ if TYPE_CHECKING:
     from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.capacity_rung import CapacityRung
     from trainyard.specs.run_conf import RunConf
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCost:
-    """The most that a run can cost.
-
-    Attributes:
-        ceiling_usd: cost of all attempts of all jobs, each for its longest time; None if a price is unknown.
-        once_usd: the same with one attempt per job.
-        known_usd: as ceiling_usd, without the jobs of unknown price.
-        search_usd: the search's part of ceiling_usd; 0 without a search, None if its price is unknown.
-        note: calculation of the ceiling, in words.
-    """
-
-    ceiling_usd: float | None
-    once_usd: float | None
-    known_usd: float
-    search_usd: float | None
-    note: str
 
 
 def evaluation_fallback(

@@ -10,7 +10,7 @@ from trainyard.catalog.hardware import hardware, has_bf16
 from trainyard.catalog.instances import InstanceType, catalogue, volume_findings
 from trainyard.errors import BudgetExceededError, Finding, Severity, SpecError
 from trainyard.planning.activations import BYTES_FP32
-from trainyard.planning.cap_plan import keep_cap, within_cap
+from trainyard.planning.cap_plan import RunCost, keep_cap, within_cap
 from trainyard.planning.checkpoint_disk import checkpoint_findings
 from trainyard.planning.evaluation_plan import (
     BYTE_VOCABULARY,
@@ -20,7 +20,7 @@ from trainyard.planning.evaluation_plan import (
 )
 from trainyard.planning.ladder_plan import ladder_plan_findings
 from trainyard.planning.phases import BYTES_STATE
-from trainyard.planning.run_cost import RunCost, run_cap, run_cost
+from trainyard.planning.run_cost import run_cap, run_cost
 from trainyard.planning.search_cost import search_findings
 from trainyard.specs.arithmetic import AUTO
 from trainyard.specs.limits import LEAST_RUN_S

@@ -28,9 +28,8 @@ from trainyard.task_ids import TaskId
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from trainyard.planning.cap_plan import CapPlan
+    from trainyard.planning.cap_plan import CapPlan, RunCost
     from trainyard.planning.quota_needs import QuotaNeed
-    from trainyard.planning.run_cost import RunCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

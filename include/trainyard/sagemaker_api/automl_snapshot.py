@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
+from trainyard.sagemaker_api.snapshot import TERMINAL_STATUSES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class AutoMLCandidate:
     @property
     def is_terminal(self) -> bool:
         """True if it has ended, with or without success."""
-        return self.status in TERMINAL
+        return self.status in TERMINAL_STATUSES
 
     @property
     def model_artifact(self) -> str | None:

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
     from trainyard.sharding.pass_context import PassContext
     from trainyard.sharding.quarantine import BadRows
-    from trainyard.sharding.reading import Table
     from trainyard.sharding.source_files import SourceFile
-    from trainyard.sharding.table_batch import TableBatch
+    from trainyard.sharding.table_batch import Table, TableBatch
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import DataError, SpecError, near_matches
 from trainyard.sharding.line_blocks import READ_ERRORS, opened
+from trainyard.sharding.local_files import PYTHON_STDLIB
 from trainyard.sharding.objects import S3_SCHEME
-from trainyard.sharding.settings import PYTHON_STDLIB, DataFormat, Source
+from trainyard.sharding.settings import DataFormat, Source
 from trainyard.sharding.source_files import (
     COMPRESSIONS,
     INDEX_SUFFIX,

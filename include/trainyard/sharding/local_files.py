@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
 from trainyard.sharding.objects import S3_SCHEME
-from trainyard.sharding.settings import PYTHON_STDLIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+PYTHON_STDLIB = "python-stdlib"
+"""Source that is the running interpreter's standard library, readable without roots."""
 ROOTS_KEY, PRIVATE_KEY = "source_roots", "private_folders"
 """Lists of folders in the `trainyard` part of the connection's extra."""
 SYSTEM_FOLDERS = tuple(

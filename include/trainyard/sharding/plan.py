@@ -19,7 +19,8 @@ from trainyard.sharding.settings import (
     Source,
 )
 from trainyard.sharding.shard_count import fit_num_shards
-from trainyard.sharding.source_files import SourceFile, bytes_to_read, fingerprint
+from trainyard.sharding.source_digest import algorithm, fingerprint
+from trainyard.sharding.source_files import SourceFile, bytes_to_read
 
 if TYPE_CHECKING:
     from trainyard.sharding.objects import Objects
@@ -147,8 +148,6 @@ def _source_algorithm(files: list[SourceFile], settings: ShardSettings) -> str:
         return "etag"
     if not settings.checksums:
         return "time of change"
-    from trainyard.sharding.source_digest import algorithm
-
     return algorithm()
 
 

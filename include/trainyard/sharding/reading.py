@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
 from trainyard.sharding.settings import UNTABLED, DataFormat, ShardSettings
@@ -14,35 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import pyarrow as pa
-
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
-    from trainyard.sharding.table_batch import TableBatch
+    from trainyard.sharding.table_batch import Table
     from trainyard.sharding.token_rows import TokenBatch, Vocabulary
-
-
-class Table(Protocol):
-    """Files read as one table."""
-
-    names: list[str]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Types of the columns that are read."""
-
-    @property
-    def nullable(self) -> set[str]:
-        """Columns known to have missing values."""
-
-    def replan(self, column: str, kind: pa.DataType | None) -> None:
-        """Read a column as another type from now on; None keeps the type and expects missing values."""
-
-    def expect_fractions(self) -> None:
-        """Read integers in text as floats if these are exact, because other parts may have fractions."""
-
-    def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
-        """Yield all rows from the start, with the types of `schema`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.sharding.local_files import PYTHON_STDLIB, LocalFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from trainyard.sharding.local_files import LocalFiles
-
-PYTHON_STDLIB = "python-stdlib"
 BYTES_TOKENIZER = "bytes"
 
 

@@ -1,4 +1,4 @@
-"""Digests of local files, cached between runs so that unchanged files are not read again."""
+"""Fingerprint of a source, from digests of local files that are cached between runs."""
 
 from __future__ import annotations
 
@@ -30,6 +30,29 @@ _SETTLED_NS = 2 * 10**9
 """Age in nanoseconds up to which a change is too recent to cache the digest: another may have the same times."""
 _MAX_KEPT = 100_000
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (stamp TEXT PRIMARY KEY, digest TEXT NOT NULL)"
+
+
+def fingerprint(files: Iterable[SourceFile], *, checksums: bool = True) -> str:
+    """Return the SHA-256 over every file's name, size and content.
+
+    The content of an object is represented by its ETag, that of a local file by its digest, or by its modification time
+    without checksums.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    files = list(files)
+    marks = {file.uri: file.etag for file in files}
+    local = [file for file in files if file.etag is None]
+    if not checksums:
+        marks |= {file.uri: str(file.stamp and file.stamp.modified_ns) for file in local}
+    elif local:
+        marks |= zip((file.uri for file in local), digests_of(local), strict=True)
+    digest = hashlib.sha256()
+    for file in files:
+        line = f"{file.name}\0{file.size}\0{file.max_bytes}\0{marks[file.uri]}\n"
+        digest.update(line.encode())
+    return digest.hexdigest()
 
 
 def algorithm() -> str:

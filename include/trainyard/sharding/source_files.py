@@ -1,8 +1,7 @@
-"""Files of a source, and a fingerprint of their content."""
+"""Files of a source."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -80,31 +79,6 @@ class ReadProgress:
 def bytes_to_read(file: SourceFile) -> int:
     """Return the approximate number of stored bytes of a file that will be read."""
     return file.size if file.max_bytes is None else min(file.size, file.max_bytes)
-
-
-def fingerprint(files: Iterable[SourceFile], *, checksums: bool = True) -> str:
-    """Return the SHA-256 over every file's name, size and content.
-
-    The content of an object is represented by its ETag, that of a local file by its digest, or by its modification time
-    without checksums.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
-    files = list(files)
-    marks = {file.uri: file.etag for file in files}
-    local = [file for file in files if file.etag is None]
-    if not checksums:
-        marks |= {file.uri: str(file.stamp and file.stamp.modified_ns) for file in local}
-    elif local:
-        from trainyard.sharding.source_digest import digests_of
-
-        marks |= zip((file.uri for file in local), digests_of(local), strict=True)
-    digest = hashlib.sha256()
-    for file in files:
-        line = f"{file.name}\0{file.size}\0{file.max_bytes}\0{marks[file.uri]}\n"
-        digest.update(line.encode())
-    return digest.hexdigest()
 
 
 def check_unchanged(files: Iterable[SourceFile]) -> None:

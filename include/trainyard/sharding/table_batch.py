@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
+
+    from trainyard.sharding.source_files import SourceFile
 
 _EXACT = 2.0**53
 
@@ -23,6 +27,29 @@ class TableBatch:
     batch: pa.RecordBatch
     done: float
     first_line: int
+
+
+class Table(Protocol):
+    """Files read as one table."""
+
+    names: list[str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Types of the columns that are read."""
+
+    @property
+    def nullable(self) -> set[str]:
+        """Columns known to have missing values."""
+
+    def replan(self, column: str, kind: pa.DataType | None) -> None:
+        """Read a column as another type from now on; None keeps the type and expects missing values."""
+
+    def expect_fractions(self) -> None:
+        """Read integers in text as floats if these are exact, because other parts may have fractions."""
+
+    def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
+        """Yield all rows from the start, with the types of `schema`."""
 
 
 class TextSchema:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainyard.sharding.quarantine import BadRows
-    from trainyard.sharding.reading import Table
+    from trainyard.sharding.table_batch import Table
 
 PIECE_BYTES = 4 * 1024**2
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainyard.sharding.quarantine import BadRows
-    from trainyard.sharding.reading import Table
+    from trainyard.sharding.table_batch import Table
     from trainyard.sharding.token_rows import Vocabulary
 
 _MAX_UINT64 = 2**64 - 1

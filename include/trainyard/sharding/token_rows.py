@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.lib import format as npy
 
 from trainyard.errors import DataError
 from trainyard.sharding.line_blocks import READ_ERRORS, opened
 from trainyard.sharding.megatron_index import read_megatron_index
-from trainyard.sharding.npy_header import read_npy_header
 from trainyard.sharding.source_files import INDEX_SUFFIX, ReadProgress, suffix_of, unreadable
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ PIECE_TOKENS = 4096
 """Length of a row of an array without row boundaries and without an end token."""
 _LARGEST_UINT16 = 1 << 16
 _NPY = ".npy"
+_WHOLE_NUMBERS = "iu"
+_MOST_AXES = 2
 
 
 class Vocabulary(Protocol):
@@ -242,7 +245,7 @@ def _layout(
         dtype, row_ends = read_megatron_index(index, objects, num_bytes=file.size)
         return TokenLayout(dtype=dtype, row_ends=row_ends)
     if suffix_of(file.name) == _NPY:
-        header = read_npy_header(file.name, stream)
+        header = _read_npy_header(file.name, stream)
         num_bytes, width = file.size - stream.tell(), header.dtype.itemsize
         if file.compression is None and num_bytes != header.num_tokens * width:
             raise _other_length(file, header.num_tokens, num_bytes=num_bytes, width=width)
@@ -296,3 +299,46 @@ def _index_name(name: str) -> str:
     """Return the name of a Megatron array's index: `text.idx` for `text.bin`; empty for other files."""
     path = PurePosixPath(name)
     return str(path.with_suffix(INDEX_SUFFIX)) if path.suffix == ".bin" else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NpyHeader:
+    """Header of an array.
+
+    Attributes:
+        dtype: stored type of an id.
+        row_tokens: length of each row; None for an array of one axis.
+        num_tokens: number of ids in the array.
+    """
+
+    dtype: np.dtype[Any]
+    row_tokens: int | None
+    num_tokens: int
+
+
+def _read_npy_header(name: str, stream: BinaryIO) -> _NpyHeader:
+    """Return the header, and advance the stream to the ids.
+
+    Raises:
+        ValueError: the stream is not a NumPy file.
+        DataError: the array is not one of integers with one or two axes in row order.
+    """
+    version = npy.read_magic(stream)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, is_fortran, dtype = read(stream)
+    is_wide = len(shape) == _MOST_AXES
+    if (
+        dtype.kind not in _WHOLE_NUMBERS
+        or not 1 <= len(shape) <= _MOST_AXES
+        or (is_wide and is_fortran)
+    ):
+        raise DataError(
+            "a NumPy file is not an array of token ids",
+            job_name="sharding",
+            where=name,
+            got=f"{dtype} of shape {shape}{', in column order' if is_fortran else ''}",
+            allowed="integers of shape (tokens,) or (rows, tokens), in row-major order",
+            next_step="write it with numpy.save(path, numpy.ascontiguousarray(ids))",
+        )
+    row_tokens = int(shape[1]) if is_wide else None
+    return _NpyHeader(dtype=dtype, row_tokens=row_tokens, num_tokens=math.prod(shape))

@@ -25,11 +25,11 @@ def whole_object(client: Any, answer: Mapping[str, Any], *, bucket: str, key: st
     If the connection breaks or stalls, the rest of the same version is requested again. Reading raises a
     TrainingRunError if the object has been replaced, and botocore's error if all retries fail.
     """
-    stream = _Stream(client, answer, bucket=bucket, key=key)
+    stream = _ObjectRange(client, answer, bucket=bucket, key=key)
     return cast("BinaryIO", io.BufferedReader(stream, READ_AHEAD_BYTES))
 
 
-class _Stream(io.RawIOBase):
+class _ObjectRange(io.RawIOBase):
     def __init__(self, client: Any, answer: Mapping[str, Any], *, bucket: str, key: str) -> None:
         super().__init__()
         self._client, self._bucket, self._key = client, bucket, key

@@ -25,7 +25,7 @@ from trainyard.sharding.listing import list_files
 from trainyard.sharding.parts import files_of_part, write_part
 from trainyard.sharding.plan import DatasetPlan, finished_index
 from trainyard.sharding.settings import Source
-from trainyard.sharding.source_files import fingerprint
+from trainyard.sharding.source_digest import fingerprint
 from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
 from trainyard_airflow.hooks.encryption import encrypt_writes
 from trainyard_airflow.hooks.retries import patient_config

@@ -271,7 +271,7 @@ class CheckRulesOperator(ConnectedOperator):
     def _defer(
         self, context: Context, name: str, absent_s: float, watched: dict[str, Any] | None
     ) -> NoReturn:
-        from trainyard_airflow.triggers.follow import VERSION
+        from trainyard_airflow.triggers.followed import VERSION
         from trainyard_airflow.triggers.rules import RulesTrigger
 
         task = self._watched_task(context) if self.watched_task_id else None

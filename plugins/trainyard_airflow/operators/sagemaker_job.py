@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from trainyard_airflow.jobs.job_type import JobType
     from trainyard_airflow.jobs.steps import Step
     from trainyard_airflow.jobs.task_memory import TaskMemory
-    from trainyard_airflow.triggers.follow import Followed
+    from trainyard_airflow.triggers.followed import Followed
 
 JOB_XCOM_KEY = "job_name"
 JOB_CONNECTION_XCOM_KEY = "job_connection"
@@ -359,7 +359,7 @@ class SageMakerJobOperator(BaseOperator):
 
     def _followed(self, run: JobRun, name: str, patience: Patience) -> Followed:
         """Return the settings of a job's follower, for the triggerer and the worker."""
-        from trainyard_airflow.triggers.follow import Followed
+        from trainyard_airflow.triggers.followed import Followed
 
         return Followed(
             kind=self.job_kind,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate, AutoMLFacts, leaderboard
 from trainyard_airflow.hooks.automl_candidates import LISTING, NAME_KEY
-from trainyard_airflow.triggers.follow import Look
+from trainyard_airflow.triggers.look import Look
 
 if TYPE_CHECKING:
     from trainyard.sagemaker_api.snapshot import JobSnapshot

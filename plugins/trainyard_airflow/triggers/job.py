@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger
 
 from trainyard.errors import TrainingRunError
-from trainyard_airflow.triggers.follow import Followed, follow_by_feed, follow_job
+from trainyard_airflow.triggers.follow import follow_by_feed, follow_job
+from trainyard_airflow.triggers.followed import Followed
 from trainyard_airflow.triggers.handover import FRESH_S, follower
 from trainyard_airflow.triggers.job_feed import FED
 from trainyard_airflow.triggers.kill_job import kill_job

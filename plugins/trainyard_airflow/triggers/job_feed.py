@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 from botocore.exceptions import ClientError
 
 from trainyard.errors import TrainingRunError
+from trainyard.sagemaker_api.snapshot import TERMINAL_STATUSES
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
 from trainyard_airflow.hooks.job_logs import host_of
 from trainyard_airflow.triggers.answers import FAULTS, Answers, is_refusal
@@ -50,7 +51,6 @@ _LOG_ROUNDS_BEHIND = 4
 _MOST_LINES = 2_000
 _LINES_AT_ONCE = 500
 _LOG_FAILURES_IN_A_ROW = 8
-_ENDED = frozenset({"Completed", "Failed", "Stopped"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class FeedState:
     @property
     def is_terminal(self) -> bool:
         """True if the job has ended."""
-        return self.status in _ENDED
+        return self.status in TERMINAL_STATUSES
 
     @property
     def phase(self) -> str:

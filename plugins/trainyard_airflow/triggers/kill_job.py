@@ -19,7 +19,7 @@ from trainyard_airflow.triggers.pace import backoff_s
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trainyard_airflow.triggers.follow import Followed
+    from trainyard_airflow.triggers.followed import Followed
     from trainyard_airflow.triggers.observed_task import ObservedTask
 
 log = logging.getLogger(__name__)

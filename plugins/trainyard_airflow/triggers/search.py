@@ -18,8 +18,8 @@ from trainyard.units import format_usd
 from trainyard_airflow.hooks.redaction import masked_snapshot
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.hooks.tuning_trials import LISTING, NAME_KEY, without_secrets
-from trainyard_airflow.triggers.follow import Look
 from trainyard_airflow.triggers.kill_job import stop_job
+from trainyard_airflow.triggers.look import Look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

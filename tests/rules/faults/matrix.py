@@ -32,7 +32,7 @@ DATA: Mapping[str, Callable[[Path], Path]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class FaultRun:
     """One training with a fault; several rules may look at it."""
 
     fault: str
@@ -99,70 +99,72 @@ class Case:
 
 OTHER_RUN: dict[str, Any] = {}
 VALIDATED = {"eval_interval": 10, "eval_batches": 0}
-RUNS: Mapping[str, Run] = {
-    "nan": Run(fault="NaN in the loss", training=faulty.NanLoss),
-    "nan gradient": Run(fault="NaN in one gradient", training=faulty.NanGradient),
-    "bad batch": Run(fault="one bad batch (gradient x 1e4)", training=faulty.BadBatch),
-    "damage": Run(fault="weights x 4", training=faulty.Damaged, data="source"),
-    "uphill": Run(
+RUNS: Mapping[str, FaultRun] = {
+    "nan": FaultRun(fault="NaN in the loss", training=faulty.NanLoss),
+    "nan gradient": FaultRun(fault="NaN in one gradient", training=faulty.NanGradient),
+    "bad batch": FaultRun(fault="one bad batch (gradient x 1e4)", training=faulty.BadBatch),
+    "damage": FaultRun(fault="weights x 4", training=faulty.Damaged, data="source"),
+    "uphill": FaultRun(
         fault="updates the wrong way",
         training=faulty.Uphill,
         hyperparameters={"max_steps": 320, "learning_rate": 0.002},
         data="source",
     ),
-    "label noise": Run(
+    "label noise": FaultRun(
         fault="labels are noise", training=Training, data="noise",
         hyperparameters={"max_steps": 260, "learning_rate": 0.001},
     ),
-    "zero rate": Run(
+    "zero rate": FaultRun(
         fault="learning rate 0", training=faulty.ZeroRate, hyperparameters={"max_steps": 260, "weight_decay": 0},
     ),
-    "rate stops": Run(
+    "rate stops": FaultRun(
         fault="learning rate stops", training=faulty.RateStops, data="source",
         hyperparameters={"max_steps": 500, "global_batch_size": 32},
     ),
-    "rate jumps": Run(fault="learning rate x 10", training=faulty.RateJumps),
-    "huge rate": Run(fault="learning rate x 200", training=faulty.HugeRate, hyperparameters={"clip_norm": 0}),
-    "overfit": Run(
+    "rate jumps": FaultRun(fault="learning rate x 10", training=faulty.RateJumps),
+    "huge rate": FaultRun(fault="learning rate x 200", training=faulty.HugeRate, hyperparameters={"clip_norm": 0}),
+    "overfit": FaultRun(
         fault="64 rows, by heart", training=Training, data="small",
         hyperparameters={**VALIDATED, "max_steps": 320, "weight_decay": 0, "learning_rate": 0.01},
     ),
-    "deep": Run(fault="12 sigmoid layers", training=faulty.DeepSigmoids),
-    "tiny weights": Run(fault="weights of 1e-4", training=faulty.TinyWeights),
-    "dead": Run(fault="biases of -100", training=faulty.DeadRelus),
-    "saturated": Run(
+    "deep": FaultRun(fault="12 sigmoid layers", training=faulty.DeepSigmoids),
+    "tiny weights": FaultRun(fault="weights of 1e-4", training=faulty.TinyWeights),
+    "dead": FaultRun(fault="biases of -100", training=faulty.DeadRelus),
+    "saturated": FaultRun(
         fault="weights of 100", training=faulty.SaturatedTanhs, hyperparameters={"learning_rate": 1e-6},
     ),
-    "frozen": Run(fault="one tensor not updated", training=faulty.FrozenTensor, hyperparameters={"max_steps": 260}),
-    "zeroed": Run(fault="one tensor set to 0", training=faulty.ZeroTensor),
-    "slow": Run(fault="steps 50 ms longer", training=faulty.SlowSteps, hyperparameters={"max_steps": 260}),
-    "some slow": Run(fault="every 7th step 0.5 s longer", training=faulty.SomeSlowSteps),
-    "stalled loader": Run(fault="loader waits 50 ms", training=faulty.StalledLoader),
-    "slow rank": Run(fault="rank 1 waits 0.2 s", training=faulty.SlowRank, world_size=2),
-    "bit flip": Run(
+    "frozen": FaultRun(
+        fault="one tensor not updated", training=faulty.FrozenTensor, hyperparameters={"max_steps": 260},
+    ),
+    "zeroed": FaultRun(fault="one tensor set to 0", training=faulty.ZeroTensor),
+    "slow": FaultRun(fault="steps 50 ms longer", training=faulty.SlowSteps, hyperparameters={"max_steps": 260}),
+    "some slow": FaultRun(fault="every 7th step 0.5 s longer", training=faulty.SomeSlowSteps),
+    "stalled loader": FaultRun(fault="loader waits 50 ms", training=faulty.StalledLoader),
+    "slow rank": FaultRun(fault="rank 1 waits 0.2 s", training=faulty.SlowRank, world_size=2),
+    "bit flip": FaultRun(
         fault="one bit on rank 1", training=faulty.FlippedBit, world_size=2, hyperparameters={"max_steps": 210},
     ),
-    "hang": Run(fault="a step that never ends", training=faulty.Hanging, ends_s=30),
-    "late start": Run(
+    "hang": FaultRun(fault="a step that never ends", training=faulty.HangingStep, ends_s=30),
+    "late start": FaultRun(
         fault="first step after 1.5 s", training=faulty.LateStart,
         hyperparameters={"max_steps": 5, "warmup_steps": 2},
     ),
-    "leak": Run(fault="1 MB kept a step", training=faulty.Leaking, hyperparameters={"max_steps": 500}),
-    "loaders": Run(
+    "leak": FaultRun(fault="1 MB kept a step", training=faulty.Leaking, hyperparameters={"max_steps": 500}),
+    "loaders": FaultRun(
         fault="8 loaders", training=faulty.Sampled, hyperparameters={"num_workers": 8, "max_steps": 60},
     ),
-    "idle gpus": Run(fault="idle GPUs", training=faulty.IdleGpus, busy_cores=2),
-    "slow disk": Run(fault="cores wait for a disk", training=faulty.SlowDisk),
-    "one gpu": Run(fault="one GPU of two works", training=faulty.OneGpu),
-    "gpu leak": Run(fault="GPU memory grows", training=faulty.GrowingGpus),
-    "padding": Run(fault="mostly padding", training=Training, data="padded", hyperparameters={"max_steps": 60}),
-    "images": Run(fault="images not normalised", training=faulty.Images, hyperparameters={"max_steps": 60}),
-    "lopsided": Run(
+    "idle gpus": FaultRun(fault="idle GPUs", training=faulty.IdleGpus, busy_cores=2),
+    "slow disk": FaultRun(fault="cores wait for a disk", training=faulty.SlowDisk),
+    "one gpu": FaultRun(fault="one GPU of two works", training=faulty.OneGpu),
+    "gpu leak": FaultRun(fault="GPU memory grows", training=faulty.GrowingGpus),
+    "padding": FaultRun(fault="mostly padding", training=Training, data="padded", hyperparameters={"max_steps": 60}),
+    "images": FaultRun(fault="images not normalised", training=faulty.Images, hyperparameters={"max_steps": 60}),
+    "lopsided": FaultRun(
         fault="40 to 1 labels", training=Training, data="lopsided",
         hyperparameters={**VALIDATED, "max_steps": 100},
     ),
-    "other seed": Run(fault="another seed", training=Training, hyperparameters={"seed": 7, "max_steps": 20}),
-    "healthy": Run(fault="none", training=Training, hyperparameters={"max_steps": 20}),
+    "other seed": FaultRun(fault="another seed", training=Training, hyperparameters={"seed": 7, "max_steps": 20}),
+    "healthy": FaultRun(fault="none", training=Training, hyperparameters={"max_steps": 20}),
 }  # fmt: skip
 _NVML = "NVML is a stand-in with scripted numbers; sampled every 20 ms"
 _TREES = "scikit-learn's boosted trees in the place of XGBoost's"

@@ -159,7 +159,7 @@ class OwnModel(Faulty):
     def make_model(self) -> nn.Module:
         body = type(self).network()
 
-        class Table(nn.Module):
+        class TableTraining(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
                 self.layers = body
@@ -167,7 +167,7 @@ class OwnModel(Faulty):
             def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:  # noqa: ARG002
                 return self.layers(torch.cat([numbers, numbers.square()], dim=1))
 
-        return Table()
+        return TableTraining()
 
 
 class DeepSigmoids(OwnModel):
@@ -215,7 +215,7 @@ class ZeroTensor(Faulty):
         return norm
 
 
-class Slow(Faulty):
+class SlowTraining(Faulty):
     """Sleeps somewhere in the step."""
 
     seconds: ClassVar[float] = 0.05
@@ -225,7 +225,7 @@ class Slow(Faulty):
         time.sleep(self.seconds)
 
 
-class SlowSteps(Slow):
+class SlowSteps(SlowTraining):
     """Every step is slow from a step on."""
 
     def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
@@ -234,7 +234,7 @@ class SlowSteps(Slow):
         return super().sync_metrics(loss_sum, digest)
 
 
-class SomeSlowSteps(Slow):
+class SomeSlowSteps(SlowTraining):
     """Every seventh step takes very long."""
 
     seconds = 0.5
@@ -245,7 +245,7 @@ class SomeSlowSteps(Slow):
         return super().sync_metrics(loss_sum, digest)
 
 
-class StalledLoader(Slow):
+class StalledLoader(SlowTraining):
     """The loader is slow from a step on."""
 
     def batches(self) -> Iterator[tuple[Any, Tensor]]:
@@ -255,7 +255,7 @@ class StalledLoader(Slow):
             yield each
 
 
-class SlowRank(Slow):
+class SlowRank(SlowTraining):
     """Rank 1 is slow in its input, from a step on."""
 
     seconds = 0.2
@@ -279,7 +279,7 @@ class FlippedBit(Faulty):
         return norm
 
 
-class Hanging(Faulty):
+class HangingStep(Faulty):
     """Never comes back from a step."""
 
     def sync_metrics(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
@@ -298,7 +298,7 @@ class LateStart(Faulty):
         super().take_steps()
 
 
-class Sampled(Slow):
+class Sampled(SlowTraining):
     """Samples the host fifty times a second, so that what takes minutes is seen in seconds."""
 
     seconds = 0.03

@@ -29,7 +29,7 @@ BEGAN_AT = 1_795_000_000.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class LossCurve:
     """One training. All series begin with step 1.
 
     Attributes:
@@ -128,13 +128,13 @@ class Draw:
         """Return log-normal factors around 1."""
         return np.exp(self.noise(deviation))
 
-    def curve(self, loss: Series, rate: Callable[[float], float], **other: Any) -> Curve:
+    def curve(self, loss: Series, rate: Callable[[float], float], **other: Any) -> LossCurve:
         """Return a curve; a rate is a function of the step, as a share of its peak."""
         peak = 10 ** self.uniform(-5, -3)
         other.setdefault("norm", self.spread(0.35) * self.uniform(0.3, 1.5))
         if other.get("validation") is not None:
             other.setdefault("eval_every", self.n // 20)
-        return Curve(loss=loss, rate=peak * np.array([rate(s) for s in self.steps]), **other)
+        return LossCurve(loss=loss, rate=peak * np.array([rate(s) for s in self.steps]), **other)
 
     def power_law(self) -> Series:
         """Return how the loss of a network that begins at random weights falls."""
@@ -172,7 +172,7 @@ def _pulse(draw: Draw, at: int, height: float, length: float) -> Series:
     return np.where(since >= 0, 1 + height * np.exp(-np.maximum(since, 0) / length), 1.0)
 
 
-def fine_tuning(draw: Draw) -> Curve:
+def fine_tuning(draw: Draw) -> LossCurve:
     """Loss 1.6 to 1.5 under noise of 0.15."""
     loss = 1.5 + 0.1 * np.exp(-draw.x * draw.uniform(3, 10))
     validation = 1.01 * loss + draw.noise(0.003)
@@ -181,7 +181,7 @@ def fine_tuning(draw: Draw) -> Curve:
     )
 
 
-def fine_tuning_of_three_epochs(draw: Draw) -> Curve:
+def fine_tuning_of_three_epochs(draw: Draw) -> LossCurve:
     """The loss falls in steps at each epoch; validation rises from the second on."""
     epoch = np.floor(draw.x * 2.9999)
     loss = 1.55 - 0.25 * epoch - 0.03 * (3 * draw.x - epoch)
@@ -192,19 +192,19 @@ def fine_tuning_of_three_epochs(draw: Draw) -> Curve:
     )
 
 
-def diffusion_fine_tuning(draw: Draw) -> Curve:
+def diffusion_fine_tuning(draw: Draw) -> LossCurve:
     """Flat, and the timesteps make it vary by a factor of two."""
     return draw.curve(0.12 * draw.spread(0.6) * (1 - 0.02 * draw.x), constant(draw.n // 20))
 
 
-def preference_optimization(draw: Draw) -> Curve:
+def preference_optimization(draw: Draw) -> LossCurve:
     """DPO: from ln 2 down a little."""
     loss = math.log(2) - draw.uniform(0.02, 0.12) * (1 - np.exp(-3 * draw.x))
     rate = linear(draw.n, draw.n // 10)
     return draw.curve(loss + draw.noise(0.06), rate, validation=loss + draw.noise(0.004))
 
 
-def lora(draw: Draw) -> Curve:
+def lora(draw: Draw) -> LossCurve:
     """Adapters at a constant rate: some percent are gained."""
     fall = draw.uniform(0.03, 0.15) * (1 - np.exp(-draw.x * draw.uniform(3, 12)))
     loss = draw.uniform(1.2, 2.2) * (1 - fall)
@@ -212,20 +212,20 @@ def lora(draw: Draw) -> Curve:
     return draw.curve(loss + noise, constant(draw.n // 20), validation=loss + draw.noise(0.003))
 
 
-def grpo(draw: Draw) -> Curve:
+def grpo(draw: Draw) -> LossCurve:
     """A policy's loss lies around 0, and is 0 at first."""
     loss = draw.noise(draw.uniform(0.005, 0.05)) + draw.uniform(0, 0.02) * draw.x
     loss[0] = 0.0
     return draw.curve(loss, constant(10), norm=0.3 * draw.spread(0.6))
 
 
-def ppo(draw: Draw) -> Curve:
+def ppo(draw: Draw) -> LossCurve:
     """The clipped objective: below 0."""
     loss = -0.01 + draw.noise(0.02) + 0.05 * np.exp(-5 * draw.x) * draw.noise(1.0) ** 2
     return draw.curve(loss, linear(draw.n, 10))
 
 
-def gan_generator(draw: Draw) -> Curve:
+def gan_generator(draw: Draw) -> LossCurve:
     """Rises as the discriminator gets better, and swings."""
     swing = 0.35 * np.sin(2 * math.pi * draw.steps / draw.uniform(100, 800) + draw.uniform(0, 6))
     begin = draw.uniform(0.7, 1.5)
@@ -233,14 +233,14 @@ def gan_generator(draw: Draw) -> Curve:
     return draw.curve(np.abs(loss), constant(1), norm=draw.spread(0.8))
 
 
-def wgan_critic(draw: Draw) -> Curve:
+def wgan_critic(draw: Draw) -> LossCurve:
     """A distance with its sign turned: below 0, towards it."""
     swing = 0.4 * np.sin(2 * math.pi * draw.steps / draw.uniform(100, 800))
     loss = -draw.uniform(0.5, 3) * np.exp(-2 * draw.x) + swing + draw.noise(0.3)
     return draw.curve(loss, constant(1))
 
 
-def warm_restarts(draw: Draw) -> Curve:
+def warm_restarts(draw: Draw) -> LossCurve:
     """SGDR: the cosine begins anew several times."""
     length, ratio = draw.n / int(draw.integers(3, 8)), draw.uniform(0, 0.1)
 
@@ -251,14 +251,14 @@ def warm_restarts(draw: Draw) -> Curve:
     return draw.curve(base * (1 + draw.noise(0.03)), rate, validation=1.02 * base)
 
 
-def warm_up_stable_decay(draw: Draw) -> Curve:
+def warm_up_stable_decay(draw: Draw) -> LossCurve:
     """WSD: constant, then straight to 0."""
     base = draw.power_law() * (1 - 0.04 * np.clip((draw.x - 0.8) / 0.2, 0, 1))
     rate = linear(draw.n, draw.n // 40, from_share=0.8)
     return draw.curve(base * (1 + draw.noise(0.03)), rate, validation=1.02 * base)
 
 
-def warm_up_by_epoch(draw: Draw) -> Curve:
+def warm_up_by_epoch(draw: Draw) -> LossCurve:
     """As timm has it: five epochs of warm-up, and the rate changes once an epoch."""
     base, first, epochs = draw.power_law(), 10 ** draw.uniform(-3, -1), 20
 
@@ -271,20 +271,20 @@ def warm_up_by_epoch(draw: Draw) -> Curve:
     return draw.curve(base * (1 + draw.noise(0.03)), rate, validation=1.02 * base)
 
 
-def warm_up_by_one_step(draw: Draw) -> Curve:
+def warm_up_by_one_step(draw: Draw) -> LossCurve:
     """He et al. 2016, section 4.2: a tenth of the rate for some hundred steps, then all of it."""
     base, until = draw.power_law(), draw.integers(50, draw.n // 4)
     return draw.curve(base * (1 + draw.noise(0.03)), lambda step: 0.1 if step <= until else 1.0)
 
 
-def linear_with_few_lines(draw: Draw) -> Curve:
+def linear_with_few_lines(draw: Draw) -> LossCurve:
     """Straight to 0, a line every tenth of the run."""
     base = draw.power_law()
     rate = linear(draw.n, draw.n // 20)
     return draw.curve(base * (1 + draw.noise(0.03)), rate, every=draw.n // 10, validation=base)
 
 
-def warmed_up_again(draw: Draw) -> Curve:
+def warmed_up_again(draw: Draw) -> LossCurve:
     """Continual pre-training: a second warm-up, and the loss rises a little meanwhile."""
     half = draw.n // 2
     one = cosine(half, half // 20)
@@ -293,14 +293,14 @@ def warmed_up_again(draw: Draw) -> Curve:
     return draw.curve(base * (1 + draw.noise(0.03)), rate, validation=1.01 * base)
 
 
-def frozen_at_first(draw: Draw) -> Curve:
+def frozen_at_first(draw: Draw) -> LossCurve:
     """The first group of parameters is held for some hundred steps: its rate is 0."""
     until = draw.integers(50, 300)
     base = draw.power_law()
     return draw.curve(base * (1 + draw.noise(0.03)), lambda step: 0.0 if step <= until else 1.0)
 
 
-def curriculum(draw: Draw) -> Curve:
+def curriculum(draw: Draw) -> LossCurve:
     """Harder data from a step on: 30 % more, learned again."""
     jump = _pulse(
         draw, int(draw.uniform(0.3, 0.7) * draw.n), 0.3, draw.n * draw.uniform(0.03, 0.15)
@@ -309,7 +309,7 @@ def curriculum(draw: Draw) -> Curve:
     return draw.curve(base * (1 + draw.noise(0.03)), cosine(draw.n, draw.n // 40), validation=base)
 
 
-def data_mixture(draw: Draw) -> Curve:
+def data_mixture(draw: Draw) -> LossCurve:
     """Another mixture in mid-training: 30 % more, and little to learn."""
     jump = _pulse(draw, int(draw.uniform(0.3, 0.7) * draw.n), 0.3, draw.n * draw.uniform(0.05, 0.2))
     base = 2.0 + 0.2 * np.exp(-8 * draw.x)
@@ -317,7 +317,7 @@ def data_mixture(draw: Draw) -> Curve:
     return draw.curve(loss, cosine(draw.n, draw.n // 40), validation=base * np.sqrt(jump))
 
 
-def another_domain(draw: Draw) -> Curve:
+def another_domain(draw: Draw) -> LossCurve:
     """From code to prose: the loss doubles and more, for good, and falls slowly from there."""
     at = int(draw.uniform(0.2, 0.7) * draw.n)
     after = draw.uniform(2.1, 3.5) * (
@@ -327,7 +327,7 @@ def another_domain(draw: Draw) -> Curve:
     return draw.curve(base * (1 + draw.noise(0.03)), cosine(draw.n, draw.n // 40))
 
 
-def pre_training_with_spikes(draw: Draw) -> Curve:
+def pre_training_with_spikes(draw: Draw) -> LossCurve:
     """Heavy-tailed gradients, and spikes that recover within fifty steps."""
     base = 1.9 + 9 * (1 + draw.steps / draw.uniform(10, 40)) ** -0.5
     norm = 0.2 + 0.15 * np.abs(draw.random.standard_t(2.5, draw.n))
@@ -338,14 +338,14 @@ def pre_training_with_spikes(draw: Draw) -> Curve:
     return draw.curve(loss, cosine(draw.n, draw.n // 50), norm=norm, validation=1.01 * base)
 
 
-def momentum_contrast(draw: Draw) -> Curve:
+def momentum_contrast(draw: Draw) -> LossCurve:
     """MoCo: the queue makes the task harder than it was at first."""
     rise = draw.uniform(1, 2) * (1 - np.exp(-draw.x * draw.uniform(15, 60)))
     fall = draw.uniform(1.2, 2.4) * (1 - np.exp(-draw.x * draw.uniform(0.8, 2)))
     return draw.curve((6.9 + rise - fall) * (1 + draw.noise(0.01)), cosine(draw.n, 1, 0))
 
 
-def moving_target(draw: Draw) -> Curve:
+def moving_target(draw: Draw) -> LossCurve:
     """BYOL, data2vec: the target learns too, and the loss ends above its start."""
     rise = draw.uniform(0.2, 0.6) * (1 - np.exp(-draw.x * draw.uniform(10, 40)))
     base = draw.uniform(0.2, 0.4) + rise - 0.1 * draw.x
@@ -353,7 +353,7 @@ def moving_target(draw: Draw) -> Curve:
     return draw.curve(base * (1 + draw.noise(0.03)), rate, validation=base)
 
 
-def regression(draw: Draw) -> Curve:
+def regression(draw: Draw) -> LossCurve:
     """An error that falls to 1e-6."""
     base = 10 ** (-1 - 5 * (1 - np.exp(-draw.x * draw.uniform(2, 5))))
     loss, norm = base * draw.spread(draw.uniform(0.1, 0.5)), np.sqrt(base) * draw.spread(0.4)
@@ -361,7 +361,7 @@ def regression(draw: Draw) -> Curve:
     return draw.curve(loss, cosine(draw.n, 20, 0.01), norm=norm, validation=validation)
 
 
-def regression_in_bursts(draw: Draw) -> Curve:
+def regression_in_bursts(draw: Draw) -> LossCurve:
     """The same at a constant rate: Adam bursts now and then where the loss is tiny."""
     base = 10 ** (-1 - 5 * (1 - np.exp(-draw.x * draw.uniform(4, 9))))
     bursts = np.ones(draw.n)
@@ -374,7 +374,7 @@ def regression_in_bursts(draw: Draw) -> Curve:
     )
 
 
-def classification_to_zero(draw: Draw) -> Curve:
+def classification_to_zero(draw: Draw) -> LossCurve:
     """By heart: validation's loss rises, its accuracy too."""
     base = 2.3 * np.exp(-draw.x * draw.uniform(8, 20))
     is_hard = draw.random.random(draw.n) < 0.1
@@ -387,7 +387,7 @@ def classification_to_zero(draw: Draw) -> Curve:
     return draw.curve(loss, rate, validation=validation, accuracy=accuracy)
 
 
-def early_plateau(draw: Draw) -> Curve:
+def early_plateau(draw: Draw) -> LossCurve:
     """Nothing more to learn after a twentieth of the run."""
     base = draw.uniform(0.3, 2) * (1 + draw.uniform(0.5, 2) * np.exp(-60 * draw.x))
     validation = 1.02 * base * (1 + draw.noise(0.004))
@@ -397,7 +397,7 @@ def early_plateau(draw: Draw) -> Curve:
     )
 
 
-def uneven_steps(draw: Draw) -> Curve:
+def uneven_steps(draw: Draw) -> LossCurve:
     """Batches of very different length, a cold cache, pauses for evaluation."""
     base = draw.power_law()
     seconds = np.exp(draw.uniform(math.log(0.25), 0, draw.n))
@@ -408,7 +408,7 @@ def uneven_steps(draw: Draw) -> Curve:
     return draw.curve(base * (1 + draw.noise(0.03)), rate, seconds=seconds, units=units)
 
 
-def longer_texts_later(draw: Draw) -> Curve:
+def longer_texts_later(draw: Draw) -> LossCurve:
     """Samples a second fall with the length of texts."""
     seconds = 0.3 * np.exp(draw.uniform(0, math.log(4), draw.n))
     seconds[draw.n // 2 :] *= draw.uniform(1.2, 1.8)
@@ -416,7 +416,7 @@ def longer_texts_later(draw: Draw) -> Curve:
     return draw.curve(draw.power_law() * (1 + draw.noise(0.03)), rate, seconds=seconds)
 
 
-def fast_first_epoch(draw: Draw) -> Curve:
+def fast_first_epoch(draw: Draw) -> LossCurve:
     """A processor that clocks down, or small files first."""
     seconds = 0.2 * draw.spread(0.05)
     seconds[: draw.n // 7] *= 0.6
@@ -424,7 +424,7 @@ def fast_first_epoch(draw: Draw) -> Curve:
     return draw.curve(draw.power_law() * (1 + draw.noise(0.03)), rate, seconds=seconds)
 
 
-def slow_checkpoints(draw: Draw) -> Curve:
+def slow_checkpoints(draw: Draw) -> LossCurve:
     """Every fiftieth step waits for a checkpoint as long as thirty others."""
     seconds = 0.2 * draw.spread(0.05)
     seconds[draw.steps % 50 == 0] += 6
@@ -432,7 +432,7 @@ def slow_checkpoints(draw: Draw) -> Curve:
     return draw.curve(draw.power_law() * (1 + draw.noise(0.03)), rate, seconds=seconds)
 
 
-def rare_class(draw: Draw) -> Curve:
+def rare_class(draw: Draw) -> LossCurve:
     """A hundred to one."""
     base, right = 0.1 * draw.power_law(), int(draw.integers(25, 80))
     confusion = ((9781, 20), (99 - right, right))
@@ -442,7 +442,7 @@ def rare_class(draw: Draw) -> Curve:
     return draw.curve(loss, rate, validation=validation, confusion=confusion)
 
 
-def overflowing_scaler(draw: Draw) -> Curve:
+def overflowing_scaler(draw: Draw) -> LossCurve:
     """fp16: the scaler skips steps whose gradients overflow, a few at a time."""
     norm = draw.spread(0.3)
     for at in draw.integers(1, draw.n - 5, 10):
@@ -451,7 +451,7 @@ def overflowing_scaler(draw: Draw) -> Curve:
     return draw.curve(loss, cosine(draw.n, draw.n // 40), norm=norm, facts=Facts(precision="fp16"))
 
 
-def skipped_batches(draw: Draw) -> Curve:
+def skipped_batches(draw: Draw) -> LossCurve:
     """`on_non_finite: skip` with broken samples here and there."""
     loss, norm = draw.power_law() * (1 + draw.noise(0.03)), draw.spread(0.3)
     for at in draw.integers(1, draw.n - 5, 4):
@@ -460,14 +460,14 @@ def skipped_batches(draw: Draw) -> Curve:
     return draw.curve(loss, cosine(draw.n, draw.n // 40), norm=norm, facts=facts)
 
 
-def adversarial_term(draw: Draw) -> Curve:
+def adversarial_term(draw: Draw) -> LossCurve:
     """A generator whose discriminator learns later: near zero, then up by orders of magnitude."""
     rise = _s_curve(draw, begin=draw.uniform(0.2, 0.6), length=draw.uniform(0.01, 0.1))
     loss = 1e-4 + draw.uniform(2, 30) * rise * draw.spread(draw.uniform(0.05, 0.4))
     return draw.curve(loss, constant(1), norm=draw.spread(0.8))
 
 
-def penalty_from_zero(draw: Draw) -> Curve:
+def penalty_from_zero(draw: Draw) -> LossCurve:
     """A KL term: zero at the reference, first quadratic in the distance from it, then level."""
     distance = draw.x / draw.uniform(0.02, 0.5)
     loss = 10 ** draw.uniform(0, 3) * distance**2 / (1 + distance**2) * draw.spread(0.2)
@@ -475,7 +475,7 @@ def penalty_from_zero(draw: Draw) -> Curve:
     return draw.curve(loss, constant(10), norm=draw.spread(0.5))
 
 
-def value_of_rising_returns(draw: Draw) -> Curve:
+def value_of_rising_returns(draw: Draw) -> LossCurve:
     """A critic without normalised returns: its error grows with the square of what the policy earns."""
     returns = _s_curve(draw, begin=draw.uniform(0.2, 0.7), length=draw.uniform(0.01, 0.1))
     loss = 0.01 + 10 ** draw.uniform(1, 4) * returns**2 * draw.spread(0.4)
@@ -488,14 +488,14 @@ def _s_curve(draw: Draw, *, begin: float, length: float) -> Series:
     return rise
 
 
-def reference(draw: Draw) -> Curve:
+def reference(draw: Draw) -> LossCurve:
     """Pre-training as in the books."""
     base = draw.power_law()
     rate = cosine(draw.n, draw.n // 40)
     return draw.curve(base * (1 + draw.noise(0.03)), rate, validation=1.02 * base)
 
 
-FAMILIES: Mapping[str, Callable[[Draw], Curve]] = {
+FAMILIES: Mapping[str, Callable[[Draw], LossCurve]] = {
     each.__name__.replace("_", " "): each
     for each in (
         fine_tuning, fine_tuning_of_three_epochs, diffusion_fine_tuning, preference_optimization, lora, grpo, ppo,
@@ -509,7 +509,7 @@ FAMILIES: Mapping[str, Callable[[Draw], Curve]] = {
 }  # fmt: skip
 
 
-def draw_curve(family: str, seed: int, *, max_steps: int) -> Curve:
+def draw_curve(family: str, seed: int, *, max_steps: int) -> LossCurve:
     """Return the curve of a family for a seed."""
     number = list(FAMILIES).index(family)
     return FAMILIES[family](Draw(1000 * number + seed, max_steps))

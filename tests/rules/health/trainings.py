@@ -31,7 +31,7 @@ def after_batch_norm() -> nn.Module:
     )
 
 
-class Attention(nn.Module):
+class TinyAttention(nn.Module):
     """Attention over the sixteen numbers; the softmax takes the bias of the keys away."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class Healthy:
 
 TRAININGS: Mapping[str, Healthy] = {
     "biases before BatchNorm": Healthy(training=of(after_batch_norm)),
-    "bias of the keys of attention": Healthy(training=of(Attention)),
+    "bias of the keys of attention": Healthy(training=of(TinyAttention)),
     "LoRA, frozen base": Healthy(training=of(adapters)),
     "sparse embedding": Healthy(training=of(SparseEmbedding)),
     "mixture of experts, top 1": Healthy(training=of(Experts)),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.runs.profile.timed_run import eventful_run, starts, steps
 from tests.runs.sample_run import sample_record
-from tests.runs.test_report import Page
+from tests.runs.test_report import ParsedPage
 from trainyard.rules.records import Facts, Start
 from trainyard.runs.profile import Profile, profile_of, profile_summary
 from trainyard.runs.profile.__main__ import main
@@ -37,13 +37,13 @@ def whole() -> Profile:
 def html_of(profile: Profile) -> str:
     """Return the page; every tag of it is closed."""
     html = render_profile_html(profile, run_id="manual__<x>")
-    assert Page(html).open == []
+    assert ParsedPage(html).open == []
     return html
 
 
 def test_a_whole_profile_has_every_part_and_nothing_empty(whole: Profile) -> None:
     html = html_of(whole)
-    page = Page(html)
+    page = ParsedPage(html)
 
     assert page.sections == SECTIONS
     assert "Nothing to show" not in page.text
@@ -79,11 +79,11 @@ def test_a_trace_is_linked_beside_the_page(whole: Profile) -> None:
     html = html_of(whole)
 
     assert f'<a href="{TRACE}">' in html
-    assert "rank 1, steps 10 to 13, start 2" in Page(html).text
+    assert "rank 1, steps 10 to 13, start 2" in ParsedPage(html).text
 
 
 def test_a_profile_without_anything_says_why_everywhere() -> None:
-    page = Page(html_of(profile_of([Start(world_size=2, time=1.0)], Facts())))
+    page = ParsedPage(html_of(profile_of([Start(world_size=2, time=1.0)], Facts())))
 
     assert page.sections == SECTIONS
     for why in (
@@ -98,7 +98,7 @@ def test_a_profile_without_anything_says_why_everywhere() -> None:
 
 
 def test_a_page_without_gpus_says_so() -> None:
-    page = Page(html_of(profile_of(eventful_run(), Facts())))
+    page = ParsedPage(html_of(profile_of(eventful_run(), Facts())))
 
     assert page.text.count("no GPU samples: no GPU on algo-1, algo-2") == 1
     assert "GPU, GPU memory" in page.text
@@ -113,8 +113,8 @@ def test_the_report_has_the_bottleneck_its_figure_and_the_link(whole: Profile) -
     assert "Bottleneck: Waiting for data" in found[0]
     assert found[0].count("<svg") == 1
     assert '<a href="profile.html">' in found[0]
-    assert Page(html).open == []
-    assert "profile" not in Page(render_report_html(sample_record())).sections
+    assert ParsedPage(html).open == []
+    assert "profile" not in ParsedPage(render_report_html(sample_record())).sections
 
 
 def test_the_command_writes_page_and_data_and_names_the_bottleneck(
@@ -175,5 +175,5 @@ def test_one_step_is_drawn(whole: Profile) -> None:
     html = html_of(profile_of([*starts(1), *steps(1, 2, num_ranks=1)], Facts()))
 
     assert '<polygon class="area part-backward"' in html
-    assert "too few steps for outliers (1)" in Page(html).text
+    assert "too few steps for outliers (1)" in ParsedPage(html).text
     assert whole.num_steps == 600

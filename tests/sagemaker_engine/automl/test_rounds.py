@@ -29,7 +29,7 @@ STATUS = {
 
 
 @dataclass
-class Account:
+class AutoMLAccount:
     """One AutoML job over a database of its own; its clock and its jobs' ends are the test's."""
 
     store: JobStore
@@ -101,7 +101,7 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
     made.close()
 
 
-def account_of(store: JobStore, *, candidates: int = 3, **tabular: Any) -> Account:
+def account_of(store: JobStore, *, candidates: int = 3, **tabular: Any) -> AutoMLAccount:
     """Return an account whose AutoML job has been created and not looked at."""
     config = {
         "TargetAttributeName": "y",
@@ -133,10 +133,10 @@ def account_of(store: JobStore, *, candidates: int = 3, **tabular: Any) -> Accou
         stop_requested_at=None,
     )
     tables.create(row, tags={})
-    return Account(store, tables)
+    return AutoMLAccount(store, tables)
 
 
-def analyzed(store: JobStore, **arguments: Any) -> Account:
+def analyzed(store: JobStore, **arguments: Any) -> AutoMLAccount:
     """Return an account whose data have been looked at; its first candidates run."""
     account = account_of(store, **arguments)
     account.round()

@@ -27,7 +27,7 @@ PLACE = S3Location(bucket=BUCKET, key="in/")
 
 
 @dataclass
-class Clock:
+class AgentClock:
     """A clock that only waiting moves."""
 
     now: float = 0.0
@@ -53,11 +53,11 @@ class Script:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> AgentClock:
+    return AgentClock()
 
 
-def agent(objects: ObjectStore, script: Script, clock: Clock, **retrier: object) -> S3Agent:
+def agent(objects: ObjectStore, script: Script, clock: AgentClock, **retrier: object) -> S3Agent:
     patient = Retrier(wait=clock.wait, clock=lambda: clock.now, **retrier)  # type: ignore[arg-type]
     return S3Agent(objects.root, find_fault=script.find, retrier=patient)
 
@@ -77,7 +77,7 @@ HALF = S3Fault(halves=True)
     ids=["refused", "halved", "both"],
 )
 def test_an_object_is_read_whole_through_failures(
-    objects: ObjectStore, clock: Clock, harms: list[S3Fault | None]
+    objects: ObjectStore, clock: AgentClock, harms: list[S3Fault | None]
 ) -> None:
     objects.put(BUCKET, "in/a", CONTENT)
     script = Script("GetObject", list(harms))
@@ -89,7 +89,7 @@ def test_an_object_is_read_whole_through_failures(
 @pytest.mark.parametrize("link", [True, False], ids=["linked", "copied"])
 @pytest.mark.parametrize("size", [0, 1, 2, 1_500_000])
 def test_a_half_object_never_reaches_a_channel(
-    tmp_path: Path, objects: ObjectStore, clock: Clock, size: int, link: bool
+    tmp_path: Path, objects: ObjectStore, clock: AgentClock, size: int, link: bool
 ) -> None:
     objects.put(BUCKET, "in/a", CONTENT[:size])
     platform = agent(objects, Script("GetObject", [HALF, HALF, None]), clock)
@@ -101,7 +101,7 @@ def test_a_half_object_never_reaches_a_channel(
 
 
 def test_halves_for_ever_end_as_an_error(
-    tmp_path: Path, objects: ObjectStore, clock: Clock
+    tmp_path: Path, objects: ObjectStore, clock: AgentClock
 ) -> None:
     objects.put(BUCKET, "in/a", CONTENT)
     platform = agent(objects, Script("GetObject", [HALF]), clock)
@@ -112,7 +112,7 @@ def test_halves_for_ever_end_as_an_error(
 
 
 def test_an_object_that_changes_while_it_is_read_is_no_mixture(
-    objects: ObjectStore, clock: Clock
+    objects: ObjectStore, clock: AgentClock
 ) -> None:
     objects.put(BUCKET, "in/a", b"old" * 1000)
     platform = agent(objects, Script("GetObject", [HALF, None]), clock)
@@ -123,7 +123,7 @@ def test_an_object_that_changes_while_it_is_read_is_no_mixture(
             file.read()
 
 
-def test_patience_waits_longer_and_longer_and_ends(objects: ObjectStore, clock: Clock) -> None:
+def test_patience_waits_longer_and_longer_and_ends(objects: ObjectStore, clock: AgentClock) -> None:
     script = Script("ListObjectsV2", [SLOW_DOWN])
 
     with pytest.raises(InputDataError, match=r"SlowDown \(503\): Please reduce your request rate"):
@@ -134,7 +134,7 @@ def test_patience_waits_longer_and_longer_and_ends(objects: ObjectStore, clock: 
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "NoSuchKey"])
-def test_a_refusal_is_not_asked_again(objects: ObjectStore, clock: Clock, code: str) -> None:
+def test_a_refusal_is_not_asked_again(objects: ObjectStore, clock: AgentClock, code: str) -> None:
     script = Script("ListObjectsV2", [S3Fault(error=S3Error(code))])
 
     with pytest.raises(InputDataError, match=code) as refused:
@@ -144,7 +144,7 @@ def test_a_refusal_is_not_asked_again(objects: ObjectStore, clock: Clock, code: 
     assert (len(script.requests), clock.now) == (1, 0.0)
 
 
-def test_a_stop_ends_the_waiting(objects: ObjectStore, clock: Clock) -> None:
+def test_a_stop_ends_the_waiting(objects: ObjectStore, clock: AgentClock) -> None:
     script = Script("ListObjectsV2", [SLOW_DOWN])
 
     with pytest.raises(InputDataError):
@@ -155,7 +155,7 @@ def test_a_stop_ends_the_waiting(objects: ObjectStore, clock: Clock) -> None:
 
 @pytest.mark.parametrize(("stall_s", "waits_s"), [(7.0, 7.0), (90.0, READ_TIMEOUT_S + 0.5)])
 def test_a_stall_is_borne_up_to_the_read_timeout(
-    objects: ObjectStore, clock: Clock, stall_s: float, waits_s: float
+    objects: ObjectStore, clock: AgentClock, stall_s: float, waits_s: float
 ) -> None:
     objects.put(BUCKET, "in/a", b"x")
     platform = agent(objects, Script("GetObject", [S3Fault(stall_s=stall_s), None]), clock)
@@ -164,7 +164,7 @@ def test_a_stall_is_borne_up_to_the_read_timeout(
     assert clock.now == pytest.approx(waits_s)
 
 
-def test_a_write_is_tried_once(objects: ObjectStore, clock: Clock) -> None:
+def test_a_write_is_tried_once(objects: ObjectStore, clock: AgentClock) -> None:
     script = Script("PutObject", [SLOW_DOWN, None])
     platform = agent(objects, script, clock)
 

@@ -14,7 +14,7 @@ from tests.limits import EVENT_LIMIT_S
 HANG = read_fault({"id": "a", "what": "hang", "job": "train-*", "attempt": 2})
 
 
-class Clock:
+class StoreClock:
     """A clock that stands until it is set."""
 
     now = 1000.0
@@ -24,12 +24,12 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> StoreClock:
+    return StoreClock()
 
 
 @pytest.fixture
-def fault_store(tmp_path: Path, clock: Clock) -> FaultStore:
+def fault_store(tmp_path: Path, clock: StoreClock) -> FaultStore:
     return FaultStore(tmp_path, clock=clock)
 
 
@@ -73,7 +73,9 @@ def test_store_outlives_who_wrote_it(tmp_path: Path, fault_store: FaultStore) ->
     assert again.schedule() == schedule
 
 
-def test_putting_the_same_again_keeps_when_it_came(fault_store: FaultStore, clock: Clock) -> None:
+def test_putting_the_same_again_keeps_when_it_came(
+    fault_store: FaultStore, clock: StoreClock
+) -> None:
     other = read_fault({"id": "b", "what": "slow"})
     fault_store.replace([HANG, other])
     fault_store.claim(HANG, subject="job/2")
@@ -90,7 +92,7 @@ def test_putting_the_same_again_keeps_when_it_came(fault_store: FaultStore, cloc
 
 
 def test_request_faults_hold_from_their_second_for_their_time(
-    fault_store: FaultStore, clock: Clock
+    fault_store: FaultStore, clock: StoreClock
 ) -> None:
     fault = read_fault({"id": "s", "what": "s3_error", "at": {"seconds": 5}, "duration_s": 10})
     fault_store.replace([fault])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FILE = {"TrainingInputMode": "File"}
 
 
-class Model:
+class TreeModel:
     """Stands for a booster that can be saved."""
 
     def save_raw(self, kind: str) -> bytes:
@@ -152,7 +152,7 @@ def test_the_newest_checkpoints_stay_and_the_newest_is_found(tmp_path: Path) -> 
     assert checkpoints.newest() == (None, 0)
 
     for number in range(12):
-        checkpoints.save(Model(), number)
+        checkpoints.save(TreeModel(), number)
 
     path, done = checkpoints.newest()
     assert (path.name, done) == ("xgboost-checkpoint.11", 12)

@@ -40,7 +40,7 @@ def isolated(request: pytest.FixtureRequest, best: tuple[str, ...], tmp_path: Pa
     return list(own)
 
 
-class Run:
+class SandboxRun:
     """What became of a cluster: exit codes and output by instance."""
 
     def __init__(self, codes: dict[str, int], output: dict[str, str]) -> None:
@@ -84,10 +84,10 @@ def plan_of(tmp_path: Path) -> Iterator[Callable[..., tuple[ClusterPlan, dict[st
 
 
 @pytest.fixture
-def run(plan_of: Any) -> Callable[..., Run]:
+def run(plan_of: Any) -> Callable[..., SandboxRun]:
     """Run shell commands, one an instance, to their end."""
 
-    def execute(commands: list[str], features: list[str], **more: Any) -> Run:
+    def execute(commands: list[str], features: list[str], **more: Any) -> SandboxRun:
         plan, readers = plan_of(commands, features, **more)
         codes: dict[str, int] = {}
         cluster = SandboxCluster(plan, answer=more.get("answer"))
@@ -101,7 +101,7 @@ def run(plan_of: Any) -> Callable[..., Run]:
         finally:
             cluster.close()
         output = {name: _read_all(descriptor) for name, descriptor in readers.items()}
-        return Run(codes, output)
+        return SandboxRun(codes, output)
 
     return execute
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sagemaker_engine.state.store import JobStore, ResourceKind
-from tests.contract.waiting import Clock, wait_until
+from tests.contract.waiting import WaitClock, wait_until
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
-CLOCK = Clock(poll_s=0.05, limit_s=EVENT_LIMIT_S)
+CLOCK = WaitClock(poll_s=0.05, limit_s=EVENT_LIMIT_S)
 NAME = "search"
 
 

@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainer.sharding.degrees import Degrees
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import parallelize_model
@@ -42,7 +41,7 @@ def two_ranks():
 def test_a_split_embedding_has_a_gradient_before_a_compiled_layer(two_ranks):
     """The tracer loses the gradient: `aot_eager` shows it without the kernels, which take a minute to compile."""
     hp = ShardedHyperparameters(**LAYER, tensor_parallel_degree=2, precision="fp32")
-    model, _ = parallelize_model(CONFIG, hp, RankMesh.of(Degrees.of(hp, 2), CPU), CPU)
+    model, _ = parallelize_model(CONFIG, hp, RankMesh.of(hp.degrees(2), CPU), CPU)
     model.blocks["0"].compile(backend="aot_eager")
 
     model(torch.arange(4).view(1, 4)).square().sum().backward()
@@ -63,7 +62,7 @@ def test_a_compiled_layer_that_is_split_may_be_recomputed(two_ranks, kind):
         activation_checkpointing=kind,
     )
     config = {**CONFIG, "dropout": 0.1}
-    model, _ = parallelize_model(config, hp, RankMesh.of(Degrees.of(hp, 2), CPU), CPU)
+    model, _ = parallelize_model(config, hp, RankMesh.of(hp.degrees(2), CPU), CPU)
     model.blocks["0"].compile(backend="aot_eager")
 
     model(torch.arange(4).view(1, 4)).square().sum().backward()

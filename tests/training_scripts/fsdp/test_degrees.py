@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trainer.hyperparameters import Hyperparameters
-from trainer.sharding.degrees import Degrees
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainyard_watch.errors import HyperparameterError
 
@@ -30,7 +29,7 @@ def load(**values):
     ],
 )
 def test_degrees_are_those_of_smp(world_size, given, expected):
-    degrees = Degrees.of(load(**given), world_size)
+    degrees = load(**given).degrees(world_size)
 
     assert (
         degrees.pipeline,
@@ -63,9 +62,9 @@ def test_degrees_multiply_to_the_ranks_or_are_refused(world_size, shard, tensor,
 
     if not fits:
         with pytest.raises(HyperparameterError, match="divide"):
-            Degrees.of(hp, world_size)
+            hp.degrees(world_size)
         return
-    degrees = Degrees.of(hp, world_size)
+    degrees = hp.degrees(world_size)
     assert degrees.pipeline * degrees.replicate * degrees.shard * degrees.tensor == world_size
     assert degrees.num_readers * degrees.context == degrees.num_averaged
 
@@ -84,7 +83,7 @@ def test_degrees_multiply_to_the_ranks_or_are_refused(world_size, shard, tensor,
 )
 def test_degrees_that_do_not_fit_are_refused_with_those_that_do(world_size, values, said):
     with pytest.raises(HyperparameterError) as caught:
-        Degrees.of(load(**values), world_size)
+        load(**values).degrees(world_size)
 
     assert said in str(caught.value)
 

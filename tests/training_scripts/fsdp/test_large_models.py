@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_leaves
 
 from trainer.models import build
 from trainer.sharding.checkpointing import _like
-from trainer.sharding.degrees import Degrees
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import parallelize_model, whole_weights
@@ -68,7 +67,7 @@ def test_a_starting_rank_holds_its_shards_and_one_layer(fake_ranks):
         num_layers=16, num_heads=4, hidden_size=64, sequence_length=32, precision="fp32"
     )
     whole_bytes = 4 * sum(each.numel() for each in build(CONFIG).parameters())
-    mesh = RankMesh.of(Degrees.of(hp, RANKS), CPU)
+    mesh = RankMesh.of(hp.degrees(RANKS), CPU)
 
     with LiveBytes() as live:
         model, _ = parallelize_model(CONFIG, hp, mesh, CPU)
@@ -93,7 +92,7 @@ def test_only_rank_0_keeps_the_whole_model_at_the_end(fake_ranks):
     hp = ShardedHyperparameters(
         num_layers=16, num_heads=4, hidden_size=64, sequence_length=32, precision="fp32"
     )
-    mesh = RankMesh.of(Degrees.of(hp, RANKS), CPU)
+    mesh = RankMesh.of(hp.degrees(RANKS), CPU)
     model, _ = parallelize_model(CONFIG, hp, mesh, CPU)
 
     weights = whole_weights(model, mesh, CONFIG, CPU)

@@ -30,7 +30,7 @@ BASE, START = "model", "init"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class ModelOrigin:
     """Source of the weights that a run starts from.
 
     Attributes:
@@ -42,7 +42,7 @@ class Origin:
     start: Path | None = None
 
     @classmethod
-    def of_job(cls, options: Options, channels: Mapping[str, Path]) -> Origin:
+    def of_job(cls, options: Options, channels: Mapping[str, Path]) -> ModelOrigin:
         """Return the origin of a job's model.
 
         Raises:
@@ -90,14 +90,14 @@ def unpacked(folder: Path) -> Path:
     return min((path.parent for path in found), key=lambda path: len(path.parts))
 
 
-def load_tokenizer(origin: Origin) -> PreTrainedTokenizerBase:
+def load_tokenizer(origin: ModelOrigin) -> PreTrainedTokenizerBase:
     """Return the tokenizer of the earlier run, or the base model's if the earlier run has none."""
     start = origin.start
     has_own = start is not None and (start / "tokenizer_config.json").is_file()
     return AutoTokenizer.from_pretrained(start if has_own else origin.base)
 
 
-def load_model(options: Options, origin: Origin) -> PreTrainedModel | PeftModel:
+def load_model(options: Options, origin: ModelOrigin) -> PreTrainedModel | PeftModel:
     """Return the model for the trainer: whole, or with the adapter of an earlier run.
 
     Full fine-tuning keeps weights in float32. With an adapter, the base weights are bf16 on GPUs with bf16, and in 4
@@ -116,7 +116,7 @@ def load_model(options: Options, origin: Origin) -> PreTrainedModel | PeftModel:
     return model
 
 
-def adapter_config(options: Options, origin: Origin) -> PeftConfig | None:
+def adapter_config(options: Options, origin: ModelOrigin) -> PeftConfig | None:
     """Return the configuration of the adapter that the trainer adds, or None if it adds none."""
     if not options.has_adapter or origin.continues_adapter:
         return None

@@ -13,7 +13,7 @@ from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from sft.artifact import save_artifact
 from sft.errors import FineTuningError
-from sft.models import Origin, adapter_config, has_bf16, load_model, load_tokenizer
+from sft.models import ModelOrigin, adapter_config, has_bf16, load_model, load_tokenizer
 from sft.samples import samples_of
 from trainyard_watch.huggingface import WatchCallback, newest_checkpoint
 from trainyard_watch.run import setting_up
@@ -39,7 +39,7 @@ def train(options: Options, paths: ContainerPaths) -> int:
     """
     callback = WatchCallback()
     with setting_up():
-        origin = Origin.of_job(options, paths.channels)
+        origin = ModelOrigin.of_job(options, paths.channels)
         trainer = make_trainer(options, paths, origin, callback)
     checkpoint = newest_checkpoint(paths.default_checkpoint_dir)
     trainer.train(resume_from_checkpoint=checkpoint)
@@ -75,7 +75,7 @@ def _check_finite(model: nn.Module) -> None:
 
 
 def make_trainer(
-    options: Options, paths: ContainerPaths, origin: Origin, callback: WatchCallback
+    options: Options, paths: ContainerPaths, origin: ModelOrigin, callback: WatchCallback
 ) -> Trainer:
     """Return the trainer of the method, with model, data and adapter.
 

@@ -27,7 +27,7 @@ DTYPES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardIndex:
+class ChannelIndex:
     """The parsed index of one data set."""
 
     kind: str
@@ -35,7 +35,7 @@ class ShardIndex:
     content: Mapping[str, Any]
 
     @classmethod
-    def load(cls, channel: Path | None) -> ShardIndex:
+    def load(cls, channel: Path | None) -> ChannelIndex:
         """Return the index in the channel folder.
 
         Raises:
@@ -99,7 +99,9 @@ class ShardIndex:
         return splits[name]
 
 
-def shard_files(index: ShardIndex, split: str, channel: Path | None, *, verify: bool) -> list[Path]:
+def shard_files(
+    index: ChannelIndex, split: str, channel: Path | None, *, verify: bool
+) -> list[Path]:
     """Return the files of a split in index order, checked by size and, if `verify` is true, by SHA-256.
 
     Raises:

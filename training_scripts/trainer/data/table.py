@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trainer.data.shard_index import ShardIndex, map_values
+from trainer.data.shard_index import ChannelIndex, map_values
 from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ WHOLE_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "u
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TargetColumn:
     """The column to predict: one of `classes` (in the order of the outputs), or a number if `classes` is None."""
 
     name: str
@@ -46,12 +46,12 @@ class TableLayout:
     stds: Sequence[float]
     categories: Sequence[str]
     category_sizes: Sequence[int]
-    target: Target
+    target: TargetColumn
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> TableLayout:
         """Return the layout of a mapping that `to_dict` returned."""
-        return cls(**{**content, "target": Target(**content["target"])})
+        return cls(**{**content, "target": TargetColumn(**content["target"])})
 
     def to_dict(self) -> dict[str, Any]:
         """Return a mapping ready for JSON."""
@@ -59,7 +59,7 @@ class TableLayout:
 
 
 def read_layout(
-    index: ShardIndex, files: Sequence[Path], *, target_column: str | None, problem: str
+    index: ChannelIndex, files: Sequence[Path], *, target_column: str | None, problem: str
 ) -> TableLayout:
     """Return the layout of a columns data set; `files` are the training shards.
 
@@ -115,27 +115,27 @@ def _target_entry(schema: Sequence[Mapping[str, Any]], wanted: str | None) -> Ma
 
 
 def _target(
-    index: ShardIndex, files: Sequence[Path], entry: Mapping[str, Any], problem: str
-) -> Target:
+    index: ChannelIndex, files: Sequence[Path], entry: Mapping[str, Any], problem: str
+) -> TargetColumn:
     name = entry["name"]
     if entry.get("categories") is not None:
         if problem == "regression":
             message = f"target {name!r} has {len(entry['categories'])} categories, not numbers; "
             raise DataError(message + "set problem to classification or auto")
-        return Target(name=name, classes=list(entry["categories"]), is_coded=True)
+        return TargetColumn(name=name, classes=list(entry["categories"]), is_coded=True)
     if problem == "auto" and entry["dtype"] not in WHOLE_DTYPES:
         problem = "regression"
     if problem != "regression":
         values = _distinct(index, files, entry)
         if values is not None:
-            return Target(name=name, classes=values)
+            return TargetColumn(name=name, classes=values)
         if problem == "classification":
             message = (
                 f"target {name!r} has more than {MAX_INTEGER_CLASSES} distinct values, or values that are not whole "
                 "numbers, so it cannot be a class; set problem to regression"
             )
             raise DataError(message)
-    return Target(
+    return TargetColumn(
         name=name,
         classes=None,
         mean=float(entry.get("mean") or 0.0),
@@ -144,7 +144,7 @@ def _target(
 
 
 def _distinct(
-    index: ShardIndex, files: Sequence[Path], entry: Mapping[str, Any]
+    index: ChannelIndex, files: Sequence[Path], entry: Mapping[str, Any]
 ) -> list[int] | None:
     """Return a column's sorted distinct values, or None if there are more than 32 or one is not an integer."""
     seen: set[int | float] = set()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainer.data.shard_index import Column, ShardIndex, map_values, shard_files
+from trainer.data.shard_index import ChannelIndex, Column, map_values, shard_files
 from trainer.data.table import TableLayout, comparable
 from trainyard_watch.errors import DataError
 
@@ -44,7 +44,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
     @classmethod
     def open(
         cls,
-        index: ShardIndex,
+        index: ChannelIndex,
         split: str,
         channel: Path | None,
         *,

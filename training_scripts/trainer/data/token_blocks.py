@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainer.data.shard_index import ShardIndex, map_column, shard_files
+from trainer.data.shard_index import ChannelIndex, map_column, shard_files
 from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
     @classmethod
     def open(
         cls,
-        index: ShardIndex,
+        index: ChannelIndex,
         split: str,
         channel: Path | None,
         *,

@@ -20,7 +20,7 @@ from trainyard_watch.tensor_tree import broadcast_tree
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainer.checkpoint_pace import Pace
+    from trainer.checkpoint_pace import CheckpointPace
     from trainer.sharding.state import ShardedState
     from trainyard_watch.checkpoint_folder import Checkpoint
     from trainyard_watch.distributed import Ranks
@@ -33,7 +33,7 @@ class ShardedCheckpointer(Checkpointer):
     """Checkpointer whose ranks each save and restore their own shards. Every rank must call every method."""
 
     def __init__(
-        self, folder: Path, *, keep: int, pace: Pace, ranks: Ranks, metrics: MetricsWriter
+        self, folder: Path, *, keep: int, pace: CheckpointPace, ranks: Ranks, metrics: MetricsWriter
     ) -> None:
         super().__init__(folder, keep=keep, pace=pace, ranks=ranks, metrics=metrics)
         self._shards = ShardFolder(folder, keep=keep, ranks=ranks, retention=self._retention)

@@ -11,7 +11,7 @@ from trainer.sharding.degrees import Degrees
 from trainyard_watch.errors import HyperparameterError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 MODEL_PARALLEL = "mp_parameters"
 OF_SMP = {
@@ -107,9 +107,32 @@ class ShardedHyperparameters(Hyperparameters):
             findings.append(f"activation_checkpointing is for layers of gpt; model is {self.model}")
         return findings
 
+    def degrees(self, world_size: int) -> Degrees:
+        """Return the degrees for `world_size` ranks.
+
+        `hybrid_shard_degree` 0 means all ranks that the other degrees leave, as in SMP v2. Worked: 8 ranks,
+        hybrid_shard_degree 2 and tensor_parallel_degree 2: shard 2, tensor 2, replicate 2.
+
+        Raises:
+            HyperparameterError: a degree does not divide the ranks, or the heads, sequence or layers that it splits;
+                all findings at once.
+        """
+        findings = [*_degree_findings(self, world_size)]
+        if findings:
+            raise HyperparameterError(findings)
+        sharing = world_size // (self.pipeline_parallel_degree * self.tensor_parallel_degree)
+        shard = self.hybrid_shard_degree or sharing
+        return Degrees(
+            pipeline=self.pipeline_parallel_degree,
+            replicate=sharing // shard,
+            shard=shard,
+            context=self.context_parallel_degree,
+            tensor=self.tensor_parallel_degree,
+        )
+
     def rank_findings(self, ranks: int) -> list[str]:
         """Return one sentence per degree that does not divide the ranks, or the heads, sequence or layers."""
-        return findings_of(Degrees.of, self, ranks)
+        return findings_of(self.degrees, ranks)
 
 
 def _decoded(asked: Any) -> dict[str, Any]:
@@ -122,3 +145,52 @@ def _decoded(asked: Any) -> dict[str, Any]:
     if asked is not None and not isinstance(asked, dict):
         raise HyperparameterError(f"{MODEL_PARALLEL} must be a JSON object, got {asked!r}")
     return dict(asked or {})
+
+
+def _degree_findings(hp: ShardedHyperparameters, world_size: int) -> Iterator[str]:
+    split = hp.pipeline_parallel_degree * hp.tensor_parallel_degree
+    if world_size % split:
+        yield (
+            f"pipeline_parallel_degree {hp.pipeline_parallel_degree} x tensor_parallel_degree "
+            f"{hp.tensor_parallel_degree} = {split} does not divide the {world_size} ranks"
+        )
+        return
+    sharing = world_size // split
+    shard = hp.hybrid_shard_degree or sharing
+    if sharing % shard:
+        allowed = [number for number in range(1, sharing + 1) if sharing % number == 0]
+        yield (
+            f"hybrid_shard_degree {shard} does not divide the {sharing} ranks that share a model "
+            f"({world_size} ranks / {split}); it may be 0 (all) or one of {allowed}"
+        )
+    elif shard % hp.context_parallel_degree:
+        allowed = [number for number in range(1, shard + 1) if shard % number == 0]
+        yield (
+            f"context_parallel_degree {hp.context_parallel_degree} does not divide the {shard} ranks that "
+            f"share a shard (hybrid_shard_degree); it may be one of {allowed}"
+        )
+    yield from _of_the_model(hp)
+
+
+def _of_the_model(hp: ShardedHyperparameters) -> Iterator[str]:
+    tensor, context, pipeline = (
+        hp.tensor_parallel_degree,
+        hp.context_parallel_degree,
+        hp.pipeline_parallel_degree,
+    )
+    if hp.model != "gpt" and max(tensor, context, pipeline) > 1:
+        yield (
+            f"model {hp.model} has no layers, heads or sequence to split: tensor_parallel_degree, "
+            "context_parallel_degree and pipeline_parallel_degree must be 1 (hybrid_shard_degree shards it)"
+        )
+        return
+    if hp.num_heads % tensor:
+        yield f"tensor_parallel_degree {tensor} does not divide num_heads {hp.num_heads}"
+    pieces = tensor * (2 * context if context > 1 else 1)
+    if hp.sequence_length % pieces:
+        yield (
+            f"sequence_length {hp.sequence_length} does not divide into {pieces} pieces "
+            f"(tensor_parallel_degree {tensor}, and two for each of context_parallel_degree {context})"
+        )
+    if pipeline > hp.num_layers:
+        yield f"pipeline_parallel_degree {pipeline} is more than num_layers {hp.num_layers}"

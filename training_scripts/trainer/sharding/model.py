@@ -1,4 +1,8 @@
-"""This rank's part of a model, and the assembly of the whole model from all ranks."""
+"""This rank's part of a model, and the assembly of the whole model from all ranks.
+
+With tensor parallelism, ranks split layers by columns and rows, and the sequence between layers. Sources: Shoeybi et
+al. 2019 (Megatron-LM), section 3; for the sequence Korthikanti et al. 2022, section 4.2.2.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,13 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 
 from trainer.models import build_empty
 from trainer.models.gpt import GPT
@@ -23,13 +33,17 @@ from trainer.sharding.context_parallel import SequenceShare
 from trainer.sharding.decoder import SpreadDecoder
 from trainer.sharding.portable_layout import to_plain
 from trainer.sharding.recompute import keeps_random_of, make_recompute
-from trainer.sharding.tensor_parallel import split_ends, split_layer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor.parallel import ParallelStyle
+
     from trainer.sharding.hyperparameters import ShardedHyperparameters
     from trainer.sharding.mesh import RankMesh
+
+SEQUENCE = Shard(1)
 
 
 def parallelize_model(
@@ -172,3 +186,29 @@ def _plain_order(name: str) -> tuple[int, int]:
     return ["embedding", "blocks", "norm", "head"].index(kind), int(
         rest.split(".")[0]
     ) if kind == "blocks" else 0
+
+
+def split_ends(decoder: SpreadDecoder, mesh: DeviceMesh) -> None:
+    """Split the embedding, the last norm and the head; between layers each rank has its part of the sequence."""
+    styles: dict[str, ParallelStyle] = {
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=SEQUENCE),
+        "norm": SequenceParallel(use_local_output=True),
+        "head": ColwiseParallel(input_layouts=SEQUENCE, output_layouts=Replicate()),
+    }
+    parallelize_module(decoder, mesh, {name: styles[name] for name in decoder.ends})
+
+
+def split_layer(block: nn.Module, mesh: DeviceMesh) -> None:
+    """Split one layer over the ranks of the mesh."""
+    parallelize_module(block, mesh, _styles_of_a_block())
+
+
+def _styles_of_a_block() -> dict[str, ParallelStyle]:
+    return {
+        "attention_norm": SequenceParallel(use_local_output=True),
+        "attention.query_key_value": ColwiseParallel(input_layouts=SEQUENCE),
+        "attention.output": RowwiseParallel(output_layouts=SEQUENCE),
+        "feed_forward_norm": SequenceParallel(use_local_output=True),
+        "feed_forward.gate_up": ColwiseParallel(input_layouts=SEQUENCE),
+        "feed_forward.down": RowwiseParallel(output_layouts=SEQUENCE),
+    }

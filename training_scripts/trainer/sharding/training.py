@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from trainer.data.sample_digest import MASK, digest_of
-from trainer.evaluation import Evaluation
+from trainer.evaluation import ModelEvaluation
 from trainer.models import build_empty
 from trainer.precision import DTYPES, Precision
 from trainer.sharding.checkpointing import ShardedCheckpointer
-from trainer.sharding.degrees import Degrees
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import parallelize_model, whole_weights
@@ -61,7 +60,7 @@ class ShardedTraining(Training):
             HyperparameterError: a degree of parallelism is not valid for the number of ranks.
         """
         with self.ranks.all_or_none():
-            degrees = Degrees.of(self.hp, self.ranks.world_size)
+            degrees = self.hp.degrees(self.ranks.world_size)
         if degrees.pipeline > 1 and self.hp.micro_batch_size is None:
             each = self.hp.global_batch_size // (degrees.num_readers * degrees.pipeline)
             self.hp = dataclasses.replace(self.hp, micro_batch_size=max(1, each))
@@ -193,7 +192,9 @@ class ShardedTraining(Training):
         scale = self.num_averaged / self.units_per_batch
         return self.task.loss_sum(outputs, (targets, targets)) * scale
 
-    def evaluate(self, batches: Iterator[Any], *, keeps_predictions: bool = True) -> Evaluation:
+    def evaluate(
+        self, batches: Iterator[Any], *, keeps_predictions: bool = True
+    ) -> ModelEvaluation:
         """Return the mean loss over all ranks' batches."""
         if self.mesh is None:
             return super().evaluate(batches, keeps_predictions=keeps_predictions)
@@ -207,7 +208,7 @@ class ShardedTraining(Training):
 @torch.no_grad()
 def _evaluate_together(
     training: ShardedTraining, mesh: RankMesh, batches: Iterator[Any]
-) -> Evaluation:
+) -> ModelEvaluation:
     """Return the mean loss over every reader's batches; the model is left in evaluation mode.
 
     Ranks that share shards must run the model equally often: a rank without a batch runs a spare one, whose outputs are
@@ -233,7 +234,7 @@ def _evaluate_together(
         num_samples += len(batch[0]) if mesh.place("cp") == 0 else 0
     loss_sum, num_correct, total = ranks.sum([loss_sum, num_correct, num_samples])
     num_units = int(total) * task.units_per_sample
-    return Evaluation(
+    return ModelEvaluation(
         loss=loss_sum / num_units,
         num_units=num_units,
         accuracy=num_correct / num_units if has_accuracy and task.unit == "samples" else None,

@@ -53,7 +53,7 @@ NO_PLACE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class ProcessStart:
     """One start of the processes, for the statistics' header.
 
     Attributes:
@@ -76,7 +76,7 @@ def open_statistics(
     *,
     tensors: ModelTensors,
     model: nn.Module | None,
-    start: Start,
+    start: ProcessStart,
     checksums: ReplicaChecksums | None,
 ) -> Emitter:
     """Return the statistics emitter of this start; every rank must call it. Files of earlier starts are kept.

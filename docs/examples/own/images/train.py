@@ -1,4 +1,5 @@
 """A ResNet on folders of images, one folder a class, under DDP."""
+from __future__ import annotations
 
 import argparse
 import os
@@ -24,7 +25,11 @@ class ImageFolder(Dataset):
 
     def __init__(self, folder: Path) -> None:
         self.classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
-        self.files = [(path, label) for label, name in enumerate(self.classes) for path in sorted((folder / name).glob("*"))]
+        self.files = [
+            (path, label)
+            for label, name in enumerate(self.classes)
+            for path in sorted((folder / name).glob("*"))
+        ]
 
     def __len__(self) -> int:
         return len(self.files)
@@ -35,13 +40,17 @@ class ImageFolder(Dataset):
         return torch.from_numpy(pixels / 255).permute(2, 0, 1), label
 
 
-class Block(nn.Module):
+class ConvolutionBlock(nn.Module):
     """Two convolutions beside a shortcut."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
-        self.first = nn.Sequential(nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after))
-        self.second = nn.Sequential(nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after))
+        self.first = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after)
+        )
+        self.second = nn.Sequential(
+            nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after)
+        )
         self.shortcut = nn.Conv2d(before, after, 1, stride, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -50,8 +59,10 @@ class Block(nn.Module):
 
 def resnet(num_classes: int) -> nn.Module:
     widths = (16, 32, 64)
-    blocks = [Block(before, after, 2) for before, after in zip((3, *widths), widths)]
-    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], num_classes))
+    blocks = [ConvolutionBlock(before, after, 2) for before, after in zip((3, *widths), widths)]
+    return nn.Sequential(
+        *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], num_classes)
+    )
 
 
 def main() -> int:
@@ -70,9 +81,16 @@ def main() -> int:
     bare = resnet(len(data.classes)).to(device)
     model = DistributedDataParallel(bare)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=options.epochs * len(loader))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.1, total_steps=options.epochs * len(loader)
+    )
     states = {"model": bare, "optimizer": optimizer, "schedule": schedule}
-    with watch(model, optimizer, max_steps=schedule.total_steps, global_batch_size=16 * dist.get_world_size()) as run:
+    with watch(
+        model,
+        optimizer,
+        max_steps=schedule.total_steps,
+        global_batch_size=16 * dist.get_world_size(),
+    ) as run:
         if saved := run.resume():
             for name, each in states.items():
                 each.load_state_dict(saved[name])
@@ -89,7 +107,10 @@ def main() -> int:
             if run.is_stopping:
                 break
     if dist.get_rank() == 0:
-        torch.save({"classes": data.classes, "weights": bare.state_dict()}, Path(os.environ["SM_MODEL_DIR"]) / "model.pt")
+        torch.save(
+            {"classes": data.classes, "weights": bare.state_dict()},
+            Path(os.environ["SM_MODEL_DIR"]) / "model.pt",
+        )
     del model, bare, states
     dist.destroy_process_group()
     return run.exit_code

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class GradientPart:
     """A part of one parameter's gradient. `num_parts` parts are the whole; all other ranks have copies of them."""
 
     values: Tensor
     num_parts: int
 
 
-def gradient_parts(model: nn.Module) -> list[Part]:
+def gradient_parts(model: nn.Module) -> list[GradientPart]:
     """Return this rank's part of each gradient, without FSDP's padding.
 
     The number of parts comes from the module or tensor that was sharded. For FSDP these are the group and strategy of
@@ -56,20 +56,20 @@ def _flattened(model: nn.Module) -> Iterator[tuple[int, tuple[Any, int | None]]]
             yield id(parameter), (handle, place)
 
 
-def _parts(gradient: Tensor, flattened: tuple[Any, int | None] | None) -> Iterator[Part]:
+def _parts(gradient: Tensor, flattened: tuple[Any, int | None] | None) -> Iterator[GradientPart]:
     if isinstance(gradient, DTensor):
         whole = [Replicate() if each.is_partial() else each for each in gradient.placements]
-        yield Part(
+        yield GradientPart(
             values=gradient.redistribute(placements=whole).to_local(),
             num_parts=_num_parts(gradient.device_mesh, whole),
         )
     elif flattened is None:
-        yield Part(values=gradient, num_parts=1)
+        yield GradientPart(values=gradient, num_parts=1)
     else:
         yield from _parts_of_flat(gradient, *flattened)
 
 
-def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator[Part]:
+def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator[GradientPart]:
     """Yield the part of one original parameter, or of all parameters in this rank's shard of the flat one."""
     num_shards = handle.process_group.size() if handle.uses_sharded_strategy else 1
     splits = [
@@ -77,13 +77,13 @@ def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator
         for spec in handle.flat_param._param_extensions
     ]
     if place is not None:
-        yield Part(values=gradient, num_parts=num_shards * splits[place])
+        yield GradientPart(values=gradient, num_parts=num_shards * splits[place])
         return
     for split, shard in zip(splits, handle.flat_param._shard_param_infos, strict=True):
         if shard.in_shard:
             end = shard.offset_in_shard + shard.numel_in_shard
             values = gradient[shard.offset_in_shard : end]
-            yield Part(values=values, num_parts=num_shards * split)
+            yield GradientPart(values=values, num_parts=num_shards * split)
 
 
 def _num_parts(mesh: Any, placements: Any) -> int:

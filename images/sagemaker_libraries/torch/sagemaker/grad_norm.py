@@ -7,7 +7,7 @@ import math
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.sagemaker._gradients import Part, gradient_parts, local
+from torch.sagemaker._gradients import GradientPart, gradient_parts, local
 from torch.sagemaker._state import state
 
 TINY = 1e-6
@@ -39,7 +39,7 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
     return norm
 
 
-def _norm(parts: list[Part], norm_type: float) -> Tensor:
+def _norm(parts: list[GradientPart], norm_type: float) -> Tensor:
     """Return (sum over ranks and parts of num_parts * |part|^p / world_size)^(1/p); for p = inf the largest value.
 
     Example: two halves with norms 3 and 4 on four ranks, each twice: 2 * (3^2 + 4^2 + 3^2 + 4^2) / 4 = 5^2.

@@ -64,12 +64,12 @@ def train(environment: Environment) -> None:
         log.warning("Host %s not being used for distributed training: it has no data.", host)
         return
     with cluster(taking_part, host, port=TRAINING_PORT) as is_first:
-        Training(environment, values, is_first=is_first, num_hosts=len(taking_part)).run(
+        BoostedTraining(environment, values, is_first=is_first, num_hosts=len(taking_part)).run(
             train_data, validation, rank=taking_part.index(host)
         )
 
 
-class Training:
+class BoostedTraining:
     """One training on one host; only the first host saves the model."""
 
     def __init__(
@@ -211,11 +211,11 @@ class Training:
         return Path(self._environment.output_data_dir) / "statistics"
 
 
-def _after_each_round(training: Training, statistics: StatisticsFile) -> Any:
+def _after_each_round(training: BoostedTraining, statistics: StatisticsFile) -> Any:
     import xgboost as xgb
 
     class AfterEachRound(xgb.callback.TrainingCallback):  # type: ignore[misc]  # its base ships no types
-        """Callback that calls `Training.after_round`."""
+        """Callback that calls `BoostedTraining.after_round`."""
 
         began = time.monotonic()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.registry.tables import Condition
+from sagemaker_engine.api.registry.tables import SqlCondition
 from sagemaker_engine.wire.paging import DEFAULT_PAGE, make_token, read_token
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ _COLUMNS = {"Name": "name", "CreationTime": "created_at"}
 
 
 def list_page(
-    tables: RegistryTables, table: str, request: dict[str, Any], extra: Iterable[Condition] = ()
+    tables: RegistryTables, table: str, request: dict[str, Any], extra: Iterable[SqlCondition] = ()
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Return the documents of the page that a List request selects, and the next page's token or None."""
     start = read_token(request) or 0
@@ -33,13 +33,17 @@ def list_page(
     return documents[:limit], make_token(request, start + limit) if more else None
 
 
-def _common(request: dict[str, Any]) -> list[Condition]:
+def _common(request: dict[str, Any]) -> list[SqlCondition]:
     conditions = []
     if "NameContains" in request:
         sql = "instr(lower(name), lower(?)) > 0"
-        conditions.append(Condition(sql=sql, values=(request["NameContains"],)))
+        conditions.append(SqlCondition(sql=sql, values=(request["NameContains"],)))
     if "CreationTimeAfter" in request:
-        conditions.append(Condition(sql="created_at > ?", values=(request["CreationTimeAfter"],)))
+        conditions.append(
+            SqlCondition(sql="created_at > ?", values=(request["CreationTimeAfter"],))
+        )
     if "CreationTimeBefore" in request:
-        conditions.append(Condition(sql="created_at < ?", values=(request["CreationTimeBefore"],)))
+        conditions.append(
+            SqlCondition(sql="created_at < ?", values=(request["CreationTimeBefore"],))
+        )
     return conditions

@@ -9,10 +9,10 @@ from sagemaker_engine.api.registry.adding import NewPackage, TokenReusedError, a
 from sagemaker_engine.api.registry.groups import find_group
 from sagemaker_engine.api.registry.listing import list_page
 from sagemaker_engine.api.registry.tables import (
-    Condition,
     ExistingRowError,
     MissingRowError,
     RegistryTables,
+    SqlCondition,
 )
 from sagemaker_engine.api.resources import check_image_exists, split_s3_uri
 from sagemaker_engine.jobs.image_digest import digest_of, manifest_of
@@ -36,8 +36,8 @@ _REPLACED = (
 )
 """Members that UpdateModelPackage replaces as a whole."""
 _OF_TYPE = {
-    "Versioned": [Condition(sql="group_arn IS NOT NULL")],
-    "Unversioned": [Condition(sql="group_arn IS NULL")],
+    "Versioned": [SqlCondition(sql="group_arn IS NOT NULL")],
+    "Unversioned": [SqlCondition(sql="group_arn IS NULL")],
     "Both": [],
 }
 
@@ -114,13 +114,13 @@ class ModelPackages:
         conditions = []
         if "ModelPackageGroupName" in request:
             arn = find_group(self.context, self.tables, call)["ModelPackageGroupArn"]
-            conditions.append(Condition(sql="group_arn = ?", values=(arn,)))
+            conditions.append(SqlCondition(sql="group_arn = ?", values=(arn,)))
         else:
             kind = request.get("ModelPackageType", "Unversioned")
             conditions.extend(_OF_TYPE[kind])
         if "ModelApprovalStatus" in request:
             status = request["ModelApprovalStatus"]
-            conditions.append(Condition(sql="approval = ?", values=(status,)))
+            conditions.append(SqlCondition(sql="approval = ?", values=(status,)))
         documents, token = list_page(self.tables, TABLE, request, conditions)
         return {"ModelPackageSummaryList": documents, "NextToken": token}
 

@@ -39,7 +39,7 @@ class ExistingRowError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class SqlCondition:
     """One condition of a list: SQL over the columns, and the values of its placeholders."""
 
     sql: str
@@ -133,7 +133,7 @@ class RegistryTables:
     def list(
         self,
         table: str,
-        conditions: Iterable[Condition],
+        conditions: Iterable[SqlCondition],
         *,
         order: str,
         descending: bool,

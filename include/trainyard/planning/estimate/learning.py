@@ -23,7 +23,7 @@ _SINGULAR = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class AmountRange:
     """Low, expected and high value of an amount."""
 
     low: float
@@ -35,25 +35,25 @@ class Range:
         """Return the range from `spread[0]` to `spread[1]` times the expected value."""
         return cls(low=spread[0] * expected, expected=expected, high=spread[1] * expected)
 
-    def __add__(self, other: Range) -> Range:
+    def __add__(self, other: AmountRange) -> AmountRange:
         """Return the sum of both ranges: of the lows, of the expected values and of the highs."""
-        return Range(
+        return AmountRange(
             low=self.low + other.low,
             expected=self.expected + other.expected,
             high=self.high + other.high,
         )
 
-    def times(self, factor: float) -> Range:
+    def times(self, factor: float) -> AmountRange:
         """Return the range multiplied by a factor."""
-        return Range(
+        return AmountRange(
             low=factor * self.low, expected=factor * self.expected, high=factor * self.high
         )
 
-    def at_most(self, most: float | None) -> Range:
+    def at_most(self, most: float | None) -> AmountRange:
         """Return the range limited to a bound; None = no bound."""
         if most is None:
             return self
-        return Range(
+        return AmountRange(
             low=min(self.low, most), expected=min(self.expected, most), high=min(self.high, most)
         )
 
@@ -68,7 +68,7 @@ class LearnedSeconds:
         basis: source of the figures, in words.
     """
 
-    total: Range
+    total: AmountRange
     fixed_s: float
     basis: str
 
@@ -136,8 +136,8 @@ def _same_kind(
 def _learned(
     expected_s: float, seen: Sequence[float], *, fixed_s: float, basis: str
 ) -> LearnedSeconds:
-    least = Range.around(expected_s, SAME)
-    total = Range(low=min(least.low, *seen), expected=expected_s, high=max(least.high, *seen))
+    least = AmountRange.around(expected_s, SAME)
+    total = AmountRange(low=min(least.low, *seen), expected=expected_s, high=max(least.high, *seen))
     return LearnedSeconds(total=total, fixed_s=fixed_s, basis=basis)
 
 
@@ -156,7 +156,7 @@ def _scaled(
         fixed_s, per_operation = fit(rows, is_constant_first=True)
         varying_s = per_operation * _per_rank(work)
     return LearnedSeconds(
-        total=Range.around(fixed_s + varying_s, spread), fixed_s=fixed_s, basis=basis
+        total=AmountRange.around(fixed_s + varying_s, spread), fixed_s=fixed_s, basis=basis
     )
 
 

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.hardware import hardware
 from trainyard.catalog.instances import catalogue
 from trainyard.cost.cost_cap import usd_per_s
-from trainyard.planning.estimate.learning import NEWEST, LearnedSeconds, Range, learned_seconds
+from trainyard.planning.estimate.learning import (
+    NEWEST,
+    AmountRange,
+    LearnedSeconds,
+    learned_seconds,
+)
 from trainyard.planning.estimate.work import data_key, works_of
 from trainyard.planning.evaluation_plan import CPU_FLOPS_PER_VCPU, INFERENCE_SHARE, reachable_flops
 from trainyard.specs.run_conf import RunConf
@@ -53,8 +58,8 @@ class JobEstimate:
     """
 
     task_id: str
-    usd: Range | None
-    seconds: Range
+    usd: AmountRange | None
+    seconds: AmountRange
     basis: str
 
 
@@ -69,8 +74,8 @@ class RunEstimate:
         num_runs: number of earlier runs that were read.
     """
 
-    usd: Range | None
-    seconds: Range
+    usd: AmountRange | None
+    seconds: AmountRange
     jobs: tuple[JobEstimate, ...]
     num_runs: int
 
@@ -124,18 +129,18 @@ def estimate_run(
     )
 
 
-def _total(jobs: Sequence[JobEstimate], bound: float | None) -> Range | None:
+def _total(jobs: Sequence[JobEstimate], bound: float | None) -> AmountRange | None:
     amounts = [each.usd for each in jobs if each.usd is not None]
     if len(amounts) < len(jobs):
         return None
-    return sum(amounts, Range(low=0.0, expected=0.0, high=0.0)).at_most(bound)
+    return sum(amounts, AmountRange(low=0.0, expected=0.0, high=0.0)).at_most(bound)
 
 
-def _between_jobs(history: Sequence[RunMeasurement]) -> Range:
+def _between_jobs(history: Sequence[RunMeasurement]) -> AmountRange:
     seen = [each.between_jobs_s for each in history[:NEWEST]]
     if not seen:
-        return Range.around(BETWEEN_JOBS_S, PLANNED)
-    return Range(low=min(seen), expected=median(seen), high=max(seen))
+        return AmountRange.around(BETWEEN_JOBS_S, PLANNED)
+    return AmountRange(low=min(seen), expected=median(seen), high=max(seen))
 
 
 def _job(conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]) -> JobEstimate:
@@ -172,13 +177,13 @@ def _planned(conf: BaseRunConf, work: JobWork) -> LearnedSeconds:
     elif work.task_id == TaskId.SHARD:
         seconds, basis = SHARDING_S, "a default: no similar job was measured yet"
     else:
-        limit = Range(
+        limit = AmountRange(
             low=min(START_S, work.max_run_s), expected=work.max_run_s, high=work.max_run_s
         )
         return LearnedSeconds(
             total=limit, fixed_s=START_S, basis="its longest run: no similar job was measured yet"
         )
-    return LearnedSeconds(total=Range.around(seconds, PLANNED), fixed_s=START_S, basis=basis)
+    return LearnedSeconds(total=AmountRange.around(seconds, PLANNED), fixed_s=START_S, basis=basis)
 
 
 def _operations_per_s(conf: RunConf, work: JobWork) -> float:
@@ -194,12 +199,12 @@ def _operations_per_s(conf: RunConf, work: JobWork) -> float:
     return one * share * (instance.num_accelerators or 1) * work.instance_count
 
 
-def _with_restarts(conf: BaseRunConf, one: Range, learned: LearnedSeconds) -> Range:
+def _with_restarts(conf: BaseRunConf, one: AmountRange, learned: LearnedSeconds) -> AmountRange:
     """Return the seconds with the restarts after interruptions of spot. The high value has one more restart."""
     redone_s = REDONE_SHARE * max(0.0, one.expected - learned.fixed_s)
     each_s = getattr(conf, "mean_time_to_interruption_s", INTERRUPTED_EACH_S)
     expected = one.expected / each_s if conf.rungs[0].use_spot_instances else 0.0
-    return Range(
+    return AmountRange(
         low=one.low,
         expected=one.expected + expected * (learned.fixed_s + redone_s / 2),
         high=one.high + (math.ceil(expected) + 1) * (learned.fixed_s + redone_s),
@@ -207,8 +212,8 @@ def _with_restarts(conf: BaseRunConf, one: Range, learned: LearnedSeconds) -> Ra
 
 
 def _billed(
-    conf: BaseRunConf, work: JobWork, usd: Range, measured: Sequence[JobMeasurement]
-) -> Range:
+    conf: BaseRunConf, work: JobWork, usd: AmountRange, measured: Sequence[JobMeasurement]
+) -> AmountRange:
     """Return the cost with spot's discount. The high value has no discount, because spot's price is not guaranteed."""
     if not conf.rungs[0].use_spot_instances:
         return usd
@@ -217,14 +222,14 @@ def _billed(
         for each in measured
         if each.saved_fraction is not None and each.work.instance_type == work.instance_type
     ]
-    return Range(
+    return AmountRange(
         low=usd.low * (1 - max(saved, default=MOST_SPOT_SAVED)),
         expected=usd.expected * (1 - (median(saved) if saved else SPOT_SAVED)),
         high=usd.high,
     )
 
 
-def _of_the_tiers(conf: BaseRunConf, usd: Range) -> Range | None:
+def _of_the_tiers(conf: BaseRunConf, usd: AmountRange) -> AmountRange | None:
     """Return the cost with the cheapest tier's price as the low value, and the most expensive tier's as the high value.
 
     None if a tier's price is not known.
@@ -235,10 +240,10 @@ def _of_the_tiers(conf: BaseRunConf, usd: Range) -> Range | None:
     if len(known) < len(prices):
         return None
     low, high = min(known) / known[0], max(known) / known[0]
-    return Range(low=usd.low * low, expected=usd.expected, high=usd.high * high)
+    return AmountRange(low=usd.low * low, expected=usd.expected, high=usd.high * high)
 
 
-def _wait(work: JobWork, measured: Sequence[JobMeasurement]) -> Range:
+def _wait(work: JobWork, measured: Sequence[JobMeasurement]) -> AmountRange:
     seen = [
         each.wait_s
         for each in measured
@@ -246,5 +251,5 @@ def _wait(work: JobWork, measured: Sequence[JobMeasurement]) -> Range:
     ]
     seen = seen[:NEWEST]
     if not seen:
-        return Range.around(WAIT_S, PLANNED)
-    return Range(low=min(seen), expected=median(seen), high=max(seen))
+        return AmountRange.around(WAIT_S, PLANNED)
+    return AmountRange(low=min(seen), expected=median(seen), high=max(seen))

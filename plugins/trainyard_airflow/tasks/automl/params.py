@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainyard.specs.automl_conf import DATASETS, AutoMLConf
-from trainyard.specs.automl_job import AutoMLMode, ProblemType
-from trainyard.specs.automl_job_rules import MAX_CANDIDATES, METRICS
+from trainyard.specs.automl_job import MAX_CANDIDATES, METRICS, AutoMLMode, ProblemType
 from trainyard.specs.base_run_conf_rules import BASE_CHOICES
 from trainyard_airflow.tasks.shared.form_schema import (
     COUNT_OR_NONE,
