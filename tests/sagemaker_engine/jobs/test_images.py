@@ -34,7 +34,7 @@ def test_an_image_s_repository_says_its_engine_image(repository: str, name: str 
 
 @pytest.mark.parametrize("repository", ["object-detection:1", "randomcutforest:1", "kmeans:1"])
 def test_an_algorithm_that_aws_keeps_is_refused_with_what_to_do(repository: str) -> None:
-    with pytest.raises(UnknownImageError, match=r"not published.*train by a script"):
+    with pytest.raises(UnknownImageError, match=r"not published.*train with a script"):
         resolve_image(f"{ACCOUNT}/{repository}")
 
 
