@@ -5,6 +5,7 @@ The tests know an `Endpoint` only; they assert what SageMaker documents or was s
 
 from __future__ import annotations
 
+import os
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from tests.contract.proofs import RECORD_VARIABLE, record, unproved_by
 from tests.contract.response_shapes import ShapeCheck
 from tests.contract.waiting import WaitClock, wait_until
 from tests.limits import EVENT_LIMIT_S
@@ -182,11 +184,19 @@ def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
 
 
 @pytest.fixture(autouse=True)
-def answers_have_the_models_shape(endpoint: Endpoint) -> Iterator[None]:
-    """Fail a test in which an answer broke the service's model."""
-    endpoint.shapes.problems.clear()
+def answers_have_the_models_shape(
+    endpoint: Endpoint, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Fail a test in which an answer broke the service's model, or that no longer proves what `proofs.json` says."""
+    shapes = endpoint.shapes
+    for each in (shapes.problems, shapes.succeeded, shapes.rejected):
+        each.clear()
     yield
-    assert endpoint.shapes.problems == []
+    assert shapes.problems == []
+    test = f"{request.path.name}::{request.node.originalname}"
+    if recorded := os.environ.get(RECORD_VARIABLE):
+        record(Path(recorded), test, shapes)
+    assert unproved_by(test, shapes) == set(), "record the proofs anew: tests/contract/proofs.py"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

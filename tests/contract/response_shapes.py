@@ -32,6 +32,10 @@ class ShapeCheck:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
+        self.succeeded: set[str] = set()
+        """SageMaker's operations that were answered with success."""
+        self.rejected: set[str] = set()
+        """SageMaker's operations that were answered with an error of the caller (400)."""
         self.num_checked = 0
         self._clients: list[Any] = []
 
@@ -47,7 +51,10 @@ class ShapeCheck:
             client.close()
 
     def _check(self, operation_model: OperationModel, response_dict: Any, **_: Any) -> None:
-        if response_dict["status_code"] >= 300:
+        status = response_dict["status_code"]
+        if operation_model.service_model.service_name == "sagemaker" and status in {200, 400}:
+            (self.succeeded if status == 200 else self.rejected).add(operation_model.name)
+        if status >= 300:
             document = json.loads(response_dict["body"])
             if "__type" not in document or not {"message", "Message"} & set(document):
                 self.problems.append(f"{operation_model.name}: an error without type or message")

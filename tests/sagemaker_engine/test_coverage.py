@@ -9,12 +9,12 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
-from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from sagemaker_engine.coverage import OTHER_SERVICES, PAGE, answered, refusals, render
 from sagemaker_engine.wire.model import load_model, models_signed_as
 from tests.conftest import REPOSITORY
+from tests.contract.proofs import read_proofs
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
@@ -63,9 +63,11 @@ def test_every_operation_is_executed_stored_or_rejected_by_name(engine: RunningE
 
 
 def test_every_operation_that_succeeds_is_proved_by_the_conformance_suite() -> None:
-    suite = "".join(path.read_text() for path in (REPOSITORY / "tests/contract").glob("*.py"))
-    called = set(re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+", suite))
-    assert {each for each in answered() if xform_name(each) not in called} == set()
+    proofs = read_proofs()
+    assert set(proofs) == set(answered()), "record the proofs anew: tests/contract/proofs.py"
+    for proof in set(proofs.values()):
+        file, _, test = proof.partition("::")
+        assert f"def {test}(" in (REPOSITORY / "tests/contract" / file).read_text(), proof
 
 
 def test_the_table_names_operations_of_the_service_once() -> None:

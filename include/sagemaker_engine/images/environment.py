@@ -58,7 +58,7 @@ def fill(
     descriptor that every process of the build inherits.
 
     Raises:
-        BuildError: A command failed or took longer than `LIMIT_S`.
+        BuildError: A command failed or took longer than `LIMIT_S`, or a module of the image cannot be imported.
         BuildStoppedError: `is_unwanted` returned True.
     """
     python = base / "bin" / "python"
@@ -80,6 +80,8 @@ def fill(
     watched.run([*pip, *install, *quiet, "-r", str(requirements)], environment=environment)
     if image.is_layered:
         adopt_programs(place, base)
+    for module in image.imports:
+        watched.run([str(place / "bin" / "python"), "-I", "-c", f"import {module}"], environment={})
     requirements.unlink()
 
 

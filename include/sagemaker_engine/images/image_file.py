@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FILE_NAME = "requirements.txt"
 KEYS = (
     "repositories",
+    "tags",
     "training-module",
     "layer",
     "unless",
@@ -25,6 +26,7 @@ KEYS = (
     "build",
     "build-environment",
     "source",
+    "imports",
 )
 MARK = "#:"
 FOLDER = "{folder}"
@@ -43,6 +45,7 @@ class ImageFile:
     - `text`: the file's content. pip installs exactly these requirements, without dependencies.
     - `repositories`: last components of the repositories that the image emulates, unless Trainyard's own environment
       has the package `unless`.
+    - `tags`: first parts of the tags that it emulates (`1.2-1` for `1.2-1-cpu-py3`); empty for all tags.
     - `training_module`: AWS's framework entry point.
     - `is_layered`: whether the packages of Trainyard's own environment (torch) are visible below its own.
     - `launchers`: toolkit flags that it supports.
@@ -51,11 +54,13 @@ class ImageFile:
     - `build_files`: SHA-256 of each file in that folder that `build_environment` names.
     - `build_requirements`: packages that are installed first, for use by the build.
     - `source`: folder of the image that is on the import path inside.
+    - `imports`: modules that must be importable, or the build fails.
     """
 
     name: str
     text: str
     repositories: tuple[str, ...]
+    tags: tuple[str, ...] = ()
     training_module: str | None = None
     is_layered: bool = False
     unless: str | None = None
@@ -65,12 +70,17 @@ class ImageFile:
     build_files: Mapping[str, str] = field(default_factory=dict)
     build_requirements: tuple[str, ...] = ()
     source: Path | None = None
+    imports: tuple[str, ...] = ()
 
     @property
     def pins(self) -> tuple[str, ...]:
         """Return the lines for pip, without comments."""
         lines = (line.partition("#")[0].strip() for line in self.text.splitlines())
         return tuple(line for line in lines if line)
+
+    def has_tag(self, tag: str | None) -> bool:
+        """Return whether it emulates the tag of its repositories; None is an image without tag."""
+        return not self.tags or f"{tag}-".startswith(tuple(f"{each}-" for each in self.tags))
 
     def key(self, *, python: str, environment: str) -> str:
         """Return a hash of everything that affects the build, which distinguishes builds with the same name.
@@ -96,16 +106,26 @@ def read_image_files(folder: Path = IMAGES_FOLDER) -> list[ImageFile]:
             f"{path.name} is beside the images; an image is a folder: move it to {path.stem}/{FILE_NAME}"
         )
     found = [read_image_file(path) for path in sorted(folder.glob(f"*/{FILE_NAME}"))]
-    owner: dict[str, str] = {}
+    owners: dict[str, list[ImageFile]] = {}
     for image in found:
         for repository in image.repositories:
-            if repository in owner:
-                raise ImageFileError(
-                    f"{_place(image.name)}: repository {repository!r} is that of "
-                    f"{_place(owner[repository])}; name it in one of them"
-                )
-            owner[repository] = image.name
+            for other in owners.setdefault(repository, []):
+                _check_apart(image, other, repository)
+            owners[repository].append(image)
     return found
+
+
+def _check_apart(image: ImageFile, other: ImageFile, repository: str) -> None:
+    """Check that no tag of a repository belongs to two images.
+
+    Raises:
+        ImageFileError: One does.
+    """
+    if not (image.tags and other.tags) or set(image.tags) & set(other.tags):
+        raise ImageFileError(
+            f"{_place(image.name)}: repository {repository!r} is that of {_place(other.name)}; name it in one of "
+            f"them, or give each its own `{MARK} tags = ...`"
+        )
 
 
 def read_image_file(path: Path) -> ImageFile:
@@ -153,6 +173,7 @@ def _image_file(folder: Path, text: str, header: Mapping[str, str]) -> ImageFile
         name=folder.name,
         text=text,
         repositories=tuple(header["repositories"].split()),
+        tags=tuple(header.get("tags", "").split()),
         training_module=header.get("training-module"),
         is_layered=layer == "environment",
         unless=header.get("unless"),
@@ -162,6 +183,7 @@ def _image_file(folder: Path, text: str, header: Mapping[str, str]) -> ImageFile
         build_files={each: _content(folder / each) for each in named},
         build_requirements=tuple(header.get("build", "").split()),
         source=folder / header["source"] if "source" in header else None,
+        imports=tuple(header.get("imports", "").split()),
     )
 
 

@@ -79,7 +79,6 @@ FAMILIES: dict[str, str | None] = {
     "sagemaker-pytorch": PYTORCH_TRAINING,
     "sagemaker-base-python": None,
     AUTOML_FAMILY: None,
-    "sagemaker-scikit-learn": None,
     "sagemaker-distribution-prod": None,
 }
 """Framework module of AWS's toolkit per image repository; None without one.
@@ -108,13 +107,13 @@ def resolve_image(
     folder of built images; None for the user's default.
 
     Raises:
-        UnknownImageError: No runtime emulates the image's repository.
+        UnknownImageError: No runtime emulates the image's repository, or the version in its tag.
     """
     images, own = _read_files(image_files)
     mapped = stand_in(uri, own)
     family = mapped or image_family(uri)
     prefix = environment_prefix()
-    owner = next((e for e in images if family in e.repositories or mapped == e.name), None)
+    owner = _owner(images, uri, family, mapped)
     if owner is not None and not (owner.unless and _has_package(prefix, owner.unless)):
         store = ImageStore(folder=images_folder or default_folder())
         return _of_image(owner, store, prefix, family)
@@ -123,7 +122,7 @@ def resolve_image(
             f"the built-in algorithm {family!r} is AWS's own code, which is not published: the engine cannot train it. "
             "Send the job to AWS, or train with a script: PyTorch, TensorFlow, XGBoost and Hugging Face images run here"
         )
-    if family not in FAMILIES:
+    if owner is None and family not in FAMILIES:
         raise UnknownImageError(
             f"no local runtime replaces image {uri!r} (repository {family!r}). "
             f"Known repositories: {', '.join(sorted(_runnable(images)))}. {_HOW_TO_MAP}"
@@ -132,10 +131,53 @@ def resolve_image(
         bin_folder=prefix / "bin",
         prefix=prefix,
         base_prefix=Path(sys.base_prefix),
-        training_module=FAMILIES[family],
+        training_module=FAMILIES[family] if owner is None else owner.training_module,
         source_folder=IMAGES_FOLDER / "automl" / "packages" if family == AUTOML_FAMILY else None,
         family=family,
     )
+
+
+def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -> ImageFile | None:
+    """Return the engine image for an image URI of a repository, or None if the environment itself may serve.
+
+    Raises:
+        UnknownImageError: There are engine images for other tags of the repository only.
+    """
+    if mapped is not None:
+        named = next((each for each in images if each.name == mapped), None)
+        if named is not None:
+            return named
+    name = read_name(uri)
+    tag = name.tag if name is not None else None
+    candidates = [each for each in images if family in each.repositories]
+    found = next((each for each in candidates if each.has_tag(tag)), None)
+    if candidates and found is None:
+        known = ", ".join(each for image in candidates for each in image.tags)
+        raise UnknownImageError(
+            f"no engine image has the versions of {family}:{tag or 'latest'}, which cannot be installed on this "
+            f"Python {sys.version_info.major}.{sys.version_info.minor}; tags with an engine image: {known}. Take one "
+            f"of these, or map the image in {OWN_IMAGES} to an engine image with the packages that you need "
+            "(docs/engine_images.md)"
+        )
+    return found
+
+
+def missing_torchvision(runtime: ImageRuntime, reason: str) -> str | None:
+    """Return advice for a PyTorch job that failed for lack of a torchvision that works; else None.
+
+    `reason` is the job's FailureReason.
+    """
+    is_plain = runtime.image is None and runtime.training_module == PYTORCH_TRAINING
+    if not (is_plain and any(each in reason for each in _WITHOUT_TORCHVISION)):
+        return None
+    return (
+        "AWS's PyTorch images have torchvision; this engine's environment has none that works with its torch. Build "
+        "the engine image with it (python -m sagemaker_engine.images torchvision) and map this job's image to it in "
+        f'{OWN_IMAGES}: "*/{runtime.family}:*" = "torchvision" (docs/engine_images.md, torchvision)'
+    )
+
+
+_WITHOUT_TORCHVISION = ("No module named 'torchvision'", "operator torchvision::nms does not exist")
 
 
 def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
@@ -201,8 +243,8 @@ def _read_files(image_files: Path) -> tuple[list[ImageFile], Mapping[str, str]]:
 
 def _runnable(images: list[ImageFile]) -> set[str]:
     """Return the targets that an image can be mapped to: repositories that run here, and engine images."""
-    described = {name for each in images for name in (each.name, *each.repositories)}
-    return {*FAMILIES, *described}
+    repositories = {name for each in images if not each.tags for name in each.repositories}
+    return {*FAMILIES, *(each.name for each in images), *repositories}
 
 
 def image_family(uri: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,7 +16,6 @@ from sagemaker_engine.sandbox.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from sagemaker_engine.jobs.images import ImageRuntime
     from sagemaker_engine.jobs.job import HostPlan, Job
@@ -107,6 +107,7 @@ def make_cluster(
         features=list(ground.features),
         ports=ports if has_way_out else {},
         needed=_needed(runtime),
+        private=private_folders(job.settings.root),
     )
     relay = Relay(lambda: _engine_address(job))
     return SandboxCluster(
@@ -115,10 +116,19 @@ def make_cluster(
 
 
 def _needed(runtime: ImageRuntime) -> list[str]:
-    """Return the folders of this machine that an instance must see even if they are in /tmp."""
-    sources = [str(runtime.source_folder)] if runtime.source_folder is not None else []
-    layers = [str(each) for each in runtime.layers]
-    return [str(runtime.prefix), *layers, str(runtime.base_prefix), *sources]
+    """Return the paths of this machine that an instance must see, besides the system folders."""
+    wanted = [runtime.prefix, *runtime.layers, runtime.base_prefix, runtime.bin_folder / "python"]
+    if runtime.source_folder is not None:
+        wanted.append(runtime.source_folder)
+    indexes = " ".join(_package_index_environment().values()).split()
+    return [*map(str, wanted), *(each for each in indexes if each.startswith("/"))]
+
+
+def private_folders(root: Path) -> list[str]:
+    """Return the folders that no instance sees, wherever they are: the engine's state, the home, Airflow's."""
+    home = Path.home()
+    airflow = os.environ.get("AIRFLOW_HOME") or home / "airflow"
+    return [str(root), str(home), str(airflow)]
 
 
 def _instance(
@@ -141,10 +151,10 @@ def _instance(
         environment=environment | dict(request.environment),
         working_folder=request.working_folder if ground.has_mounts else str(folder / "ml"),
         descriptor=request.descriptor,
-        binds=_binds(job, ground, folder, request),
+        binds=_binds(runtime, ground, folder, request),
         overlays=_overlays(runtime, ground, folder, request),
         volumes=list(request.volumes),
-        read_only=[(str(source), target) for source, target in request.read_only],
+        read_only=_read_only(job, ground, request),
     )
 
 
@@ -169,16 +179,24 @@ def _environment(
 
 
 def _binds(
-    job: Job, ground: Ground, folder: Path, request: InstanceRequest
+    runtime: ImageRuntime, ground: Ground, folder: Path, request: InstanceRequest
 ) -> list[tuple[str, str]]:
-    """Return the folders that the instance shares with this machine, in mounting order."""
+    """Return the writable folders of the instance, in mounting order."""
     binds = [(str(source), target) for source, target in request.folders]
     if ground.has_mounts:
         binds.append((str(folder / "home"), HOME_INSIDE))
-        stubs = job.settings.root / "warm"
-        if stubs.exists():
-            binds.append((str(stubs), STUBS_INSIDE))
+        if not ground.has_overlay:
+            binds.append((str(runtime.prefix), str(runtime.prefix)))
     return binds
+
+
+def _read_only(job: Job, ground: Ground, request: InstanceRequest) -> list[tuple[str, str]]:
+    """Return the read-only folders of the instance: streamed channels, the warm workers' programs and socket."""
+    folders = [(str(source), target) for source, target in request.read_only]
+    stubs = job.settings.root / "warm"
+    if ground.has_mounts and stubs.exists():
+        folders.append((str(stubs), STUBS_INSIDE))
+    return folders
 
 
 def _overlays(

@@ -19,6 +19,7 @@ from sagemaker_engine.jobs.fault_moments import Moments
 from sagemaker_engine.jobs.host_faults import AttemptFaults
 from sagemaker_engine.jobs.host_lines import HostLines
 from sagemaker_engine.jobs.image_supply import find_runtime, supply
+from sagemaker_engine.jobs.images import missing_torchvision
 from sagemaker_engine.jobs.instances import Ground, survey
 from sagemaker_engine.jobs.job import Job, JobError, plan_hosts
 from sagemaker_engine.jobs.launchers import missing_ground, missing_launcher, missing_layer
@@ -215,7 +216,10 @@ class TrainingRun:
             case Ending.FAULT:
                 raise JobError(outcome.fault)
             case Ending.FAILED:
-                self._finish(outcome.ending, reason=attempt.failure_reason(outcome))
+                reason = attempt.failure_reason(outcome)
+                if advice := missing_torchvision(self.runtime, reason):
+                    self.job.say(self.hosts[0].name, advice)
+                self._finish(outcome.ending, reason=reason)
             case _:
                 uri = attempt.model_uri
                 self._finish(outcome.ending, ModelArtifacts={"S3ModelArtifacts": uri})

@@ -34,7 +34,8 @@ LOSSES = {
     "overlay": "Python's environment is not copy-on-write: what a job installs stays on this "
     "machine",
     "pid": "instances share this machine's processes",
-    "mount": "no /opt/ml and no host names of its own: SAGEMAKER_BASE_DIR points to the job's "
+    "mount": "this machine's files are not hidden: a job reads and writes whatever the engine's user can; "
+    "no /opt/ml and no host names of its own: SAGEMAKER_BASE_DIR points to the job's "
     "folder; what a job writes elsewhere (/etc/environment) is written on this machine; checkpoints and channels are "
     "no mounts of their own, so a rename into them works here and fails on SageMaker (EXDEV)",
 }

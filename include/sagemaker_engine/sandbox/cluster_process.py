@@ -240,11 +240,9 @@ class Box:
         os.dup2(instance.descriptor, 2)
         os.closerange(3, 1 << 16)
         if root is not None:
-            if "pid" in self.plan.features:
-                linux.mount("proc", root + "/proc", "proc")
-            else:
-                linux.bind("/proc", root + "/proc")
+            filesystem.mount_proc(root, own_processes="pid" in self.plan.features)
             linux.pivot_root(root)
+        linux.drop_privileges()
         for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         os.chdir(instance.working_folder)

@@ -48,13 +48,17 @@ class ClusterPlan:
 
     - `ports`: loopback ports inside every instance that are served from outside, by purpose (`engine`, `egress`).
       They need the feature `net`.
-    - `needed`: host folders that must stay visible even if they are in /tmp, which is private.
+    - `needed`: host paths outside the system folders that are visible, read-only.
+    - `private`: host folders that are empty inside, even if a visible folder contains them.
+
+    Of a path in both lists, or of one below the other, the longer path counts.
     """
 
     instances: list[Instance]
     features: list[str]
     ports: dict[str, int] = field(default_factory=dict)
     needed: list[str] = field(default_factory=list)
+    private: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the plan as JSON."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import signal
 from enum import IntFlag
 from pathlib import Path
@@ -48,11 +49,19 @@ WHOLE_MACHINE = ["0", "0", "4294967295"]
 """Content of uid_map in a process that is not in a new user namespace."""
 
 DETACH = 2
+PR_CAPBSET_READ = 23
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+CAPABILITY_VERSION_3 = 0x20080522
+KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 10})
+"""Capabilities of a job's programs (linux/capability.h): CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID and
+NET_BIND_SERVICE. They cover files, users and port 22; none covers mounts, devices, the kernel or other processes."""
 
+_OCTAL = re.compile(r"\\([0-7]{3})")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -104,15 +113,55 @@ def bind(source: str, target: str) -> None:
 
 
 def bind_read_only(source: str, target: str) -> None:
-    """Bind the folder `source` to `target` read-only: writes there fail with EROFS.
+    """Bind the file or folder `source` to `target` read-only: writes there fail with EROFS.
 
     Raises OSError if the machine does not allow it or a path is missing.
     """
     mount(source, target, flags=MountFlag.BIND)
+    make_read_only(target)
+
+
+def make_read_only(target: str) -> None:
+    """Make the mount at `target` read-only, without the mounts below it.
+
+    Raises OSError if the machine does not allow it.
+    """
     # In a user namespace a remount must keep the flags of the mount.
     kept = os.statvfs(target).f_flag & (MountFlag.NO_SUID | MountFlag.NO_DEV | MountFlag.NO_EXEC)
     flags = MountFlag.BIND | MountFlag.REMOUNT | MountFlag.READ_ONLY | MountFlag(kept)
     mount("none", target, flags=flags)
+
+
+def mount_points() -> list[str]:
+    """Return the mount points that this process sees, in mounting order (proc_pid_mountinfo(5)).
+
+    Raises OSError if /proc is not mounted.
+    """
+    lines = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+    return [_OCTAL.sub(lambda each: chr(int(each[1], 8)), line.split()[4]) for line in lines]
+
+
+def drop_privileges() -> None:
+    """Keep only `KEPT_CAPABILITIES`, for this process and all programs that it executes. No program adds any.
+
+    Raises OSError if the kernel rejects it.
+    """
+    _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
+    number = 0
+    while (is_held := _libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
+        if is_held and number not in KEPT_CAPABILITIES:
+            # Without CAP_SETPCAP this fails, and programs of root keep what root has here.
+            _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
+        number += 1
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    sets = (
+        ctypes.c_uint32 * 6
+    )()  # (effective, permitted, inheritable) of capabilities 0 to 31, then of the others.
+    _check(_libc.capget(header, sets), "capget")
+    kept = sum(1 << each for each in KEPT_CAPABILITIES)
+    for index in range(6):
+        sets[index] &= (kept if index < 2 else 0) if index < 3 else kept >> 32
+    _check(_libc.capset(header, sets), "capset")
 
 
 def inotify() -> int:

@@ -143,6 +143,7 @@ class WarmSupervisor:
 
     def _detach(self, request: dict[str, Any], supervisor: int) -> None:
         linux.die_with_parent(supervisor)
+        linux.drop_privileges()
         if request["leads_session"]:
             os.setsid()
         else:

@@ -85,6 +85,20 @@ def test_two_images_cannot_stand_in_for_one_repository(tmp_path: Path) -> None:
         read_image_files(tmp_path)
 
 
+def test_two_images_may_share_a_repository_by_its_tags(tmp_path: Path) -> None:
+    write(tmp_path, f"{HEAD}#: tags = 1.2-1 1.3\n", "one")
+    write(tmp_path, f"{HEAD}#: tags = 1.4\n", "two")
+    one, two = read_image_files(tmp_path)
+
+    assert [one.has_tag(tag) for tag in ("1.2-1", "1.2-1-cpu", "1.3", "1.2-10", "1.4", None)] == [
+        *(True, True, True, False, False, False)
+    ]
+    assert two.has_tag("1.4-2")
+    write(tmp_path, f"{HEAD}#: tags = 1.3\n", "three")
+    with pytest.raises(ImageFileError, match=r"own `#: tags = \.\.\.`"):
+        read_image_files(tmp_path)
+
+
 def test_a_build_is_another_one_when_its_pins_or_what_lies_below_it_change(tmp_path: Path) -> None:
     image = read_image_file(write(tmp_path, HEAD + "one==1\n"))
     newer = read_image_file(write(tmp_path, HEAD + "one==2\n"))

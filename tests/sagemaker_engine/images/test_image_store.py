@@ -62,6 +62,20 @@ def test_two_that_ask_at_once_get_one_build(store: ImageStore, tiny: ImageFile) 
     assert said_by(places[0], "import tiny; print(tiny.ANSWER)") == "42"
 
 
+def test_an_image_whose_module_cannot_be_imported_is_not_built(
+    store: ImageStore, image_files: Path
+) -> None:
+    path = image_files / "tiny" / "requirements.txt"
+    make_wheel(image_files, "tiny", "raise RuntimeError('operator tiny::nms does not exist')\n")
+    path.write_text(f"#: imports = tiny\n{path.read_text()}")
+    image = read_image_file(path)
+
+    with pytest.raises(BuildError, match="operator tiny::nms does not exist"):
+        store.build(image, say=lambda _: None)
+
+    assert not store.is_built(image)
+
+
 def test_what_was_left_half_built_is_built_anew(store: ImageStore, tiny: ImageFile) -> None:
     half = store.place(tiny)
     (half / "bin").mkdir(parents=True)

@@ -57,6 +57,31 @@ def test_an_engine_image_stands_in_by_its_name(image_files: Path) -> None:
     assert found.image.name == "tiny"
 
 
+def test_a_version_stands_in_by_its_engine_image_not_by_its_repository(tmp_path: Path) -> None:
+    (tmp_path / "scikit-learn-1.2-1").symlink_to(IMAGES_FOLDER / "scikit-learn-1.2-1")
+    write(tmp_path, f'"{OWN}" = "scikit-learn-1.2-1"')
+
+    found = resolve_image(f"{OWN}:7", image_files=tmp_path)
+
+    assert found.image is not None
+    assert found.image.name == "scikit-learn-1.2-1"
+    write(tmp_path, f'"{OWN}" = "sagemaker-scikit-learn"')
+    with pytest.raises(UnknownImageError, match=r"allowed: .*scikit-learn-1\.2-1"):
+        resolve_image(f"{OWN}:7", image_files=tmp_path)
+
+
+def test_the_environment_itself_serves_where_it_has_what_the_engine_image_adds(
+    image_files: Path,
+) -> None:
+    path = image_files / "tiny" / "requirements.txt"
+    path.write_text(f"#: unless = torch\n#: training-module = tiny:main\n{path.read_text()}")
+    write(image_files, f'"{OWN}" = "tiny"')
+
+    found = resolve_image(f"{OWN}:7", image_files=image_files)
+
+    assert (found.image, found.training_module) == (None, "tiny:main")
+
+
 def test_the_first_pattern_decides_and_a_digest_is_every_tag() -> None:
     own = {f"{OWN}:old": "tensorflow", f"{OWN}": "pytorch", "*": "xgboost"}
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sagemaker_engine.jobs.container import STUBS_INSIDE
 from sagemaker_engine.jobs.launchers import TORCHRUN
-from tests.sagemaker_engine.images.conftest import image_files
+from tests.sagemaker_engine.images.built import need_image
+from tests.sagemaker_engine.images.conftest import image_files, make_wheel
 from tests.sagemaker_engine.jobs.conftest import JobBench, statuses
 
 if TYPE_CHECKING:
@@ -97,3 +99,74 @@ def test_an_engine_that_does_not_build_names_the_command(image_bench: JobBench) 
         "ClientError: engine image 'tiny' is not built, and this engine does not build images "
         "(--build-images never). Build it by hand: python -m sagemaker_engine.images tiny"
     )
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="this environment has torchvision")
+def test_a_job_without_torchvision_is_told_the_image_that_has_it(bench: JobBench) -> None:
+    row = bench.run("vision", 'python -c "import torchvision"')
+
+    assert row.status == "Failed"
+    assert "No module named 'torchvision'" in row.state["FailureReason"]
+    (advice,) = [line for line in bench.log("vision") if "AWS's PyTorch images have" in line]
+    assert "sagemaker_engine.images torchvision" in advice
+    assert '"*/pytorch-training:*" = "torchvision"' in advice
+
+
+def test_a_job_that_fails_otherwise_gets_no_advice(bench: JobBench) -> None:
+    bench.run("other", 'python -c "import torchvisions"')
+
+    assert "torchvision" not in " ".join(bench.log("other")).replace("torchvisions", "")
+
+
+def test_a_script_is_found_the_version_of_its_images_tag(
+    image_bench: JobBench, image_files: Path
+) -> None:
+    for version, answer in (("1.2-1", 1), ("1.4-2", 2)):
+        folder = image_files / f"tiny-{version}"
+        folder.mkdir()
+        make_wheel(folder, "versioned", f"ANSWER = {answer}\n")
+        (folder / "requirements.txt").write_text(
+            f"#: repositories = sagemaker-scikit-learn\n#: tags = {version}\n--no-index\n"
+            f"--find-links {folder}\nversioned==1.0\n"
+        )
+    command = 'python -c "import versioned; print(versioned.ANSWER)"'
+    registry = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn"
+
+    for tag in ("1.2-1-cpu-py3", "1.4-2-cpu-py3"):
+        image_bench.run(tag, command, algorithm={"TrainingImage": f"{registry}:{tag}"})
+    refused = image_bench.run("old", command, algorithm={"TrainingImage": f"{registry}:1.0-1"})
+
+    assert image_bench.log("1.2-1-cpu-py3")[-1] == "1"
+    assert image_bench.log("1.4-2-cpu-py3")[-1] == "2"
+    assert "tags with an engine image: 1.2-1, 1.4-2" in refused.state["FailureReason"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tag", "version"), [("1.2-1", "1.2.1"), ("1.4-2", "1.4.2"), ("1.9-0", "1.9.0")]
+)
+def test_scikit_learn_trains_in_the_version_of_the_tag(
+    bench: JobBench, tag: str, version: str
+) -> None:
+    need_image(f"scikit-learn-{tag}")
+    image = f"683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:{tag}-cpu-py3"
+
+    row = bench.run(
+        "fit",
+        algorithm={"TrainingImage": image},
+        HyperParameters=bench.put_source({"train.py": SCIKIT_LEARN}),
+    )
+
+    assert row.status == "Completed", row.state["FailureReason"]
+    assert f"scikit-learn {version} accuracy" in " ".join(bench.log("fit"))
+
+
+SCIKIT_LEARN = """
+import pandas, sklearn
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+x, y = load_iris(return_X_y=True)
+score = LogisticRegression(max_iter=500).fit(x, y).score(x, y)
+assert score > 0.9
+print(f"scikit-learn {sklearn.__version__} accuracy {score}")
+"""

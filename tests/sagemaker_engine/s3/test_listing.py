@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
 
 import pytest
 from botocore.exceptions import ClientError
@@ -165,3 +166,17 @@ def test_listing_top_level_prefixes_does_not_read_every_key(store: ObjectStore) 
     assert rolled == [f"{number:02}/" for number in range(20)]
     assert everything == 100_000
     assert of_rolled < of_everything / 5
+
+
+@pytest.mark.parametrize("prefix", ["\n", "a b+c%/\u00e9"])
+def test_a_prefix_comes_back_as_it_was_given(s3: Any, prefix: str) -> None:
+    s3.put_object(Bucket=BUCKET, Key=f"{prefix}key", Body=b"1")
+
+    listed = s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix)
+    encoded = s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix, EncodingType="url")
+    first = s3.list_objects(Bucket=BUCKET, Prefix=prefix)
+
+    assert (listed["Prefix"], listed["Contents"][0]["Key"]) == (prefix, f"{prefix}key")
+    assert unquote_plus(encoded["Prefix"]) == prefix
+    # botocore asks for encoded names but does not decode this member of version 1.
+    assert (unquote_plus(first["Prefix"]), first["Contents"][0]["Key"]) == (prefix, f"{prefix}key")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -75,8 +76,14 @@ def plan_of(tmp_path: Path) -> Iterator[Callable[..., tuple[ClusterPlan, dict[st
                 binds=[(str(folder / "ml"), "/opt/ml")],
             )
             instances.append(replace(instance, overlays=more.get("overlays", {}).get(name, [])))
-        ports = more.get("ports", {})
-        return ClusterPlan(instances=instances, features=features, ports=ports), readers
+        plan = ClusterPlan(
+            instances=instances,
+            features=features,
+            ports=more.get("ports", {}),
+            needed=[sys.base_prefix, *more.get("needed", [])],
+            private=more.get("private", []),
+        )
+        return plan, readers
 
     yield plan
     for descriptor in opened:
