@@ -78,7 +78,7 @@ def test_a_sum_says_that_the_cost_of_some_run_is_not_known() -> None:
 
 
 JOB = {"instance_type": "ml.m5.large", "instance_count": 2, "billable_seconds": 3600}  # $0.23
-OWN = {"ended": NOW - HOUR, "dag_id": "own", "jobs": {"train": "a-job"}}
+OWN: dict[str, Any] = {"ended": NOW - HOUR, "dag_id": "own", "jobs": {"train": "a-job"}}
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]
 
 
 def _cost_usd(run: RunRow, so_far_usd: float | None) -> float | None:
-    """Return a run's cost by its report, or by its tasks' results if it ended without one; otherwise so far."""
+    """Return the cost in a run's report; without one, the cost so far, or at the end that of its tasks' results."""
     reported = run.number(TaskId.REPORT, "cost_usd")
     if reported is not None or not run.is_over:
         return so_far_usd if reported is None else reported
