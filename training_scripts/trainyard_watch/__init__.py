@@ -8,8 +8,9 @@
         run.step(loss=loss)
 
 The package is uploaded with the script that imports it, without the rest of Trainyard: it may import torch, the
-standard library and itself only. Optional libraries (boto3, pynvml, tensorboard, mlflow, transformers) are imported on
-use. It knows the container contract (`SM_*` variables, `/opt/ml`, channels), but not the service that started the job.
+standard library and itself only. Optional libraries (boto3, pynvml, tensorboard, mlflow, transformers, lightning) are
+imported on use. It knows the container contract (`SM_*` variables, `/opt/ml`, channels), but not the service that
+started the job.
 """
 
 from __future__ import annotations

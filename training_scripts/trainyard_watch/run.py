@@ -497,8 +497,8 @@ class Run:
         self._metrics.listeners += [self._emitter.on_record, self._headlines.on_record]
         if self._optimizer is not None and hasattr(self._optimizer, "register_step_pre_hook"):
             self._hooks = [
-                self._optimizer.register_step_pre_hook(self._before_update),
-                self._optimizer.register_step_post_hook(self._after_update),
+                self._optimizer.register_step_pre_hook(self.before_update),
+                self._optimizer.register_step_post_hook(self.after_update),
             ]
         self._is_measured = bool(tensors.names)
 
@@ -526,7 +526,8 @@ class Run:
             return None
         return ReplicaChecksums(tensors.names, rank=self._ranks.rank, size=self._ranks.world_size)
 
-    def _before_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+    def before_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Measure the gradients; called before the step of `watch`'s optimizer. For a trainer that has its own hook."""
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
         # A scaler passes scaled gradients to a fused optimizer, which unscales them itself.
         is_scaled = getattr(optimizer, "grad_scale", None) is not None
@@ -538,7 +539,8 @@ class Run:
             self._emitter.degrade(error)
         self._emitter.before_update()
 
-    def _after_update(self, *_: object) -> None:
+    def after_update(self, *_: object) -> None:
+        """Measure the weights; called after the step of `watch`'s optimizer. For a trainer that has its own hook."""
         self._emitter.after_update()
 
     def _sync(self, loss: float) -> float:

@@ -1,0 +1,153 @@
+"""Callback that watches Lightning's Trainer: `Trainer(..., callbacks=[WatchCallback()])`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch import Callback
+
+from trainyard_watch.run import container_paths, watch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from lightning.pytorch import LightningModule, Trainer
+
+    from trainyard_watch.run import Run
+
+HISTORY = "history"
+VALIDATION_LOSSES = ("val_loss", "validation_loss", "valid_loss")
+"""Names under which a module may log its validation loss."""
+
+
+def newest_checkpoint(folder: str | Path | None = None) -> str | None:
+    """Return the newest checkpoint of a folder for `trainer.fit(ckpt_path=...)`, or None; None = the job's folder.
+
+    Lightning moves a checkpoint to its place when it is whole.
+    """
+    place = container_paths().default_checkpoint_dir if folder is None else Path(folder)
+    found = sorted(place.rglob("*.ckpt"), key=lambda each: each.stat().st_mtime)
+    return str(found[-1]) if found else None
+
+
+class WatchCallback(Callback):
+    """Callback that writes each optimizer step, and ends the training with a checkpoint after a SIGTERM.
+
+    The loss is that of `training_step`. The script's checkpoints are the Trainer's own (`ModelCheckpoint`); the one
+    after a SIGTERM is `stopped.ckpt` in the job's checkpoint folder. The script must end with `exit_code`.
+    """
+
+    def __init__(self, *, global_batch_size: int | None = None, statistics: str = "on") -> None:
+        self._batch, self._statistics = global_batch_size, statistics
+        self._history = b""
+        self._run: Run | None = None
+        self.exit_code = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the watched run."""
+        if threading.current_thread() is threading.main_thread():
+            # Lightning's own handler raises an error in the step, without a checkpoint.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        num_steps = trainer.estimated_stepping_batches
+        self._run = watch(
+            trainer.model or pl_module,
+            step=trainer.global_step,
+            max_steps=int(num_steps) if 0 < num_steps < float("inf") else None,
+            global_batch_size=self._batch,
+            statistics=self._statistics,
+            history=self._history if trainer.global_step else b"",
+        ).__enter__()
+
+    def on_before_optimizer_step(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,  # noqa: ARG002
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        """Measure the gradients. Torch's hook is too early: Lightning's backward pass runs within the step."""
+        if len(trainer.optimizers) == 1:
+            self.run.before_update(optimizer)
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,  # noqa: ARG002
+        outputs: Any,
+        batch: Any,  # noqa: ARG002  # the interface
+        batch_idx: int,  # noqa: ARG002
+    ) -> None:
+        """Write the step, if this batch ended one."""
+        run = self.run
+        if trainer.global_step <= run.num_steps or outputs is None:  # gradients are accumulated
+            run.alive()
+            return
+        if len(trainer.optimizers) == 1:
+            run.after_update()
+        loss = outputs["loss"] if isinstance(outputs, dict) else outputs
+        # Lightning divides the loss by the number of batches of a step.
+        loss = loss.detach() * trainer.accumulate_grad_batches
+        if run.step(loss=loss, epoch=trainer.current_epoch, number=trainer.global_step):
+            self._stop(trainer)
+
+    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
+        """Report the run as alive during a validation."""
+        if self._run:
+            self._run.alive()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+        """Write the validation loss, if the module logs one."""
+        logged = trainer.callback_metrics
+        name = next((each for each in VALIDATION_LOSSES if each in logged), None)
+        if self._run and name and not trainer.sanity_checking:
+            self._run.evaluated(loss=float(logged[name]))
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
+        """End the watched run and set `exit_code`."""
+        self.run.__exit__(None)
+        self.exit_code = self.run.exit_code
+
+    def on_exception(
+        self,
+        trainer: Trainer,  # noqa: ARG002
+        pl_module: LightningModule,  # noqa: ARG002
+        exception: BaseException,
+    ) -> None:
+        """End the watched run after an error of the script."""
+        if self._run:
+            self._run.__exit__(type(exception))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the run's events so far, for a checkpoint."""
+        return {HISTORY: self._run.history() if self._run else self._history}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Keep the events of earlier starts, from a checkpoint."""
+        self._history = state_dict[HISTORY]
+
+    @property
+    def run(self) -> Run:
+        """The watched run, after the training has started.
+
+        Raises:
+            RuntimeError: it has not started.
+        """
+        if self._run is None:
+            raise RuntimeError("the Trainer has not started its training")
+        return self._run
+
+    def _stop(self, trainer: Trainer) -> None:
+        """Save a checkpoint, and end the training without another step or validation."""
+        began, path = time.monotonic(), container_paths().default_checkpoint_dir / "stopped.ckpt"
+        with self.run.busy():
+            trainer.save_checkpoint(path)
+        if trainer.is_global_zero:
+            size = path.stat().st_size if path.is_file() else 0
+            self.run.saved(trainer.global_step, seconds=time.monotonic() - began, size=size)
+        trainer.should_stop = True
+        trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = 0
+        trainer.limit_val_batches = 0
