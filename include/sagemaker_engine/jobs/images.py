@@ -83,8 +83,7 @@ FAMILIES: dict[str, str | None] = {
 }
 """Framework module of AWS's toolkit per image repository; None without one.
 
-All of these run in the engine's own environment, whatever version the tag names, unless an engine image serves the
-repository.
+All of these run in the engine's own environment for all versions, unless an engine image serves the repository.
 """
 
 
@@ -163,7 +162,7 @@ def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -
 
 
 def missing_torchvision(runtime: ImageRuntime, reason: str) -> str | None:
-    """Return advice for a PyTorch job that failed for lack of a torchvision that works; else None.
+    """Return advice for a PyTorch job that failed for lack of a torchvision that works, or None.
 
     `reason` is the job's FailureReason.
     """

@@ -84,7 +84,7 @@ def build_root(instance: Instance, plan: ClusterPlan) -> str:
 
 
 def mount_proc(root: str, *, own_processes: bool) -> None:
-    """Mount /proc with read-only kernel settings; `own_processes`: of this PID namespace, else the machine's.
+    """Mount /proc with read-only kernel settings; `own_processes`: those of this PID namespace, or all of the machine.
 
     Raises OSError if the machine does not allow it.
     """

@@ -53,7 +53,7 @@ MOST: dict[str, float] = {
     "num_parameters": 1e15,
     "tokens": 1e18,
 }
-"""By field; else `USUAL_MOST`. A whole number stays below 2**53, which a browser's form can write."""
+"""By field, otherwise `USUAL_MOST`. A whole number stays below 2**53, which a browser's form can write."""
 AT_LEAST_ONE = (
     *("num_layers", "num_heads", "hidden_size", "sequence_length", "instance_count"),
     *("processes_per_instance", "max_run_s", "volume_size_gb", "global_batch_size"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from trainyard.runs.notifier import Notifier
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 from trainyard_airflow.hooks.job_kinds import JobKind
-from trainyard_airflow.triggers.watch import Patience
+from trainyard_airflow.triggers.stop_criteria import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
