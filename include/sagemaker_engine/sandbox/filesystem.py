@@ -1,7 +1,7 @@
 """File system of one instance: the machine's system folders, read-only, and folders of its own.
 
-The new root is a small tmpfs into which the system folders are bound. Whatever else the machine has (homes, the
-engine's state, checkouts, sockets in /run) is not there, except for the paths that the image needs. Mount points such
+The new root is a small tmpfs into which the system folders are bound. All other files of the machine (homes, the
+engine's state, checkouts, sockets in /run) are absent, except for the paths that the image needs. Mount points such
 as /opt/ml can be created in the tmpfs without writing to the machine.
 """
 
