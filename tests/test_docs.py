@@ -1,4 +1,4 @@
-"""The README stays short, and no link of a page is dead."""
+"""The README stays short, no link of a page is dead, and no line is too long."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ PAGES = sorted(
     for path in (REPOSITORY / folder).glob("*.md")
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+UNBREAKABLE = re.compile(r"\s*(?:\||!?\[[^\]]*\]\(\S+\)|`[^`]*`\S*$)")
+"""Beginning of a line that Markdown cannot continue on the next one: a table's row, a lone link or code span."""
 
 
 def anchors(page: Path) -> set[str]:
@@ -40,6 +42,14 @@ def test_every_link_leads_somewhere(name: str) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             dead.append(link)
     assert dead == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_line_of_prose_is_longer_than_120_characters(name: str) -> None:
+    text = (REPOSITORY / name).read_text(encoding="utf-8")
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+    lines = [line for line in prose.splitlines() if len(line) > 120]
+    assert [line for line in lines if not UNBREAKABLE.match(line)] == []
 
 
 def test_the_readme_can_be_read_at_one_sitting() -> None:
