@@ -44,8 +44,14 @@ def test_a_failed_attempt_followed_by_a_completed_one_is_well() -> None:
         ([attempt(1), attempt(2, created_at=61.0)], "2 completed attempts, not 1"),
         ([attempt(1, "Failed")], "0 completed attempts, not 1"),
         ([attempt(1, "InProgress", ended_at=None)], "is still InProgress"),
-        ([attempt(1, "Failed"), attempt(2, created_at=30.0)], "went on"),
-        ([attempt(1, "Stopping", ended_at=None), attempt(2, created_at=61.0)], "went on"),
+        (
+            [attempt(1, "Failed"), attempt(2, created_at=30.0)],
+            "while train-end-to-end-train-0123456789 was running",
+        ),
+        (
+            [attempt(1, "Stopping", ended_at=None), attempt(2, created_at=61.0)],
+            "while train-end-to-end-train-0123456789 was running",
+        ),
     ],
     ids=["none", "paid twice", "never done", "left running", "at the same time", "too early"],
 )

@@ -159,7 +159,7 @@ def test_kill_is_repeated_until_the_service_answers(
     async def kill_during_an_outage() -> dict[str, Any]:
         steady_engine.kill()
         killing = asyncio.create_task(trigger.on_kill())
-        await wait_for(lambda: "asking again" in caplog.text)
+        await wait_for(lambda: "is not stopped yet" in caplog.text)
         await asyncio.to_thread(steady_engine.start)
         await killing
         return await asyncio.wait_for(only_event(trigger), 90)

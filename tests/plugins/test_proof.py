@@ -223,7 +223,7 @@ def test_verdicts_of_some_jobs_do_not_pass_for_those_of_all(aws_connection: Any,
     assert (found["judged"], found["unwatched"]) == ("statistics", ["a-2"]), "without a log"
     view = rules_view(record)
     assert view is not None
-    assert "nothing watched job a-2" in view.sentence
+    assert "job a-2 was not watched to its end" in view.sentence
     assert "unwatched" not in with_log.rules([first, never_started])
     so_far = verdicts(second.name, num_records=5, text="nan")
     report.put(second.name, so_far, name="rules-so-far.json")

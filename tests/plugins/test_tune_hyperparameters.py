@@ -297,7 +297,7 @@ def test_search_whose_cost_nobody_tells_is_not_settled_in_the_ledger(connection,
 
 def test_busy_service_and_a_create_that_nobody_heard_of_cost_no_second_search(ended, sagemaker):
     assert ended.log.count("ThrottlingException") >= 1
-    assert "asking again" in ended.log
+    assert "retry in 1 s" in ended.log
     assert searches(sagemaker, ended.task) == [ended.result["tuning_job_name"]]
 
 

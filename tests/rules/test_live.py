@@ -349,7 +349,7 @@ def test_part_that_is_missing_is_waited_for_while_later_ones_grow(
     assert caplog.messages == []
     assert steps_of_look(feed, without) == [5, 6, 7, 8]
     assert [each.split(":")[0] for each in caplog.messages] == [
-        f"Statistics of rank 0 go on with {name(0, 1, 3)}"
+        f"Statistics of rank 0 continue with {name(0, 1, 3)}"
     ]
     assert steps_of_look(feed, whole) == []  # it comes too late
 

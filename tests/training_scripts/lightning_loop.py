@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from trainyard_watch.lightning import WatchCallback, newest_checkpoint
+from trainyard_watch.lightning import LightningCallback, newest_checkpoint
 from trainyard_watch.run import container_paths
 
 
@@ -38,7 +38,7 @@ def main() -> int:
     seed_everything(0, verbose=False)
     data = TensorDataset(torch.randn(4, 8, generator=torch.Generator().manual_seed(0)))
     folder = container_paths().default_checkpoint_dir
-    callback = WatchCallback(global_batch_size=4)
+    callback = LightningCallback(global_batch_size=4)
     trainer = Trainer(
         accelerator="cpu",
         max_steps=int(sys.argv[1]),

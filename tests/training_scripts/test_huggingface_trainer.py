@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from huggingface_trainer import checkpoint_files
+from huggingface_trainer.divergence import divergence
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
-from huggingface_trainer.reports import divergence
 from trainyard_watch.errors import CheckpointError, HyperparameterError
 from trainyard_watch.retention import LocalLayout, Retention
 

@@ -43,7 +43,7 @@ def test_what_is_no_span_is_refused_with_an_example(text: str) -> None:
 
 
 def test_more_steps_than_can_be_kept_are_refused() -> None:
-    with pytest.raises(HyperparameterError, match="at most 50 steps"):
+    with pytest.raises(HyperparameterError, match="at most 50 are allowed"):
         read_spans("1:40,100:120")
 
 

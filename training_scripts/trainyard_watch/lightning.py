@@ -1,4 +1,4 @@
-"""Callback that watches Lightning's Trainer: `Trainer(..., callbacks=[WatchCallback()])`."""
+"""Callback that watches Lightning's Trainer: `Trainer(..., callbacks=[LightningCallback()])`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def newest_checkpoint(folder: str | Path | None = None) -> str | None:
     return str(found[-1]) if found else None
 
 
-class WatchCallback(Callback):
+class LightningCallback(Callback):
     """Callback that writes each optimizer step, and ends the training with a checkpoint after a SIGTERM.
 
     The loss is that of `training_step`. The script's checkpoints are the Trainer's own (`ModelCheckpoint`); the one

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainyard.bill.cost_explorer import Bill, request
+from trainyard.bill.cost_explorer import RunBill, request
 from trainyard.bill.reconciliation import lines, reconciled
 from trainyard.errors import ContractError
 from trainyard.runs.record import RunRecord
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None, *, now: Callable[[], float] = t
         sys.stderr.write(f"error: {options.report}: the run has no start or no end\n")
         return FAILED
     try:
-        bill = Bill.of(_answers(record), ended_at=record.ended_at, now=now())
+        bill = RunBill.of(_answers(record), ended_at=record.ended_at, now=now())
     except (BotoCoreError, ClientError, ContractError) as error:
         sys.stderr.write(f"error: Cost Explorer: {error}; it needs ce:GetCostAndUsage\n")
         return FAILED

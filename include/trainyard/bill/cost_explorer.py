@@ -25,7 +25,7 @@ CURRENCY = "USD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
+class RunBill:
     """AWS's bill of one run.
 
     Attributes:

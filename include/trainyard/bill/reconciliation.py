@@ -12,7 +12,7 @@ from trainyard.units import format_usd
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from trainyard.bill.cost_explorer import Bill
+    from trainyard.bill.cost_explorer import RunBill
     from trainyard.runs.record import RunRecord
 
 TOLERANCE = 0.01
@@ -27,7 +27,7 @@ def awaiting_bill(record: RunRecord) -> RunRecord:
     return replace(record, cost={**record.cost, "bill_due_at": due_at})
 
 
-def reconciled(record: Mapping[str, Any], bill: Bill) -> dict[str, Any]:
+def reconciled(record: Mapping[str, Any], bill: RunBill) -> dict[str, Any]:
     """Return a run's report.json with the bill: `cost.bill` and `cost.bill_error` (bill / ledger - 1)."""
     cost, ledger = dict(record.get("cost") or {}), ledger_usd(record)
     error = bill.usd / ledger - 1 if bill.usd is not None and ledger else None
@@ -41,7 +41,7 @@ def ledger_usd(record: Mapping[str, Any]) -> float | None:
     return total
 
 
-def lines(record: Mapping[str, Any], bill: Bill, *, ended_at: float) -> Iterator[str]:
+def lines(record: Mapping[str, Any], bill: RunBill, *, ended_at: float) -> Iterator[str]:
     """Yield the reconciliation in words, and what to do about a difference."""
     cost, ledger = record.get("cost") or {}, ledger_usd(record)
     expected = (cost.get("estimate_usd") or {}).get("expected")
@@ -65,7 +65,7 @@ def lines(record: Mapping[str, Any], bill: Bill, *, ended_at: float) -> Iterator
         )
 
 
-def _why_nothing(ended_at: float, bill: Bill) -> Iterator[str]:
+def _why_nothing(ended_at: float, bill: RunBill) -> Iterator[str]:
     if not bill.is_late_enough:
         yield _too_early(ended_at)
         return

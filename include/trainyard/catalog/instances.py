@@ -31,7 +31,7 @@ class InstanceType:
         has_local_storage: whether its storage is local NVMe disks, which accept no volume key.
         local_storage_gb: GB of all its disks, the largest allowed volume size; None without disks or if unknown.
         is_for_processing: whether processing jobs may use it, too.
-        is_retired: whether EC2 lists the type no more, so that its capacity may end.
+        is_retired: whether EC2 no longer lists the type, so that its capacity may end.
         price_usd_per_hour: price of one instance; None if it is unknown.
     """
 

@@ -136,7 +136,7 @@ class RunRecord:
             value, relative to that value; on_demand_usd, the cost of the same seconds without spot; saved_fraction, the
             share of it that spot saved; usd_per_epoch of the training; and usd_per_loss_point, per whole point by which
             the validation loss fell from its first measurement to its lowest. On AWS bill_due_at; after `trainyard
-            bill` bill (`Bill`) and bill_error, its difference from the ledger, relative to the ledger.
+            bill` bill (`RunBill`) and bill_error, its difference from the ledger, relative to the ledger.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, the rules' verdicts on the training; None if no rule was evaluated.
         profile: the summary of profile.json, the training's time by part; None if there is no profile.

@@ -55,7 +55,9 @@ def run_money(
 
 def _warm_pools_usd(jobs: Sequence[JobRecord], ledger: Mapping[str, Any]) -> float:
     """Return the cost of the jobs' warm pools: the seconds of the ledger beyond the billed ones of each job."""
-    billed = {each["name"]: each for each in ledger.get("entries", ()) if each["billable_seconds"]}
+    billed = {
+        each["name"]: each for each in ledger.get("entries", ()) if each.get("billable_seconds")
+    }
     held = ((job, billed[job.name]["billable_seconds"]) for job in jobs if job.name in billed)
     return sum(
         job_cost({**job.cost, "billable_seconds": seconds - job.cost["billable_seconds"]}).cost_usd

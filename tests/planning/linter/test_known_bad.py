@@ -517,6 +517,7 @@ SOURCES: dict[tuple[str, str], tuple[str, ...]] = {
         "several instances without efa",
         "several instances of the strategy's group without efa",
     ),
+    ("p2 and p3 are retired", "EC2, DescribeInstanceTypes"): ("a retired type",),
     ("MXNet is retired", "attic.apache.org/projects/mxnet.html"): ("mxnet",),
     ("spot: wait, checkpoints, exclusions", "developer guide, model-managed-spot-training"): (
         "spot without checkpoints",

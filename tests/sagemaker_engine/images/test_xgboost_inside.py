@@ -125,7 +125,7 @@ def test_content_types_are_known_by_all_their_names(given: str | None, kind: str
         pytest.param("text/csv;label_size=0", "label_size must be equal to 1", id="labels"),
         pytest.param("image/png", "is not an accepted ContentType", id="other"),
         pytest.param(
-            "application/x-recordio-protobuf", "take csv, libsvm or parquet", id="recordio"
+            "application/x-recordio-protobuf", "use csv, libsvm or parquet", id="recordio"
         ),
     ],
 )

@@ -109,7 +109,7 @@ def test_an_image_without_entry_point_is_refused_with_the_way_out(bench: JobBenc
     row = run(bench, "proc", "", app={"ImageUri": IMAGE})
 
     assert row.status == "Failed"
-    assert "give AppSpecification.ContainerEntrypoint" in row.state["FailureReason"]
+    assert "set AppSpecification.ContainerEntrypoint" in row.state["FailureReason"]
 
 
 def test_a_missing_input_fails_the_job_before_anything_runs(bench: JobBench) -> None:

@@ -53,7 +53,7 @@ def _retired(facts: JobFacts) -> Iterator[Finding]:
             got=facts.instance_type,
             next_step="choose a newer type, such as ml.g5 or ml.p4d",
             severity=Severity.WARNING,
-            why="EC2 lists the type no more",
+            why="EC2 no longer lists the type",
             source="EC2, DescribeInstanceTypes, as stored in moto 5.2.5",
         )
 

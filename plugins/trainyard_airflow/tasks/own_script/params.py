@@ -69,7 +69,6 @@ SECTIONS: Sections = {
         "entry_point": ("Training script", "File in the source folder.", TEXT),
         "source_dir": ("Source folder", _SOURCE_HELP, TEXT),
         "hyperparameters": ("Hyperparameters", "Arguments of the script: --name value.", _OBJECT),
-        "arguments": ("Arguments", _ARGUMENTS_HELP, _NAMES),
         "inputs": ("Data", _INPUTS_HELP, _OBJECT),
         "instance_type": (
             "Instance type",
@@ -81,6 +80,7 @@ SECTIONS: Sections = {
         **BUDGET,
     },
     "Script": {
+        "arguments": ("Arguments", _ARGUMENTS_HELP, _NAMES),
         "distribution": ("Distribution", _DISTRIBUTION_HELP, {"type": ["null", "object"]}),
         **RANKS,
         "framework": (
