@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SAMPLE_S = 10.0
-"""Most seconds between the begin of a step and the last sample before it, for the step to be judged."""
+"""Longest time in seconds from the last sample to the start of a step that is evaluated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class IdleAccelerators(Rule):
     NEEDS = f"{GPUS}: utilisation, and the times of steps"
     IS_PER_RANK = False
     ENDS_WITH_ATTEMPT = True
-    ON_REQUEST = "how long accelerators may idle is for those who pay to say: stop_if_idle_minutes"
+    ON_REQUEST = "the allowed idle time is the author's choice: stop_if_idle_minutes"
     minutes: float = 30.0
     most_percent: float = 5.0
     num_steps: int = 3

@@ -55,10 +55,11 @@ def run_money(
 
 def _warm_pools_usd(jobs: Sequence[JobRecord], ledger: Mapping[str, Any]) -> float:
     """Return the cost of the jobs' warm pools: the seconds of the ledger beyond the billed ones of each job."""
-    billed = {
-        each["name"]: each for each in ledger.get("entries", ()) if each.get("billable_seconds")
+    entries = ledger.get("entries", ())
+    billed_s = {
+        each["name"]: each["billable_seconds"] for each in entries if each.get("billable_seconds")
     }
-    held = ((job, billed[job.name]["billable_seconds"]) for job in jobs if job.name in billed)
+    held = ((job, billed_s[job.name]) for job in jobs if job.name in billed_s)
     return sum(
         job_cost({**job.cost, "billable_seconds": seconds - job.cost["billable_seconds"]}).cost_usd
         or 0.0

@@ -1,8 +1,9 @@
 """Program in a job's container that starts the user's script with the job's `arguments` as they are.
 
 The toolkit can pass hyperparameters only, as `--name value` in alphabetical order. A script may need positional
-arguments, flags without a value, or `--name=value`. This program gets its place (`sagemaker_program`), and reads the
-script and its arguments from the hyperparameter `trainyard_arguments`. The other hyperparameters follow the arguments.
+arguments, flags without a value, or `--name=value`. `sagemaker_program` names this program in place of the script.
+It reads the script and its arguments from the hyperparameter `trainyard_arguments`. The other hyperparameters follow
+the arguments.
 
 It imports the standard library only, because it is uploaded alone.
 """

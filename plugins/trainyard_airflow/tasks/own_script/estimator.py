@@ -25,7 +25,7 @@ _OF_THE_RUN = {
 def estimator_defaults(estimator: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults of the form for the keyword arguments of an estimator of SDK v2.
 
-    Names that neither has are returned unchanged; `script_pipeline` rejects them with its other faults.
+    Unknown names are returned unchanged; `script_pipeline` rejects them with its other faults.
 
     Raises:
         SpecError: there are settings that the run makes itself; it lists all of them.
