@@ -90,11 +90,12 @@ class ContainerJob:
         self,
         *,
         main: str = "train_ddp",
+        argv: Sequence[str] = (),
         world_size: int = 1,
         environ: Mapping[int, Mapping[str, str]] | None = None,
         **hyperparameters: Any,
     ) -> None:
-        """Start the ranks of a script; `environ` adds variables for single ranks."""
+        """Start the ranks of a script of `training_scripts` or of this folder; `environ` adds to single ranks."""
         values = {name: str(value) for name, value in {**TINY, **hyperparameters}.items()}
         common = {
             "SAGEMAKER_BASE_DIR": str(self.base_dir), "SM_HPS": json.dumps(values),
@@ -110,7 +111,7 @@ class ContainerJob:
             self.pids.append(
                 self.server.start(
                     main=main,
-                    argv=[],
+                    argv=list(argv),
                     environ=common | launch | dict((environ or {}).get(rank, {})),
                     log=str(self.log_path(rank)),
                 )

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "training_scripts"))
 
 import torch
 import torch.distributed as dist
@@ -33,5 +29,6 @@ class FailingTraining(Training):
             raise IndexError("rank 1 fails at its first step")
 
 
-if __name__ == "__main__":
-    sys.exit(run_rank(FailingTraining))
+def main(_: list[str]) -> int:
+    """Run one rank of it."""
+    return run_rank(FailingTraining)

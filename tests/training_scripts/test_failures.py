@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-
-from tests.limits import EVENT_LIMIT_S
 
 pytestmark = pytest.mark.torch
 
@@ -173,34 +167,13 @@ def test_rank_that_fails_alone_is_the_cause_and_ends_its_peers(make_job, own_dat
     assert "Another rank failed" in job.log(0)
 
 
-def test_failed_rank_exits_although_a_peer_never_answers(tmp_path, token_data, free_port):
-    (tmp_path / "input").mkdir()
-    (tmp_path / "input" / "data").symlink_to(token_data)
-    environ = os.environ | {
-        "SAGEMAKER_BASE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-        "SM_HPS": json.dumps({"num_layers": 1, "hidden_size": 16, "num_heads": 2, "sequence_length": 16}),
-    }  # fmt: skip
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "failing_rank.py")],
-            env=environ | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        _, told = ranks[1].communicate(timeout=EVENT_LIMIT_S)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-            rank.stderr.close()
+def test_failed_rank_exits_although_a_peer_never_answers(make_job):
+    job = make_job()
+    job.start(main="failing_rank", world_size=2)
 
-    assert ranks[1].returncode == 1
-    assert "IndexError: rank 1 fails at its first step" in told
-    assert "rank 1: IndexError" in (tmp_path / "output" / "failure").read_text()
+    assert job.server.wait(job.pids.pop()) == 1, job.log(1)
+    assert "IndexError: rank 1 fails at its first step" in job.log(1)
+    assert "rank 1: IndexError" in job.failure
 
 
 @pytest.mark.slow

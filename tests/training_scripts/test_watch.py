@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from trainyard_watch import setting_up, watch
 
 pytestmark = pytest.mark.torch
 SCRIPTS = Path(__file__).parents[2] / "training_scripts"
-LOOP = Path(__file__).with_name("watched_loop.py")
 
 
 @pytest.fixture
@@ -38,21 +36,8 @@ def container(tmp_path, monkeypatch):
     signal.signal(signal.SIGTERM, before)
 
 
-def started(container, *arguments, ranks=1):
-    """Return a process of the loop, or of torchrun around it."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    return subprocess.Popen(
-        [sys.executable, *(launcher if ranks > 1 else []), str(LOOP), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(SCRIPTS), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def output_of(process):
-    """Return what a process printed until its end."""
-    return process.communicate(timeout=EVENT_LIMIT_S)[0]
+def start(job, steps, pause=0.0, ranks=1):
+    job.start(main="watched_loop", argv=[str(steps), str(pause)], world_size=ranks)
 
 
 def statistics_of(container, rank=0):
@@ -64,17 +49,19 @@ def statistics_of(container, rank=0):
     )
 
 
-def test_loop_is_written_as_the_shipped_scripts_write_theirs(container):
-    text = output_of(started(container, 12))
+def test_loop_is_written_as_the_shipped_scripts_write_theirs(make_job):
+    job = make_job()
+    start(job, 12)
+    assert job.wait() == [0], job.log()
 
     reader = TrainingLogReader()
-    records = [each for line in text.splitlines() if (each := reader.read(line))]
+    records = [each for line in job.log().splitlines() if (each := reader.read(line))]
     assert [each.loss for each in records if isinstance(each, Validation)] == [0.25]
     steps = [each for each in records if isinstance(each, StepRecord)]
     assert (steps[0].step, steps[-1].step) == (1, 12)
     assert steps[-1].learning_rate == 0.01
-    assert "trainyard done step=12 " in text
-    of_file = [each for each in statistics_of(container) if isinstance(each, StepRecord)]
+    assert "trainyard done step=12 " in job.log()
+    of_file = [each for each in statistics_of(job.base_dir) if isinstance(each, StepRecord)]
     assert [each.step for each in of_file] == list(range(1, 13))
     assert all(each.gradient_norm > 0 for each in of_file)
     assert len(of_file[0].collection(GRADIENTS)) == 4
@@ -123,58 +110,46 @@ def test_two_lines_watch_a_loop_until_the_process_ends(
     assert all(each.gradient_norm > 0 for each in steps)
 
 
-def test_killed_loop_goes_on_from_its_checkpoint_to_the_same_weights(container, tmp_path):
-    process = started(container, 40, 0.05)
-    for line in process.stdout:
-        if line.startswith("trainyard durable step=10"):
-            process.kill()
-            break
-    output_of(process)
+def test_killed_loop_goes_on_from_its_checkpoint_to_the_same_weights(make_job):
+    job, unbroken = make_job(), make_job("unbroken")
+    start(job, 40, 0.05)
+    job.wait_for_line("trainyard durable step=10")
+    job.kill(0, signal.SIGKILL)
+    assert job.wait() == [-signal.SIGKILL]
 
-    resumed = output_of(started(container, 40))
-    os.environ["SAGEMAKER_BASE_DIR"] = str(tmp_path / "other")
-    unbroken = output_of(started(container, 40))
+    for each in (job, unbroken):
+        start(each, 40)
+        assert each.wait() == [0], each.log()
 
-    assert re.search(r"trainyard resume step=(10|15)", resumed)
-    assert resumed.splitlines()[-1] == unbroken.splitlines()[-1]
-    assert resumed.splitlines()[-1].startswith("weights ")
+    assert re.search(r"trainyard resume step=(10|15)", job.log())
+    (weights,) = re.findall(r"^weights \w+$", job.log(), re.MULTILINE)
+    assert weights in unbroken.log().splitlines()
 
 
-def test_sigterm_to_one_rank_stops_all_of_them_with_a_checkpoint(container):
-    process = started(container, 100_000, 0.02, ranks=2)
-    for first in process.stdout:
-        if "trainyard step=1 " in first:
-            ranks = _children(process.pid)
-            os.kill(ranks[-1], signal.SIGTERM)
-            break
-    text = output_of(process)
+def test_sigterm_to_one_rank_stops_all_of_them_with_a_checkpoint(make_job):
+    job = make_job()
+    start(job, 100_000, 0.02, ranks=2)
+    job.wait_for_line("trainyard step=1 ")
+    job.kill(1, signal.SIGTERM)
+    assert job.wait() == [143, 143], job.log()
 
-    assert len(re.findall(r"^weights ", text, re.MULTILINE)) == 2
-    assert len(set(re.findall(r"^weights (\w+)", text, re.MULTILINE))) == 1
-    assert "exitcode  : 143" in text
-    last = re.findall(r"trainyard step=(\d+)", text)[-1]
+    digests = [re.findall(r"^weights (\w+)", job.log(rank), re.MULTILINE) for rank in (0, 1)]
+    assert len(digests[0]) == 1
+    assert digests[0] == digests[1]
+    last = re.findall(r"trainyard step=(\d+)", job.log())[-1]
     assert (
-        container / "checkpoints" / "trainyard" / f"step-{int(last):08d}" / "manifest.json"
+        job.base_dir / "checkpoints" / "trainyard" / f"step-{int(last):08d}" / "manifest.json"
     ).is_file()
-    assert "trainyard done" not in text
+    assert "trainyard done" not in job.log()
     # The loss of a line is the mean over the ranks, and both write it to their statistics.
-    (mean,) = {float(each) for each in re.findall(r"trainyard step=1 loss=([\d.]+)", first)}
+    (mean,) = {float(each) for each in re.findall(r"trainyard step=1 loss=([\d.]+)", job.log())}
     own = [
-        next(each.loss for each in statistics_of(container, rank) if isinstance(each, StepRecord))
+        next(
+            each.loss for each in statistics_of(job.base_dir, rank) if isinstance(each, StepRecord)
+        )
         for rank in (0, 1)
     ]
     assert own == [pytest.approx(mean, abs=1e-6)] * 2
-
-
-def _children(pid):
-    """Return the processes that a process started."""
-    limit = time.monotonic() + EVENT_LIMIT_S
-    while time.monotonic() < limit:
-        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        if len(listed) == 2:
-            return [int(each) for each in listed]
-        time.sleep(0.05)
-    raise AssertionError("torchrun has not started two ranks")
 
 
 def test_what_cannot_be_observed_never_stops_a_training(container, capsys, caplog):

@@ -1,4 +1,4 @@
-"""A watched training loop: `watched_loop.py <steps> [<sleep>]`; prints the digest of its weights at the end."""
+"""A watched training loop of so many steps, with a pause after each; prints the digest of its weights at the end."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 from trainyard_watch import watch
 
 
-def main() -> int:
-    steps, pause = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
-    is_distributed = "RANK" in os.environ
+def main(argv: list[str]) -> int:
+    """Run one rank of the loop: `<steps> <pause in seconds>`."""
+    steps, pause = int(argv[0]), float(argv[1])
+    is_distributed = os.environ["WORLD_SIZE"] != "1"
     if is_distributed:
         dist.init_process_group("gloo")
     rank = dist.get_rank() if is_distributed else 0
@@ -51,7 +52,3 @@ def main() -> int:
     if is_distributed:
         dist.destroy_process_group()
     return run.exit_code
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
