@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from tests.limits import EVENT_LIMIT_S
+from tests.training_scripts.conftest import SCRIPTS
 from trainyard.rules.records import GRADIENTS, StepRecord, Validation
 from trainyard.rules.statistics_file import read_statistics
 from trainyard.rules.training_log import TrainingLogReader
@@ -22,7 +23,6 @@ from trainyard.sagemaker_api.source_archive import source_archive
 from trainyard_watch import setting_up, watch
 
 pytestmark = pytest.mark.torch
-SCRIPTS = Path(__file__).parents[2] / "training_scripts"
 
 
 @pytest.fixture

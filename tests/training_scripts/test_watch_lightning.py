@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.training_scripts.test_watch import SCRIPTS, output_of, statistics_of
+from tests.limits import EVENT_LIMIT_S
+from tests.training_scripts.conftest import SCRIPTS
+from tests.training_scripts.test_watch import statistics_of
 from trainyard.rules.records import StepRecord
 
 if TYPE_CHECKING:
@@ -52,6 +54,11 @@ def started(*arguments: object) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    """Return what a process printed until its end."""
+    return process.communicate(timeout=EVENT_LIMIT_S)[0]
 
 
 def test_each_step_is_written_and_a_stopped_training_goes_on_to_the_same_weights(
