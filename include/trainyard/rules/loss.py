@@ -112,15 +112,16 @@ class LossSpike(LossRule):
 
     A median and a maximum below `stop_floor` count as that. A loss that starts near zero has no scale of its own, and
     its growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its reference.
-    Worked: from 2 on, 9 * 2 ** (n / 6) has medians of 57, 2,900 and 147,000 after 100 steps, which is a divergence;
-    9 + n / 20 never is.
+    Worked: from 2 on, 9 * 2 ** (n / 2) has medians of 2,900, 3e8 and 3e13 after 100 steps, which is a divergence;
+    9 + n / 20 never is. `stop_ratio` is that large since the critic's loss of a policy whose returns rise from 1 to
+    100,000, without normalised returns, grows exponentially to 1e9 at most.
     """
 
     window: int = 100
     num_mads: float = 8.0
     ratio: float = 1.5
     patience: int = 3
-    stop_ratio: float = 1e4
+    stop_ratio: float = 1e10
     stop_floor: float = 1.0
     stop_patience: int = 9
     stop_steps: int = 100
