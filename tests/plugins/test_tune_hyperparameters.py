@@ -380,7 +380,7 @@ def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(
         static={"pause": 6.0},
         training={"max_run": 60},
         max_jobs=100,
-        max_parallel_jobs=5,
+        max_parallel_jobs=2,  # however slow the machine, the first ends within its half of the budget
         budget_usd=61 * PRICE_PER_S,
     )
     trigger = deferred(operator(spec, deferrable=True), task)
@@ -396,7 +396,7 @@ def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(
     assert result.best.value == min(values)
     assert sum(result.num_trials.values()) == len(trials) < 100
     # The trials that run at the stop end some seconds later, at their own limit at the latest.
-    most = spec["budget_usd"] + 5 * 60 * PRICE_PER_S
+    most = spec["budget_usd"] + 2 * 60 * PRICE_PER_S
     assert 0.5 * spec["budget_usd"] < (result.cost_usd or 0.0) < most
     tables = [each for each in caplog.messages if each.startswith(f"Search {name}: ")]
     assert len(tables) == len(set(tables)) > 2
