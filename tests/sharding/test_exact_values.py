@@ -47,11 +47,11 @@ def write(folder: Path, ids: list[int | None], suffix: str, *, num_files: int = 
     return folder
 
 
-def sharded(store: Store, source: Path, num_parts: int) -> ShardingResult:
+def sharded(store: Store, source: Path, num_parts: int, **settings: Any) -> ShardingResult:
     """Shard in one process, or in so many parts."""
     if num_parts == 0:
-        return store.shard(source)
-    return shard_in_parts(store, source, num_parts=num_parts)
+        return store.shard(source, **settings)
+    return shard_in_parts(store, source, num_parts=num_parts, **settings)
 
 
 def ids_of(store: Store, result: ShardingResult) -> Counter[Any]:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 ROWS = 400
 
 
-def names_by_part() -> tuple[str, str]:
+def names_by_part(suffix: str = "parquet") -> tuple[str, str]:
     """Return a file name of part 0 and one of part 1, of two parts."""
-    files = [SourceFile(name=f"{at}.parquet", uri="", size=1) for at in range(40)]
+    files = [SourceFile(name=f"{at}.{suffix}", uri="", size=1) for at in range(40)]
     first, second = (files_of_part(files, part=part, num_parts=2) for part in (0, 1))
     return first[0].name, second[0].name
 

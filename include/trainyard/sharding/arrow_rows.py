@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from trainyard.errors import DataError
 from trainyard.sharding.columnar_schema import (
     check_names,
-    check_types,
     decodable_rows,
     is_text,
+    joined_schema,
     text_columns,
     wanted_schema,
     with_types,
@@ -20,6 +21,7 @@ from trainyard.sharding.columnar_schema import (
 from trainyard.sharding.objects import download
 from trainyard.sharding.source_files import ReadProgress, bytes_to_read, unreadable
 from trainyard.sharding.table_batch import TableBatch
+from trainyard.sharding.table_schema import ReplanNeededError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 BATCH_BYTES = 8 * 1024**2
 """Largest batch. A single row may be larger."""
 _FILE_MAGIC = b"ARROW1"
+_FEATHER_1_MAGIC = b"FEA1"
 
 
 class ArrowTable:
@@ -67,9 +70,13 @@ class ArrowTable:
             check_names(files[0], [name for name in self.names if name not in ignored])
             self.schema = wanted_schema(reader.schema, ignored=ignored, only=only)
 
-    def replan(self, column: str, kind: pa.DataType | None) -> None:  # noqa: ARG002 - types are the files'
-        """Expect missing values in a column. The type stays that of the files."""
-        self.nullable.add(column)
+    def replan(self, column: str, kind: pa.DataType | None) -> None:
+        """Read a column as a type that holds the values of all files so far; None expects missing values in it."""
+        if kind is None:
+            self.nullable.add(column)
+        else:
+            at = self.schema.get_field_index(column)
+            self.schema = self.schema.set(at, pa.field(column, kind))
 
     def expect_fractions(self) -> None:
         """Do nothing, because all parts use the types of the files."""
@@ -79,13 +86,14 @@ class ArrowTable:
 
         Raises:
             DataError: a file cannot be read, or has other columns than the first.
+            ReplanNeededError: a file has a wider type in a column.
         """  # noqa: DOC501 - the named functions return a DataError
         progress = ReadProgress(self._files)
         texts = [] if self._only else text_columns(self.schema)
         for file in self._files:
             first = 1
             with self._opened(file) as (source, reader):
-                check_types(file, reader.schema, wanted=self.schema, known=self._known)
+                self._join(file, reader.schema)
                 try:
                     for part in _parts(reader, self.schema.names):
                         if first > 1 and source.tell() > bytes_to_read(file):
@@ -103,6 +111,15 @@ class ArrowTable:
                 except (pa.ArrowException, OSError) as error:
                     raise unreadable(file, error) from error
 
+    def _join(self, file: SourceFile, schema: pa.Schema) -> None:
+        joined = joined_schema(file, schema, wanted=self.schema, known=self._known)
+        if self._only:
+            self.schema = joined
+            return
+        for field, before in zip(joined, self.schema, strict=True):
+            if field.type != before.type:
+                raise ReplanNeededError(field.name, field.type)
+
     @contextmanager
     def _opened(
         self, file: SourceFile
@@ -118,12 +135,25 @@ class ArrowTable:
             download(self._objects, file.uri, path, etag=file.etag)
         with pa.OSFile(str(path)) as source:
             try:
-                is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+                magic = source.read(len(_FILE_MAGIC))
+                if magic.startswith(_FEATHER_1_MAGIC):
+                    raise _old_feather(file)
+                is_file = magic == _FILE_MAGIC
                 source.seek(0)
                 reader = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)
             except (pa.ArrowException, OSError) as error:
                 raise unreadable(file, error) from error
             yield source, reader
+
+
+def _old_feather(file: SourceFile) -> DataError:
+    return DataError(
+        "a Feather file has version 1",
+        job_name="sharding",
+        where=file.name,
+        allowed="version 2, which is an Arrow file, and Arrow streams",
+        next_step="write it again: pyarrow.feather.write_feather(pyarrow.feather.read_table(path), path)",
+    )
 
 
 def _parts(

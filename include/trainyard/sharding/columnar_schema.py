@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from trainyard.errors import DataError
+from trainyard.sharding.table_schema import joined_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,15 +35,15 @@ def check_names(file: SourceFile, names: list[str]) -> None:
         )
 
 
-def check_types(
+def joined_schema(
     file: SourceFile, schema: pa.Schema, *, wanted: pa.Schema, known: Iterable[str] | None
-) -> None:
-    """Check that a file has the columns and types of the first one, or columns of type null.
+) -> pa.Schema:
+    """Return the wanted columns with the types that hold the values of this file, too, without loss.
 
     Args:
         file: the file.
         schema: its columns.
-        wanted: the columns of the first file that are read.
+        wanted: the columns that are read, with the types of the files so far.
         known: the other columns that it may have; None for any.
 
     Raises:
@@ -58,10 +60,15 @@ def check_types(
             next_step="give all files the same schema, or select some files with a glob",
         )
     found = {field.name: plain_type(field.type) for field in schema}
+    joined = {
+        field.name: joined_type(field.type, found[field.name])
+        for field in wanted
+        if field.name in found
+    }
     different = [
         f"{field.name}: {found.get(field.name) or 'missing'}"
         for field in wanted
-        if found.get(field.name) not in {field.type, pa.null()}
+        if joined.get(field.name) is None
     ]
     if different:
         raise DataError(
@@ -72,6 +79,43 @@ def check_types(
             allowed=", ".join(f"{field.name}: {field.type}" for field in wanted),
             next_step="give all files the same schema, or select some files with a glob",
         )
+    return pa.schema(list(joined.items()))
+
+
+def joined_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type of a column whose files have these two types; None if no type holds the values of both.
+
+    Text, times, decimals and lists are encoded by the type of each file, whatever their width, unit or scale.
+    """
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if is_text(one) and is_text(other):
+        return other if pa.types.is_string_view(other) else one
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other):
+        return one if one.scale > 0 else other
+    if holds_token_ids(one) and holds_token_ids(other):
+        return one
+    if any(is_kind(one) and is_kind(other) for is_kind in (*_TIMES, _is_instant, _is_local)):
+        return one
+    dtype = joined_dtype([_dtype_name(one), _dtype_name(other)])
+    return None if dtype is None else pa.from_numpy_dtype(np.dtype(dtype))
+
+
+def _dtype_name(kind: pa.DataType) -> str:
+    return f"float{kind.bit_width}" if pa.types.is_floating(kind) else str(kind)
+
+
+_TIMES = (pa.types.is_date, pa.types.is_time, pa.types.is_duration)
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def _is_local(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is None
 
 
 def wanted_schema(schema: pa.Schema, *, ignored: frozenset[str], only: str | None) -> pa.Schema:
@@ -79,18 +123,6 @@ def wanted_schema(schema: pa.Schema, *, ignored: frozenset[str], only: str | Non
     names = [only] if only in schema.names else schema.names
     return pa.schema(
         [(name, plain_type(schema.field(name).type)) for name in names if name not in ignored]
-    )
-
-
-def with_known_types(wanted: pa.Schema, schema: pa.Schema) -> pa.Schema:
-    """Return the wanted columns. Those of type null, because no value was seen so far, get the type of a file."""
-    found = {field.name: plain_type(field.type) for field in schema}
-    is_known = {field.name: not pa.types.is_null(field.type) for field in wanted}
-    return pa.schema(
-        [
-            (field.name, field.type if is_known[field.name] else found.get(field.name, field.type))
-            for field in wanted
-        ]
     )
 
 
@@ -150,6 +182,21 @@ def is_string(kind: pa.DataType) -> bool:
 def is_text(kind: pa.DataType) -> bool:
     """Return whether a type is a string of any kind."""
     return is_string(kind) or bool(pa.types.is_string_view(kind))
+
+
+def holds_token_ids(kind: pa.DataType) -> bool:
+    """Return whether the type is a list of integers."""
+    is_list = any(is_kind(kind) for is_kind in _LISTS)
+    return is_list and bool(pa.types.is_integer(kind.value_type))
+
+
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
 
 
 def text_columns(schema: pa.Schema) -> list[str]:

@@ -17,6 +17,7 @@ from trainyard.sharding.quarantine import BadRows
 from trainyard.sharding.run import QUARANTINE_NAME, folder_under_way
 from trainyard.sharding.split_rule import SPLITS, SplitRule
 from trainyard.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
+from trainyard.sharding.table_schema import joined_dtype
 from trainyard.sharding.uploads import Uploads, digest_file
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ def _without_valueless(
 def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
     """Return the columns of all parts; a column without values in a part is compatible with any type.
 
+    Numbers of other widths have the type that holds all of them. Each shard keeps its own, which the index names.
+
     Raises:
         DataError: the columns of the parts differ.
     """
@@ -165,7 +168,7 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
     merged = []
     for name in dict.fromkeys(itertools.chain.from_iterable(schemas)):
         columns = [schema[name] for schema in schemas if name in schema]
-        known = [column for column in columns if column.categories != ()]
+        known = [column for column in columns if column.categories != ()] or columns
         different = sorted(
             {
                 part.types[name]
@@ -173,7 +176,8 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
                 if name in schema and schema[name].categories != ()
             }
         )
-        if len(columns) < len(parts) or len(different) > 1:
+        dtype = joined_dtype(different)
+        if len(columns) < len(parts) or (len(different) > 1 and dtype is None):
             absent = [] if len(columns) == len(parts) else ["no such column"]
             raise DataError(
                 "the parts of the data set have different columns",
@@ -183,7 +187,7 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
                 next_step="give all files the same schema, for example as Parquet, add columns of codes "
                 "such as 00417 to category_columns, or shard on one instance",
             )
-        merged.append((known or columns)[0])
+        merged.append(replace(known[0], dtype=dtype or known[0].dtype))
     return merged
 
 

@@ -8,25 +8,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trainyard.sharding.columnar_schema import (
     check_names,
-    check_types,
     decodable_rows,
     is_string,
+    joined_schema,
     text_columns,
     wanted_schema,
-    with_known_types,
     with_types,
 )
 from trainyard.sharding.objects import download
 from trainyard.sharding.source_files import SourceFile, unreadable
 from trainyard.sharding.table_batch import TableBatch
+from trainyard.sharding.table_schema import inexact_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import numpy.typing as npt
 
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
@@ -37,6 +40,7 @@ BATCH_BYTES = 8 * 1024**2
 _LONG_STRING_BYTES = 4096
 """Stored bytes per row from which strings are not read as dictionaries, because most values occur once."""
 _BUFFER_BYTES = 512 * 1024
+_MAX_NS = 2**63 - 1
 _SPARK = b"org.apache.spark.version"
 _VALUE_BYTES = {"INT32": 4, "INT64": 8}
 
@@ -79,17 +83,16 @@ class ParquetTable:
                 if at == 0:
                     self.names = schema.names
                     self.schema = wanted_schema(schema, ignored=ignored, only=only)
-                self.schema = with_known_types(self.schema, schema)
                 self.names += sorted({*schema.names} & ignored - {*self.names})
                 known = None if only else {*self.names, *ignored}
-                check_types(file, schema, wanted=self.schema, known=known)
+                self.schema = joined_schema(file, schema, wanted=self.schema, known=known)
                 self.num_rows += self._rows_to_read(file, opened)
                 self.nullable |= _with_missing(opened.metadata, self.schema.names)
         self._checked = [] if only else text_columns(self.schema)
         self._strings = [field.name for field in self.schema if is_string(field.type)]
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:  # noqa: ARG002 - types are the files'
-        """Expect missing values in a column. The type stays that of the files."""
+        """Expect missing values in a column. Its type holds the values of all files."""
         self.nullable.add(column)
 
     def expect_fractions(self) -> None:
@@ -103,7 +106,7 @@ class ParquetTable:
         """
         done = 0
         for file in self._files:
-            with self._opened(file) as opened:
+            with self._opened(file, is_planned=True) as opened:
                 left = self._rows_to_read(file, opened)
                 first = 1
                 for batch in self._read(file, opened):
@@ -136,7 +139,7 @@ class ParquetTable:
             raise unreadable(file, error) from error
 
     @contextmanager
-    def _opened(self, file: SourceFile) -> Iterator[pq.ParquetFile]:
+    def _opened(self, file: SourceFile, *, is_planned: bool = False) -> Iterator[pq.ParquetFile]:
         path = Path(file.uri)
         if file.is_remote:
             path = self._folder / "source.parquet"
@@ -149,19 +152,56 @@ class ParquetTable:
                 buffer_size=_BUFFER_BYTES,
                 pre_buffer=False,
                 read_dictionary=_short_strings(metadata, self._strings),
-                # Spark's times are whole microseconds, and often beyond the range of nanoseconds (1677 to 2262).
-                coerce_int96_timestamp_unit="us" if _SPARK in (metadata.metadata or {}) else None,
+                # INT96 is often beyond the range of nanoseconds (1677 to 2262), where Arrow returns other times.
+                coerce_int96_timestamp_unit=self._unit(path, metadata) if is_planned else "us",
             )
         except (pa.ArrowException, OSError) as error:
             raise unreadable(file, error) from error
         with opened:
             yield opened
 
+    def _unit(self, path: Path, metadata: pq.FileMetaData) -> str:
+        """Return the unit that holds all times of the file that are stored as INT96: `us`, or `ns` if they need it.
+
+        Raises:
+            DataError: a column needs nanoseconds, and also has times beyond their range.
+        """  # noqa: DOC501 - the named function returns a DataError
+        columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
+        names = [each.path for each in columns if each.physical_type == "INT96"]
+        names = [name for name in names if name in self.schema.names]
+        if not names or _SPARK in (metadata.metadata or {}):  # Spark's are whole microseconds
+            return "us"
+        opened = [
+            pq.ParquetFile(path, metadata=metadata, coerce_int96_timestamp_unit=unit)
+            for unit in ("us", "ns")
+        ]
+        batches = (each.iter_batches(BATCH_ROWS, columns=names) for each in opened)
+        needs_ns, lacks_ns = {}, set()
+        for coarse, fine in zip(*batches, strict=True):
+            for name in names:
+                micros, nanos = (_counts(batch.column(name)) for batch in (coarse, fine))
+                rest = nanos - micros * 1000  # both wrap at 64 bits, so the difference does not
+                if rest.any():
+                    at = int(np.flatnonzero(rest)[0])
+                    needs_ns.setdefault(name, int(micros[at]) * 1000 + int(rest[at]))
+                if len(micros) and max(micros.max(), -micros.min()) > _MAX_NS // 1000:
+                    lacks_ns.add(name)
+        for each in opened:
+            each.close()
+        for name in needs_ns.keys() & lacks_ns:
+            raise inexact_time(name, needs_ns[name])
+        return "ns" if needs_ns else "us"
+
     def _rows_to_read(self, file: SourceFile, opened: pq.ParquetFile) -> int:
         num_rows = int(opened.metadata.num_rows)
         if file.max_bytes is None or file.max_bytes >= file.size:
             return num_rows
         return max(1, num_rows * file.max_bytes // file.size)
+
+
+def _counts(times: pa.Array) -> npt.NDArray[np.int64]:
+    counts: npt.NDArray[np.int64] = times.drop_null().view(pa.int64()).to_numpy()
+    return counts
 
 
 def _groups_by_batch_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from trainyard.errors import DataError
@@ -11,9 +12,9 @@ from trainyard.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-from threading import Lock
 
 MAX_SAMPLES = 1_000
+_ID_FAULTS = ("no tokens", "outside the vocabulary")
 _MAX_CONTENT = 500
 _MAX_SHOWN = 3
 
@@ -73,10 +74,17 @@ class BadRows:
                 where=f"{self.count} of {self.count + num_good} rows ({reasons})",
                 got=shown,
                 allowed=f"at most {self._max_fraction:.4g} of the rows (max_bad_row_fraction)",
-                next_step="correct the source, set csv_options for a csv file of another encoding, delimiter or "
-                "mark of missing values (encoding, sep, na_values), or raise max_bad_row_fraction to skip such rows",
+                next_step=f"correct the source, {self._remedy()}, or raise max_bad_row_fraction to skip such rows",
             )
         return fraction
+
+    def _remedy(self) -> str:
+        if any(reason in _ID_FAULTS for reason in self._reasons):
+            return "set the vocab_size and the eos_token_id, or the tokenizer, that the ids were made with"
+        return (
+            "set csv_options for a csv file of another encoding, delimiter or mark of missing values "
+            "(encoding, sep, na_values)"
+        )
 
     def write(self, path: Path) -> bool:
         """Write the samples as JSON lines and return True. Without samples write nothing and return False."""

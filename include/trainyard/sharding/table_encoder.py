@@ -18,6 +18,7 @@ from trainyard.sharding.table_schema import (
     ColumnPlan,
     ReplanNeededError,
     inexact_numbers,
+    inexact_time,
 )
 
 if TYPE_CHECKING:
@@ -106,9 +107,9 @@ class Categories:
         if self._dictionary is None or not column.dictionary.equals(self._dictionary):
             self._dictionary = column.dictionary
             self._table = self._code_table(column.dictionary.to_pylist())
-        indices = _values(column.indices)
-        if column.indices.null_count:
-            indices = np.where(_is_missing(column.indices), len(self._table) - 1, indices)
+        indices = _values(column.indices).astype(np.intp, copy=False)
+        if column.indices.null_count:  # -1 is the last entry; narrow types do not hold its position
+            indices = np.where(_is_missing(column.indices), -1, indices)
         codes = self._table.take(indices)
         return codes, self._hashes.take(codes)
 
@@ -218,7 +219,7 @@ def _seconds(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
         counts = _values(column.drop_null().view(pa.int64()))
         fine = counts[(counts % 1000 != 0) & (np.abs(counts) >= _EXACT_INTEGERS)]
         if len(fine):
-            raise _inexact_time(name, int(fine[0]))
+            raise inexact_time(name, int(fine[0]))
     width = pa.int32() if kind.bit_width == 32 else pa.int64()
     counts = _values(column.view(width))
     if column.null_count:
@@ -250,17 +251,6 @@ def _far_seconds(counts: npt.NDArray[Any], per_second: int, name: str) -> npt.ND
             per_second,
         )
     return seconds[at]
-
-
-def _inexact_time(column: str, nanoseconds: int) -> DataError:
-    return DataError(
-        "a column has times whose nanoseconds are lost as seconds in float64",
-        job_name="sharding",
-        where=f"column {column!r}",
-        got=f"{nanoseconds} ns",
-        allowed="times in whole microseconds",
-        next_step="round the column to microseconds, store it as int64, or add it to ignore_columns",
-    )
 
 
 def _is_missing(column: pa.Array) -> npt.NDArray[np.bool_]:

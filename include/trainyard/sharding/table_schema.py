@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trainyard.errors import DataError, Finding, SpecError, near_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 
 WHOLE_DTYPES = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+
+FLOAT_DTYPES = frozenset({"float16", "float32", "float64"})
 
 
 class ColumnKind(StrEnum):
@@ -63,6 +68,18 @@ class ReplanNeededError(Exception):
         self.column, self.kind = column, kind
 
 
+def joined_dtype(dtypes: Sequence[str]) -> str | None:
+    """Return the dtype that holds the numbers of all these dtypes without loss; None if there is none.
+
+    Whole numbers are not joined with floats, which represent them up to 2^53 only.
+    """
+    for kind in (WHOLE_DTYPES, FLOAT_DTYPES):
+        if dtypes and kind.issuperset(dtypes):
+            wide = str(functools.reduce(np.promote_types, dtypes, np.dtype(dtypes[0])))
+            return wide if wide in kind else None
+    return None
+
+
 def inexact_numbers(column: str, example: object) -> DataError:
     """Return the error for integers that no type can represent exactly together with the column's other values."""
     return DataError(
@@ -73,6 +90,18 @@ def inexact_numbers(column: str, example: object) -> DataError:
         allowed="64-bit integers; up to 2^53 if the column also has fractions",
         next_step="add the column to ignore_columns if it identifies rows, or to category_columns, "
         "or store it as text or as two columns",
+    )
+
+
+def inexact_time(column: str, nanoseconds: int) -> DataError:
+    """Return the error for times with nanoseconds that seconds as float64 do not represent."""
+    return DataError(
+        "a column has times whose nanoseconds are lost as seconds in float64",
+        job_name="sharding",
+        where=f"column {column!r}",
+        got=f"{nanoseconds} ns",
+        allowed="times in whole microseconds",
+        next_step="round the column to microseconds, store it as int64, or add it to ignore_columns",
     )
 
 
@@ -164,7 +193,7 @@ def content_type(plan: ColumnPlan, arrow_type: pa.DataType) -> str:
         case ColumnKind.TIME:
             return str(arrow_type).partition("[")[0].rstrip("3264")
         case _:
-            return plan.dtype
+            return "bool" if str(arrow_type) == "bool" else plan.dtype
 
 
 def _validity_name(name: str, names: list[str]) -> str:

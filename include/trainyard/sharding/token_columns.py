@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trainyard.sharding.token_rows import TokenBatch, good_rows
 
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
     from trainyard.sharding.token_rows import Vocabulary
 
 _MAX_UINT64 = 2**64 - 1
-
-
-def holds_token_ids(kind: pa.DataType) -> bool:
-    """Return whether the type is a list of integers."""
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return bool(is_list and pa.types.is_integer(kind.value_type))
 
 
 def token_column_rows(
@@ -51,12 +46,12 @@ def token_column_rows(
         yield TokenBatch(tokens=tokens, ends=ends, done=batch.done)
 
 
-def _flat(lists: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
+def _flat(lists: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids of all lists, and the end of each list; a missing list is an empty one.
 
     A missing id is -1, or the largest uint64: both are outside of any vocabulary.
     """
-    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     values = lists.flatten()
     if values.null_count:
         is_uint64 = pa.types.is_uint64(values.type)

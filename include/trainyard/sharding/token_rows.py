@@ -246,9 +246,10 @@ def _layout(
         return TokenLayout(dtype=dtype, row_ends=row_ends)
     if suffix_of(file.name) == _NPY:
         header = _read_npy_header(file.name, stream)
-        num_bytes, width = file.size - stream.tell(), header.dtype.itemsize
-        if file.compression is None and num_bytes != header.num_tokens * width:
-            raise _other_length(file, header.num_tokens, num_bytes=num_bytes, width=width)
+        if file.compression is None:  # not every decompressed stream has a position
+            num_bytes, width = file.size - stream.tell(), header.dtype.itemsize
+            if num_bytes != header.num_tokens * width:
+                raise _other_length(file, header.num_tokens, num_bytes=num_bytes, width=width)
         return TokenLayout(
             dtype=header.dtype, row_tokens=header.row_tokens, num_tokens=header.num_tokens
         )
