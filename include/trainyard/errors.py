@@ -230,6 +230,10 @@ class DataError(JobFailedError):
     """A channel or an input could not be read by the job."""
 
 
+class NoContentError(DataError):
+    """No file of a table has content; one part of a source may have such files alone."""
+
+
 class SpotInterruptionError(JobFailedError):
     """Spot capacity was interrupted or not available until the end of `max_wait`."""
 

@@ -8,26 +8,37 @@ import io
 import json
 import re
 from collections import Counter
+from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from trainyard.errors import DataError
+from trainyard.errors import DataError, NoContentError
+from trainyard.sharding.csv_quotes import (
+    CsvRecord,
+    QuoteCheck,
+    csv_records,
+    has_doubtful_quotes,
+    open_quote,
+    with_spaces,
+)
 from trainyard.sharding.csv_types import (
     FALSE,
     MISSING,
     TRUE,
+    are_numbers,
     check_codes,
     check_exact,
     column_type,
     is_beyond_float,
+    is_of_type,
     parse_column,
 )
-from trainyard.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks, open_quote
+from trainyard.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks
 from trainyard.sharding.source_files import ReadProgress, SourceFile, suffix_of, unreadable
 from trainyard.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
 
@@ -41,11 +52,13 @@ if TYPE_CHECKING:
 _SAMPLE_FILES = 4
 _SAMPLE_ROWS = 20_000
 _LONGEST_CODE = 64
-_DELIMITER_ROWS, _DELIMITER_BYTES = 50, 65_536
+_DELIMITER_ROWS, DELIMITER_BYTES = 50, 65_536
 _MISSING = frozenset(MISSING)
 _EXCEL_DELIMITER = re.compile(r"sep=.", re.IGNORECASE)
 _Rows = list[tuple[int, list[str]]]
 """Rows as (number of the first line, fields)."""
+_Records = list[tuple[int, CsvRecord]]
+"""The same, and rows with text after a closing quote."""
 
 
 class CsvTable(TextSchema):
@@ -75,7 +88,7 @@ class CsvTable(TextSchema):
         filled = (file for file in files if self._read_header(file) is not None)
         first = list(islice(filled, _SAMPLE_FILES))
         if not first:
-            raise _empty_header(files[0])
+            raise empty_header(files[0], NoContentError)
         table = pa.concat_tables([self._sample(file) for file in first]).combine_chunks()
         strings = {name: table.column(name).combine_chunks() for name in self.names}
         schema = pa.schema(
@@ -111,34 +124,31 @@ class CsvTable(TextSchema):
         self, file: SourceFile, block: LineBlock, header: list[str], delimiter: str
     ) -> pa.Table:
         skip = 1 if block.first_line == 1 else 0
-        try:
-            table = _read_block(block.data, header, self.schema, delimiter, skip=skip)
-            self._check_large(table, block.data, header, delimiter, skip=skip)
-            self._check_codes(block.data, header, delimiter, skip=skip)
-        except pa.ArrowInvalid:
-            text = block.data.decode("utf-8-sig", errors="surrogateescape")
-            rows = _split_rows(text, delimiter, first_line=block.first_line)[skip:]
-            good = self._whole_rows(file, rows, header, delimiter)
-            return self._typed_rows(file, good, header, delimiter)
-        return table
+        if not has_doubtful_quotes(block.data, delimiter.encode(), len(header)):
+            with suppress(pa.ArrowInvalid):
+                table = _read_block(block.data, header, self.schema, delimiter, skip=skip)
+                self._check_numbers(table, block.data, header, delimiter, skip=skip)
+                self._check_codes(block.data, header, delimiter, skip=skip)
+                return table
+        text = block.data.decode("utf-8-sig", errors="surrogateescape")
+        records = _split_rows(text, delimiter, first_line=block.first_line)[skip:]
+        good = self._whole_rows(file, records, header, delimiter)
+        return self._typed_rows(file, good, header, delimiter)
 
-    def _check_large(
+    def _check_numbers(
         self, table: pa.Table, data: bytes, header: list[str], delimiter: str, *, skip: int
     ) -> None:
-        """Check the digits of float columns with numbers that may be inexact as float64.
+        """Check the digits of numbers that may be inexact as float64, and of those that Arrow may have misread.
 
         Raises:
             ReplanNeededError, DataError: see `check_exact`.
-            ArrowInvalid: a number is beyond the range of float64.
+            ArrowInvalid: a number is beyond the range of float64, or is no number.
         """
-        large = [
-            field.name
-            for field in table.schema
-            if field.type == pa.float64() and may_be_inexact(table.column(field.name))
-        ]
-        for name, texts in _texts(data, header, large, delimiter, skip=skip):
-            check_exact(texts, name=name, is_fractional=name in self.fractional)
-            if pc.any(is_beyond_float(texts)).as_py():
+        doubtful = [field.name for field in table.schema if _is_doubtful(field, table, data)]
+        for name, texts in _texts(data, header, doubtful, delimiter, skip=skip):
+            if table.schema.field(name).type == pa.float64():
+                check_exact(texts, name=name, is_fractional=name in self.fractional)
+            if not are_numbers(texts) or pc.any(is_beyond_float(texts)).as_py():
                 raise pa.ArrowInvalid(name)  # it is a bad row
 
     def _check_codes(self, data: bytes, header: list[str], delimiter: str, *, skip: int) -> None:
@@ -154,10 +164,18 @@ class CsvTable(TextSchema):
                 check_codes(texts, name=name)
 
     def _whole_rows(
-        self, file: SourceFile, rows: _Rows, header: list[str], delimiter: str
+        self, file: SourceFile, records: _Records, header: list[str], delimiter: str
     ) -> _Rows:
-        good = []
-        for line, row in rows:
+        kinds = [self.schema.field(name).type for name in header]
+        check = QuoteCheck(file.name, delimiter, lambda at, text: is_of_type(text, kinds[at]))
+        good: _Rows = []
+        for line, record in records:
+            row = record.fields or []
+            if quotes := check.fault(record, line, len(header)):
+                for number, text in enumerate(record.lines, start=line):
+                    content = text.rstrip("\r\n").encode(errors="surrogateescape")
+                    self._bad_rows.add(file.name, number, quotes, content)
+                continue
             if len(row) != len(header):
                 reason = f"wrong number of fields: {len(row)} for {len(header)} columns"
             elif any(_has_wrong_bytes(value) for value in row):
@@ -214,7 +232,10 @@ class CsvTable(TextSchema):
             first = line.decode("utf-8-sig").rstrip("\r")
         except UnicodeDecodeError as error:
             raise _other_encoding(file, line, "cp1252") from error
-        delimiter = "\t" if suffix_of(file.name) == ".tsv" else _delimiter_of(data)
+        whole = (
+            data if len(data) <= DELIMITER_BYTES else data[:DELIMITER_BYTES].rpartition(b"\n")[0]
+        )
+        delimiter = delimiter_of(file, whole.decode("utf-8-sig", errors="replace"))
         if _EXCEL_DELIMITER.fullmatch(first):
             raise _delimiter_line(file, first)
         if open_quote(first.encode() + b"\n", delimiter.encode()) is not None:
@@ -230,7 +251,7 @@ class CsvTable(TextSchema):
 
     def _check_header(self, file: SourceFile, header: list[str]) -> None:
         if not header:
-            raise _empty_header(file)
+            raise empty_header(file)
         twice = sorted(name for name, count in Counter(header).items() if count > 1)
         if twice:
             raise _repeated_columns(file, header, twice)
@@ -242,8 +263,8 @@ class CsvTable(TextSchema):
         header, delimiter = self._read_header(file) or ([], "")
         blocks = line_blocks(file, self._objects, delimiter=delimiter.encode())
         text = next(blocks).data.decode("utf-8-sig", errors="replace")
-        rows = _split_rows(text, delimiter, first_line=1)[1 : _SAMPLE_ROWS + 1]
-        fitting = [row for _, row in rows if len(row) == len(header)]
+        rows = [record.fields or [] for _, record in _split_rows(text, delimiter, first_line=1)]
+        fitting = [row for row in rows[1 : _SAMPLE_ROWS + 1] if len(row) == len(header)]
         columns = {
             name: pa.array(
                 [None if row[at] in _MISSING else row[at] for row in fitting], pa.string()
@@ -302,8 +323,9 @@ def _carriage_returns(file: SourceFile) -> DataError:
     )
 
 
-def _empty_header(file: SourceFile) -> DataError:
-    return DataError(
+def empty_header(file: SourceFile, kind: type[DataError] = DataError) -> DataError:
+    """Return the error for a csv file without a header; `kind` is `NoContentError` if no file has content."""
+    return kind(
         "the first line of a csv file is empty",
         job_name="sharding",
         where=file.name,
@@ -337,15 +359,25 @@ def _other_columns(file: SourceFile, header: list[str], expected: list[str]) -> 
     )
 
 
-def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Rows:
+def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Records:
     """Return the rows of csv text, each with the line on which it starts; empty lines are left out."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows, line = [], first_line
-    for row in reader:
-        if row:
-            rows.append((line, row))
-        line = first_line + reader.line_num
+    for found in csv_records(io.StringIO(text, newline=""), delimiter=delimiter):
+        record = with_spaces(found, delimiter) if found.fields is None else found
+        if record.fields != []:
+            rows.append((line, record))
+        line += record.num_lines
     return rows
+
+
+def _is_doubtful(field: pa.Field, table: pa.Table, data: bytes) -> bool:
+    """Return whether Arrow may have read texts of a column that are no numbers, or numbers that lose digits."""
+    if pa.types.is_integer(field.type):
+        return b"0x" in data or b"0X" in data
+    if field.type != pa.float64():
+        return False
+    column = table.column(field.name)
+    return may_be_inexact(column) or bool(pc.any(pc.is_nan(column)).as_py())
 
 
 def _texts(
@@ -405,21 +437,28 @@ def _has_wrong_bytes(value: str) -> bool:
     return not value.isascii() and any("\udc80" <= each <= "\udcff" for each in value)
 
 
-def _delimiter_of(data: bytes) -> str:
-    """Return the delimiter that splits most of the first rows into as many fields as the header, if these are several.
+def delimiter_of(file: SourceFile, text: str, *, others: str = "", **dialect: Any) -> str:
+    """Return a tab for `.tsv`, otherwise the delimiter that splits most rows into as many fields as the header.
 
     Delimiters within quotes are not counted. For a header of one field, return a comma.
+
+    Args:
+        file: the file.
+        text: its first lines.
+        others: characters that are no delimiters.
+        dialect: arguments of `csv.reader`.
     """
-    whole = data if len(data) <= _DELIMITER_BYTES else data[:_DELIMITER_BYTES].rpartition(b"\n")[0]
-    text = whole.decode("utf-8-sig", errors="replace")
-    return max(",;\t|", key=lambda delimiter: _num_fitting(text, delimiter))
+    if suffix_of(file.name) == ".tsv":
+        return "\t"
+    candidates = [each for each in ",;\t|" if each not in others]
+    return max(candidates, key=lambda each: _num_fitting(text, delimiter=each, **dialect))
 
 
-def _num_fitting(text: str, delimiter: str) -> tuple[int, int]:
+def _num_fitting(text: str, **dialect: Any) -> tuple[int, int]:
     """Return the number of rows with as many fields as the first, and that number of fields; zeros for one field."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    reader = csv.reader(io.StringIO(text, newline=""), **dialect)
     try:
         header, *rows = [len(row) for row in islice(reader, _DELIMITER_ROWS) if row] or [0]
-    except csv.Error:
+    except (csv.Error, ValueError):
         return 0, 0
     return (rows.count(header), header) if header > 1 else (0, 0)

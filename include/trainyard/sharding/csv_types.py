@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,7 +22,8 @@ TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _WHOLE = r"^[+-]?\d+$"
 _CODE = r"^0\d+$"
 _LONG_WHOLE = r"^[+-]?\d{16,}$"
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?([iI]nf|INF|infinity)$"
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
+_WITH_POINT = r"^[+-]?\d+\.\d+$"
 _NUMERIC_SHARE = 0.9
 
 Wrong = list[tuple[int, str]]
@@ -52,7 +54,25 @@ def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.D
     is_whole = pc.match_substring_regex(numbers, _WHOLE)
     if _has_codes(numbers, name):
         return pa.string()
-    return _whole_type(numbers, name) if pc.all(is_whole).as_py() else pa.float64()
+    if pc.all(is_whole).as_py():
+        return _whole_type(numbers, name)
+    _warn_of_spellings(numbers, name)
+    return pa.float64()
+
+
+def is_of_type(text: str, kind: pa.DataType) -> bool | None:
+    """Return whether a text is a value of a type; None for a type of any text, and for missing values."""
+    if pa.types.is_string(kind) or pa.types.is_null(kind) or text in MISSING:
+        return None
+    trimmed = text.strip()
+    if pa.types.is_boolean(kind):
+        return trimmed in {*TRUE, *FALSE}
+    return re.search(_NUMBER, trimmed, re.ASCII) is not None
+
+
+def are_numbers(values: pa.Array) -> bool:
+    """Return whether all strings are numbers or null. Arrow's own parser also reads `0xFF` and `-nan`."""
+    return pc.all(pc.match_substring_regex(values, _NUMBER)).as_py() is not False
 
 
 def parse_column(
@@ -119,6 +139,23 @@ def _has_codes(values: pa.Array, name: str) -> bool:
         ", ".join(map(repr, codes.unique()[:3].to_pylist())),
     )
     return True
+
+
+def _warn_of_spellings(numbers: pa.Array, name: str) -> None:
+    """Warn of codes such as 250.0 and 250.00, which are one number."""
+    texts = numbers.filter(pc.match_substring_regex(numbers, _WITH_POINT)).unique()
+    plain = pc.replace_substring_regex(pc.utf8_rtrim(texts, "0"), r"^\+?(-?)0*(\d)", r"\1\2")
+    known: dict[str, str] = {}
+    for text, number in zip(texts.to_pylist(), plain.to_pylist(), strict=True):
+        if (other := known.setdefault(number, text)) != text:
+            log.warning(
+                "column %r is read as numbers, and %r and %r are one number. "
+                "If they are different codes, add the column to category_columns",
+                name,
+                other,
+                text,
+            )
+            return
 
 
 def check_exact(values: pa.Array, *, name: str, is_fractional: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from typing import TYPE_CHECKING, Any
@@ -129,7 +130,8 @@ class JsonlTable(TextSchema):
 
     def _line_by_line(self, file: SourceFile, block: LineBlock) -> pa.Table:
         good = []
-        for line, content in enumerate(block.data.split(b"\n"), start=block.first_line):
+        for line, stored in enumerate(block.data.split(b"\n"), start=block.first_line):
+            content = stored.removeprefix(codecs.BOM_UTF8)  # also of files that were concatenated
             if not content.strip():
                 continue
             try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from trainyard.sharding.csv_quotes import QUOTES_REMEDY, open_quote
 from trainyard.sharding.source_files import unreadable
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 READ_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
 MAX_LINE_BYTES = 64 * 1024**2
 BLOCK_BYTES = 4 * 1024**2
-_QUOTE, _LINE_END = b'"'[0], b"\n"[0]
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +79,9 @@ def _blocks(
             cut = _last_line_end(whole, delimiter)
             if len(whole) - cut > MAX_LINE_BYTES:
                 line = first_line + whole.count(b"\n", 0, cut)
-                reason = "or a quote at the start of one of its fields is never closed"
+                reason = (
+                    f"or a quote at the start of one of its fields is never closed; {QUOTES_REMEDY}"
+                )
                 raise ValueError(f"line {line} is longer than {MAX_LINE_BYTES} bytes, {reason}")
             if cut:
                 yield LineBlock(first_line=first_line, data=whole[:cut], position=raw.tell())
@@ -89,9 +90,14 @@ def _blocks(
         if delimiter and carry and open_quote(carry + b"\n", delimiter) is not None:
             if left is not None:
                 return  # the cap ends within this row
-            raise ValueError(f"a quoted field that starts in line {first_line} is never closed")
+            raise never_closed(first_line)
         if carry and (left is None or left > 0 or first_line == 1):
             yield LineBlock(first_line=first_line, data=carry, position=raw.tell())
+
+
+def never_closed(line: int) -> ValueError:
+    """Return the error for a quote that opens a field and has no counterpart."""
+    return ValueError(f"a quoted field that starts in line {line} is never closed; {QUOTES_REMEDY}")
 
 
 @contextmanager
@@ -126,43 +132,3 @@ def _last_line_end(data: bytes, delimiter: bytes | None) -> int:
         return cut
     opened = open_quote(data[:cut], delimiter)
     return cut if opened is None else data.rfind(b"\n", 0, opened) + 1
-
-
-def open_quote(data: bytes, delimiter: bytes) -> int | None:
-    """Return the position of a quoted field that does not end within csv data, or None.
-
-    A quote opens a field only at the field's start: in `5" pipe` it is a plain character.
-    """
-    if b'"' not in data:
-        return None
-    import numpy as np
-
-    values = np.frombuffer(data, np.uint8)
-    quotes = np.flatnonzero(values == _QUOTE)
-    # Where every other quote stands at a field's start, or right behind the one before it (a doubled one), quotes open
-    # and close in turn.
-    opening = quotes[::2]
-    before = values[opening - 1]  # of the first byte: the last one, a line end
-    starts = (before == delimiter[0]) | (before == _LINE_END)
-    starts[0] |= int(opening[0]) in {0, 3} and data[: int(opening[0])] in {b"", _BYTE_ORDER_MARK}
-    doubled = np.zeros(len(opening), np.bool_)
-    doubled[1:] = opening[1:] - quotes[1::2][: len(opening) - 1] == 1
-    if not (starts | doubled).all():
-        return _open_quote_field_by_field(data, delimiter)
-    return None if len(quotes) % 2 == 0 else int(opening[~doubled][-1])
-
-
-def _open_quote_field_by_field(data: bytes, delimiter: bytes) -> int | None:
-    starts = (*delimiter, *b"\r\n")
-    at = data.find(b'"')
-    while at >= 0:
-        if at and data[at - 1] not in starts and data[:at] != _BYTE_ORDER_MARK:
-            at = data.find(b'"', at + 1)
-            continue
-        end = data.find(b'"', at + 1)
-        while end >= 0 and data[end + 1 : end + 2] == b'"':
-            end = data.find(b'"', end + 2)
-        if end < 0:
-            return at
-        at = data.find(b'"', end + 1)
-    return None

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainyard.errors import DataError
-from trainyard.sharding.csv_types import MISSING, column_type, parse_column
-from trainyard.sharding.line_blocks import READ_ERRORS, opened
+from trainyard.errors import DataError, NoContentError
+from trainyard.sharding.csv_format import ColumnSelection, CsvFormat, LineStream
+from trainyard.sharding.csv_quotes import CsvRecord, QuoteCheck, csv_records
+from trainyard.sharding.csv_rows import empty_header
+from trainyard.sharding.csv_types import MISSING, column_type, is_of_type, parse_column
+from trainyard.sharding.line_blocks import MAX_LINE_BYTES, READ_ERRORS, never_closed, opened
 from trainyard.sharding.source_files import ReadProgress, SourceFile, unreadable
 from trainyard.sharding.table_batch import TableBatch, TextSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import TextIOWrapper
 
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
@@ -52,10 +58,13 @@ class OddCsvTable(TextSchema):
         self._missing_of = marks if isinstance(marks, dict) else {}
         self._missing |= set() if isinstance(marks, dict) else _texts_of(marks)
         self._number = _number_pattern(self._decimal, self._thousands)
+        self._format = CsvFormat(options, others=f"{self._decimal}{self._thousands or ''}")
+        self._selection = ColumnSelection(options)
         self._options = options
-        with self._chunks(files[0], None) as (chunks, _):
-            first = next(iter(chunks))
-        _check_width(files[0], first)
+        self._columns: list[str] = []
+        csv.field_size_limit(MAX_LINE_BYTES)  # pandas drops rows with longer fields
+        self.schema = pa.schema([])
+        first = self._first_rows()
         strings = {str(name): self._strings(first[name]) for name in first.columns}
         self.names = list(strings)
         schema = pa.schema(
@@ -68,6 +77,23 @@ class OddCsvTable(TextSchema):
         nullable = {name for name, values in strings.items() if values.null_count}
         super().__init__(schema, nullable)
 
+    def _first_rows(self) -> pd.DataFrame:
+        """Return the first rows of the first file that has some, or only its columns if none has rows.
+
+        Raises:
+            DataError: no file has content.
+        """  # noqa: DOC501 - the named function returns a DataError
+        first = None
+        for file in self._files:
+            with self._chunks(file, None) as (chunks, _):
+                for chunk in chunks:
+                    if len(chunk):
+                        return chunk
+                    first = chunk if first is None else first
+        if first is None:
+            raise empty_header(self._files[0], NoContentError)
+        return first
+
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows with the types of `schema`.
 
@@ -78,33 +104,103 @@ class OddCsvTable(TextSchema):
         for file in self._files:
             with self._chunks(file, self._bad_rows) as (chunks, raw):
                 for chunk in chunks:
-                    _check_width(file, chunk)
+                    self._check_columns(file, chunk)
+                    if not len(chunk):
+                        continue
                     batch = self._typed(file, chunk)
                     first = int(chunk.index[0]) + 2
                     done = progress.at(file, raw.tell())
                     yield file, TableBatch(batch=batch, done=done, first_line=first)
 
     @contextmanager
-    def _chunks(self, file: SourceFile, bad_rows: BadRows | None) -> Iterator[tuple[Any, Any]]:
+    def _chunks(
+        self, file: SourceFile, bad_rows: BadRows | None
+    ) -> Iterator[tuple[Iterator[pd.DataFrame], Any]]:
+        """Open a file, and yield the selected columns of its rows, and the stored stream.
+
+        Raises:
+            DataError: the file cannot be read.
+        """  # noqa: DOC501 - the named function returns a DataError
+        try:
+            with opened(file, self._objects) as (stream, raw):
+                text = self._format.decoded(stream)
+                yield self._read(file, text, bad_rows), raw
+        except (*READ_ERRORS, TypeError) as error:
+            raise unreadable(file, error) from error
+
+    def _read(
+        self, file: SourceFile, text: TextIOWrapper, bad_rows: BadRows | None
+    ) -> Iterator[pd.DataFrame]:
         def bad_line(fields: list[str]) -> None:
             if bad_rows is not None:
                 reason = f"wrong number of fields: {len(fields)}"
                 bad_rows.add(file.name, 0, reason, ",".join(fields))
 
+        lines, dialect = self._format.lines(file, text)
+        if (
+            len(dialect["delimiter"]) == 1
+        ):  # a longer one is a pattern, and quotes are plain characters
+            lines = self._checked_lines(file, lines, dialect, bad_rows)
+        options: dict[str, Any] = {**self._options, "sep": dialect["delimiter"]}
         try:
-            with opened(file, self._objects) as (stream, raw):
-                chunks = pd.read_csv(
-                    stream,
-                    **{"sep": None, **self._options},
-                    engine="python",
-                    dtype=str,
-                    keep_default_na=False,
-                    chunksize=_CHUNK_ROWS,
-                    on_bad_lines=bad_line,
-                )
-                yield chunks, raw
-        except (*READ_ERRORS, TypeError) as error:
-            raise unreadable(file, error) from error
+            chunks = pd.read_csv(
+                cast("TextIO", LineStream(lines)),
+                **options,
+                engine="python",
+                dtype=str,
+                keep_default_na=False,
+                chunksize=_CHUNK_ROWS,
+                on_bad_lines=bad_line,
+            )
+        except pd.errors.EmptyDataError:
+            return
+        for chunk in chunks:
+            _check_width(file, chunk)
+            self._columns = [str(name) for name in chunk.columns]
+            yield self._selection.of(chunk)
+
+    def _checked_lines(
+        self,
+        file: SourceFile,
+        lines: Iterator[str],
+        dialect: dict[str, Any],
+        bad_rows: BadRows | None,
+    ) -> Iterator[str]:
+        """Yield the lines of a file without those of rows with stray quotes, which pandas would drop or join.
+
+        Raises:
+            ValueError: a quoted field is never closed, or there is text after a closing quote in the header.
+        """
+        line, width = 1, 0
+        for text in islice(lines, self._format.num_skipped):
+            yield text
+            line += 1
+        check = QuoteCheck(
+            file.name, dialect["delimiter"], self._is_of_type, quote=dialect["quotechar"] or '"'
+        )
+        records = csv_records(lines, **dialect)
+        while (record := _next_record(records, line)) is not None:
+            fault = check.fault(record, line, width)
+            is_comment = self._format.is_comment(record)
+            if fault and not width and not is_comment and self._format.has_header:
+                raise ValueError(f"line {line}, the header, has {fault}")
+            if fault is None:
+                yield from record.lines
+            elif bad_rows is not None and not is_comment:
+                for number, text in enumerate(record.lines, start=line):
+                    bad_rows.add(file.name, number, fault, text.rstrip("\r\n"))
+            if record.fields and not is_comment:
+                width = width or len(record.fields)
+            line += record.num_lines
+
+    def _is_of_type(self, at: int, text: str) -> bool | None:
+        name = self._columns[at] if at < len(self._columns) else ""
+        if name not in self.schema.names or text in self._missing:
+            return None
+        kind = self.schema.field(name).type
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            return re.search(self._number, text, re.ASCII) is not None
+        return is_of_type(text, kind)
 
     def _strings(self, column: pd.Series[str]) -> pa.Array:
         missing = self._missing | _texts_of(self._missing_of.get(str(column.name), ()))
@@ -114,7 +210,7 @@ class OddCsvTable(TextSchema):
             from_pandas=True,
         )
 
-    def _typed(self, file: SourceFile, chunk: pd.DataFrame) -> pa.RecordBatch:
+    def _check_columns(self, file: SourceFile, chunk: pd.DataFrame) -> None:
         missing = [name for name in self.schema.names if name not in map(str, chunk.columns)]
         if missing:
             raise DataError(
@@ -124,6 +220,8 @@ class OddCsvTable(TextSchema):
                 got=", ".join(map(str, chunk.columns)),
                 allowed=", ".join(self.schema.names),
             )
+
+    def _typed(self, file: SourceFile, chunk: pd.DataFrame) -> pa.RecordBatch:
         chunk.columns = chunk.columns.map(str)
         strings = {name: self._strings(chunk[name]) for name in self.schema.names}
         parsed = {
@@ -166,6 +264,20 @@ class OddCsvTable(TextSchema):
         return pc.if_else(pc.match_substring_regex(values, self._number), plain, others)
 
 
+def _next_record(records: Iterator[CsvRecord], line: int) -> CsvRecord | None:
+    """Return the row that starts in a line; None at the end.
+
+    Raises:
+        ValueError: a quoted field is never closed, or a field is too long.
+    """  # noqa: DOC501 - the named function returns a ValueError
+    try:
+        return next(records, None)
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            raise never_closed(line) from error
+        raise ValueError(f"line {line}: {error}") from error
+
+
 def _texts_of(marks: Any) -> set[str]:
     """Return one mark of missing values, or several, as they are written; -999.0 is also written -999."""
     several = marks if isinstance(marks, list | tuple) else [marks]
@@ -185,7 +297,7 @@ def _number_pattern(decimal: str, thousands: str | None) -> str:
         whole += r"|[1-9]\d?(,\d{2})*,\d{3}"
     point = re.escape(decimal)
     number = rf"(({whole})({point}\d*)?|{point}\d+)([eE][+-]?\d+)?"
-    return rf"^\s*[+-]?({number}|[iI]nf|INF|infinity)\s*$"
+    return rf"^\s*[+-]?({number}|(?i:inf|infinity))\s*$"
 
 
 def _check_width(file: SourceFile, chunk: pd.DataFrame) -> None:

@@ -176,7 +176,8 @@ class ParquetTable:
             for unit in ("us", "ns")
         ]
         batches = (each.iter_batches(BATCH_ROWS, columns=names) for each in opened)
-        needs_ns, lacks_ns = {}, set()
+        needs_ns: dict[str, int] = {}
+        lacks_ns: set[str] = set()
         for coarse, fine in zip(*batches, strict=True):
             for name in names:
                 micros, nanos = (_counts(batch.column(name)) for batch in (coarse, fine))

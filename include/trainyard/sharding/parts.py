@@ -14,7 +14,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import ContractError, DataError
+from trainyard.errors import ContractError, DataError, NoContentError
 from trainyard.sharding.index import VERSION, ShardIndex
 from trainyard.sharding.quarantine import BadRows
 from trainyard.sharding.reading import Reading
@@ -164,13 +164,16 @@ def write_part(
 def _write_shards(
     plan: DatasetPlan, reading: Reading, uploads: Uploads, *, part: int
 ) -> Written | None:
-    """Write the part's shards under its own numbers; None if it has no files."""
+    """Write the part's shards under its own numbers; None if it has no files with content."""
     from trainyard.sharding.passes import write_splits
 
     if not reading.files:
         return None
     numbering = Numbering(first=part, step=plan.num_parts)
-    return write_splits(reading, uploads, reading.folder / "shards", numbering=numbering)
+    try:
+        return write_splits(reading, uploads, reading.folder / "shards", numbering=numbering)
+    except NoContentError:
+        return None
 
 
 def _part_index(

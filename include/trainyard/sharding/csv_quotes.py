@@ -1,0 +1,233 @@
+"""Quotes of csv that do not enclose one field: text after a closing quote, and fields that contain whole rows."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import logging
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+
+    IsOfType = Callable[[int, str], bool | None]
+
+log = logging.getLogger(__name__)
+
+QUOTES_REMEDY = 'if quotes are plain characters, set csv_options: {"quoting": 3}'
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_QUOTE, _LINE_END, _SPACE = b'"'[0], b"\n"[0], b" "[0]
+
+
+class CsvRecord(NamedTuple):
+    """One row of csv.
+
+    Attributes:
+        lines: the lines of the row, with their ends.
+        fields: the values; None if there is text after a closing quote.
+    """
+
+    lines: tuple[str, ...]
+    fields: list[str] | None
+
+    @property
+    def num_lines(self) -> int:
+        """Number of line feeds."""
+        return sum(line.count("\n") for line in self.lines)
+
+
+def csv_records(lines: Iterable[str], **dialect: Any) -> Iterator[CsvRecord]:
+    """Yield the rows of csv, empty lines as rows without fields.
+
+    Args:
+        lines: lines with their ends. They are read one row at a time.
+        dialect: arguments of `csv.reader`.
+
+    Raises:
+        csv.Error: a quoted field is never closed, or a field is longer than the limit.
+    """
+    left = iter(lines)
+    taken: list[str] = []
+
+    def taking() -> Iterator[str]:
+        for line in left:
+            taken.append(line)
+            yield line
+
+    reader = csv.reader(taking(), strict=True, **dialect)
+    while True:
+        taken.clear()
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "expected after" not in str(error):
+                raise
+            # The rest of the line may open another field, which ends in a later line.
+            next(csv.reader(itertools.chain(tuple(taken), taking()), **dialect))
+            yield CsvRecord(tuple(taken), None)
+        else:
+            yield CsvRecord(tuple(taken), fields)
+
+
+def with_spaces(record: CsvRecord, delimiter: str) -> CsvRecord:
+    """Return a row with its fields if only spaces follow closing quotes, as in `"a" ,1`; they belong to the field."""
+    text = "".join(record.lines)
+    strict = re.sub(rf'(?<=") +(?={re.escape(delimiter)}|[\r\n]*$)', "", text)
+    try:
+        list(csv.reader([strict], delimiter=delimiter, strict=True))
+        return record._replace(fields=next(csv.reader([text], delimiter=delimiter)))
+    except csv.Error:
+        return record
+
+
+class QuoteCheck:
+    """Check of the quotes in the rows of one file.
+
+    Args:
+        name: the file's name, for the log.
+        delimiter: the delimiter.
+        is_of_type: returns whether a text is a value of the column at a position; None for text and missing values.
+        quote: the character that encloses fields.
+    """
+
+    def __init__(
+        self, name: str, delimiter: str, is_of_type: IsOfType, *, quote: str = '"'
+    ) -> None:
+        self._name, self._delimiter = name, delimiter
+        self._is_of_type, self._quote = is_of_type, quote
+
+    def fault(self, record: CsvRecord, line: int, num_columns: int) -> str | None:
+        """Return the reason if the lines of a row, of which `line` is the first, are bad rows."""
+        if record.fields is None:
+            return f"text after a closing quote: {QUOTES_REMEDY}"
+        if len(record.lines) == 1:
+            return None
+        verdict = self._contains_rows(record.lines, num_columns)
+        last = line + len(record.lines) - 1
+        if verdict is None:
+            log.warning(
+                "%s: lines %d to %d are one quoted field; %s",
+                self._name,
+                line,
+                last,
+                QUOTES_REMEDY,
+            )
+        return (
+            f"rows within one quoted field: lines {line} to {last}; {QUOTES_REMEDY}"
+            if verdict
+            else None
+        )
+
+    def _contains_rows(self, lines: tuple[str, ...], num_columns: int) -> bool | None:
+        """Return whether the lines of one row are probably rows that two stray quotes join; None if it is undecided.
+
+        They are if each line has the fields of a row, and either each has a number where the column has numbers, or the
+        two quotes are whole fields.
+        """
+        rows = [line.rstrip("\r\n").split(self._delimiter) for line in lines]
+        if any(len(row) != num_columns for row in rows):
+            return False
+        ends = zip(rows[0], rows[-1], strict=True)
+        is_bare = any(first == last == self._quote for first, last in ends)
+        if num_columns == 1:
+            return None if is_bare else False
+        found = [
+            {self._is_of_type(at, text) for at, text in enumerate(row) if self._quote not in text}
+            for row in rows
+        ]
+        if any(False in each for each in found):
+            return False
+        return True if is_bare or all(True in each for each in found) else None
+
+
+def has_doubtful_quotes(data: bytes, delimiter: bytes, num_columns: int) -> bool:
+    """Return False if no text follows closing quotes in whole rows of csv, and no quoted field may contain rows."""
+    if b'"' not in data:
+        return False
+    import numpy as np
+
+    values = np.frombuffer(data + b"\n", np.uint8)
+    starts, ends = quoted_spans(data, delimiter)
+    starts = starts[: len(ends)]
+    after = ends + 1
+    while (is_space := values[after] == _SPACE).any():
+        after = after + is_space
+    if not np.isin(values[after], [*delimiter, *b"\r\n"]).all():
+        return True
+    line_ends = np.flatnonzero(values == _LINE_END)
+    first, last = np.searchsorted(line_ends, starts), np.searchsorted(line_ends, ends)
+    is_long = first < last
+    if not is_long.any():
+        return False
+    if num_columns == 1:
+        is_bare = (values[starts + 1] == _LINE_END) & (values[ends - 1] == _LINE_END)
+        return bool((is_long & is_bare).any())
+    marks = np.flatnonzero(values == delimiter[0])
+    counts = np.diff(np.searchsorted(marks, line_ends), prepend=0)
+    others = np.concatenate([[0], np.cumsum(counts != num_columns - 1)])
+    return bool((is_long & (others[last + 1] == others[first])).any())
+
+
+def open_quote(data: bytes, delimiter: bytes) -> int | None:
+    """Return the position of a quoted field that does not end within csv data, or None.
+
+    A quote opens a field only at the field's start: in `5" pipe` it is a plain character.
+    """
+    if b'"' not in data:
+        return None
+    starts, ends = quoted_spans(data, delimiter)
+    return int(starts[-1]) if len(starts) > len(ends) else None
+
+
+def quoted_spans(
+    data: bytes, delimiter: bytes
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the positions of the quotes that open fields and of those that close them; the last may not be closed."""
+    import numpy as np
+
+    values = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(values == _QUOTE)
+    # Where every other quote stands at a field's start, or right behind the one before it (a doubled one), quotes open
+    # and close in turn.
+    opening, closing = quotes[::2], quotes[1::2]
+    before = values[opening - 1]  # of the first byte: the last one, a line end
+    starts = (before == delimiter[0]) | (before == _LINE_END)
+    if len(opening):
+        head = data[: int(opening[0])] if opening[0] <= len(_BYTE_ORDER_MARK) else None
+        starts[0] |= head in {b"", _BYTE_ORDER_MARK}
+    doubled = np.zeros(len(opening), np.bool_)
+    doubled[1:] = opening[1:] - closing[: len(opening) - 1] == 1
+    if not (starts | doubled).all():
+        return _spans_field_by_field(data, delimiter)
+    is_last = np.append(~doubled[1:], [True] * min(1, len(opening)))[: len(closing)]
+    return opening[~doubled], closing[is_last]
+
+
+def _spans_field_by_field(
+    data: bytes, delimiter: bytes
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    import numpy as np
+
+    opening, closing = [], []
+    before = (*delimiter, *b"\r\n")
+    at = data.find(b'"')
+    while at >= 0:
+        is_first = at in {0, len(_BYTE_ORDER_MARK)} and data[:at] in {b"", _BYTE_ORDER_MARK}
+        if not is_first and data[at - 1] not in before:
+            at = data.find(b'"', at + 1)
+            continue
+        opening.append(at)
+        end = data.find(b'"', at + 1)
+        while end >= 0 and data[end + 1 : end + 2] == b'"':
+            end = data.find(b'"', end + 2)
+        if end < 0:
+            break
+        closing.append(end)
+        at = data.find(b'"', end + 1)
+    return np.array(opening, np.int64), np.array(closing, np.int64)

@@ -1,0 +1,379 @@
+"""Text tables as other tools write them: quotes, marks of byte order, delimiters, spellings of numbers."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.sharding.test_bad_input import quarantine
+from tests.sharding.test_exact_values import sharded
+from tests.sharding.test_foreign_data import names_by_part
+from trainyard.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.sharding.conftest import Store
+    from trainyard.sharding import ShardingResult
+
+ROWS = 400
+BOM = b"\xef\xbb\xbf"
+
+
+LATE_LINES = {
+    "none": (b"", 0),
+    "no JSON": (b'{"n": oops}\n', 1),
+    "fraction": (b'{"n": 7.5, "s": "a"}\n', 0),
+    "column": (b'{"n": 7, "s": "a", "late": 1}\n', 0),
+    "bytes": (b'{"n": 7, "s": "\xff"}\n', 1),
+    "empty": (b"\n", 0),
+    "second mark": (BOM + b"\n", 0),
+    "second file": (BOM + b'{"n": 7, "s": "a"}\n', 0),
+}
+
+
+@pytest.mark.parametrize("late", LATE_LINES)
+@pytest.mark.parametrize("num_parts", [0, 2], ids=["one-process", "parts"])
+def test_mark_of_byte_order_costs_no_row_of_jsonl(
+    tmp_path: Path, store: Store, late: str, num_parts: int
+) -> None:
+    content, bad = LATE_LINES[late]
+    (tmp_path / "in").mkdir()
+    for name in names_by_part("jsonl"):
+        lines = b"".join(b'{"n": %d, "s": "a"}\r\n' % at for at in range(ROWS))
+        (tmp_path / "in" / name).write_bytes(BOM + lines + content)
+    result = sharded(store, tmp_path / "in", num_parts, max_bad_row_fraction=0.1)
+    assert [row[0] for row in store.table(result)].count(0) == 2
+    assert result.index.bad_rows["count"] == 2 * bad
+
+
+def rows_of(store: Store, result: ShardingResult) -> list[tuple[Any, ...]]:
+    return sorted(store.table(result), key=lambda row: row[0])
+
+
+ONE_COLUMN = {
+    "text value": [f"value {at}" for at in range(ROWS)],
+    "comments": [f"It was fine {at}" for at in range(ROWS)],
+    "customer_name": [f"M\xfcller {at}" for at in range(ROWS)],
+    "price": [str(at / 4) for at in range(ROWS)],
+}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252", "utf-8"])
+@pytest.mark.parametrize("name", ONE_COLUMN)
+def test_one_column_in_another_encoding_is_one_column(
+    tmp_path: Path, store: Store, name: str, encoding: str
+) -> None:
+    text = "".join(f"{value}\n" for value in [name, *ONE_COLUMN[name]])
+    (tmp_path / "t.csv").write_text(text, encoding=encoding)
+    result = store.shard(tmp_path / "t.csv", csv_options={"encoding": encoding})
+    assert [column.name for column in result.index.schema or ()] == [name]
+    assert result.index.num_rows == ROWS
+
+
+DELIMITED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "comma": ("{n},{s}", "n,full name", {}),
+    "semicolon": ("{n};{s}", "n;full name", {}),
+    "pipe": ("{n}|{s}", "n|full name", {}),
+    "tab": ("{n}\t{s}", "n\tfull name", {}),
+    "lines to skip": ("{n};{s}", "made by, tool, 7\na,b,c\nn;full name", {"skiprows": 2}),
+    "comment": ("{n};{s}", "# made, by, tool\nn;full name", {"comment": "#"}),
+    "other quotes": ("{n};'{s}'", "n;'full, name'", {"quotechar": "'"}),
+    "no sep": ("{n};{s}", "n;full name", {"sep": None}),
+}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
+@pytest.mark.parametrize("kind", DELIMITED)
+def test_delimiter_is_found_with_options_as_without(
+    tmp_path: Path, store: Store, kind: str, encoding: str
+) -> None:
+    line, header, options = DELIMITED[kind]
+    names = (
+        ["M\xfcller, Ada", "B C D"] if kind in {"semicolon", "other quotes"} else ["A B", "C D E"]
+    )
+    rows = "".join(line.format(n=at, s=names[at % 2]) + "\r\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text(header + "\r\n" + rows, encoding=encoding, newline="")
+    result = store.shard(tmp_path / "t.csv", csv_options={"encoding": encoding, **options})
+    assert rows_of(store, result) == [(at, names[at % 2]) for at in range(ROWS)]
+
+
+def test_decimal_comma_is_no_delimiter(tmp_path: Path, store: Store) -> None:
+    rows = "".join(f"{at};{at},5\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text(rows)
+    options = {"decimal": ",", "header": None, "names": ["n", "x"]}
+    result = store.shard(tmp_path / "t.csv", csv_options=options)
+    assert rows_of(store, result) == [(at, at + 0.5) for at in range(ROWS)]
+
+
+NO_ROWS = {"header": b"n;x\n", "line": b"\n", "gz": b"", "mark": BOM, "bad": b"n;x\n1\n"}
+
+
+@pytest.mark.parametrize("content", NO_ROWS)
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "last"])
+@pytest.mark.parametrize("options", [{}, {"sep": ";"}], ids=["plain", "options"])
+def test_csv_file_without_rows_is_skipped(
+    tmp_path: Path,
+    store: Store,
+    content: str,
+    is_first: bool,
+    options: dict[str, str],
+) -> None:
+    (tmp_path / "in").mkdir()
+    empty, full = names_by_part("csv.gz")[:: 1 if is_first else -1]
+    rows = "".join(f"{at};{at * 2}\n" for at in range(ROWS))
+    (tmp_path / "in" / full).write_bytes(gzip.compress(f"n;x\n{rows}".encode()))
+    (tmp_path / "in" / empty).write_bytes(gzip.compress(NO_ROWS[content]))
+    num_parts = 0 if is_first else 2
+    result = sharded(
+        store, tmp_path / "in", num_parts, csv_options=options, max_bad_row_fraction=0.01
+    )
+    assert rows_of(store, result) == [(at, at * 2) for at in range(ROWS)]
+    assert result.index.bad_rows["count"] == (content == "bad")
+
+
+@pytest.mark.parametrize("content", ["\n", "n;x\n"])
+def test_csv_without_any_row_is_refused_with_options_too(
+    tmp_path: Path, store: Store, content: str
+) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(DataError, match=r"the first line of a csv file is empty|has no rows"):
+        store.shard(tmp_path / "t.csv", csv_options={"sep": ";"})
+
+
+QUOTING: list[dict[str, Any]] = [{}, {"encoding": "utf-8"}]
+TITLES = ["Alien", "Heat", "Jaws", "Ran"]
+
+
+def write_titles(
+    path: Path, odd: dict[int, str], delimiter: str = "\t", last: str = "{at}"
+) -> None:
+    lines = [
+        f"{at}{delimiter}{odd.get(at, TITLES[at % 4])}{delimiter}{last.format(at=at % 9)}\n"
+        for at in range(ROWS)
+    ]
+    path.write_text(delimiter.join(["n", "title", "r"]) + "\n" + "".join(lines))
+
+
+SWALLOWING = {
+    "one quote twice": {50: '"', 60: '"'},
+    "one quote and inches": {50: '"Giliap', 60: '5"'},
+    "unbalanced, then quoted": {50: '"Giliap', 60: '"Rome" was'},
+    "unbalanced, then whole": {50: '"Giliap', 60: '"Rome"'},
+    "neighbours": {50: '"', 51: '"'},
+}
+
+
+@pytest.mark.parametrize("options", QUOTING, ids=["plain", "options"])
+@pytest.mark.parametrize("odd", SWALLOWING)
+@pytest.mark.parametrize("delimiter", ["\t", ","])
+def test_quote_that_joins_rows_is_counted_with_every_line(
+    tmp_path: Path, store: Store, odd: str, options: dict[str, Any], delimiter: str
+) -> None:
+    path = tmp_path / ("t.tsv" if delimiter == "\t" else "t.csv")
+    first, last = SWALLOWING[odd]
+    write_titles(path, SWALLOWING[odd], delimiter)
+    result = store.shard(path, max_bad_row_fraction=0.1, csv_options=options)
+    bad = quarantine(store, result.uri)
+    assert [row["line"] for row in bad] == [at + 2 for at in range(first, last + 1)]
+    assert all("quoting" in str(row["reason"]) for row in bad)
+    wanted = [at for at in range(ROWS) if not first <= at <= last]
+    assert [row[0] for row in rows_of(store, result)] == wanted
+
+
+@pytest.mark.parametrize("options", QUOTING, ids=["plain", "options"])
+def test_text_after_a_closing_quote_is_a_bad_row(
+    tmp_path: Path, store: Store, options: dict[str, Any]
+) -> None:
+    write_titles(tmp_path / "t.tsv", dict.fromkeys(range(0, ROWS, 100), '"Rome" was'))
+    result = store.shard(tmp_path / "t.tsv", max_bad_row_fraction=0.1, csv_options=options)
+    bad = quarantine(store, result.uri)
+    assert [str(row["reason"]).split(":")[0] for row in bad] == ["text after a closing quote"] * 4
+    with pytest.raises(DataError, match='"quoting": 3'):
+        store.shard(tmp_path / "t.tsv", max_bad_row_fraction=0.0, csv_options=options)
+
+
+@pytest.mark.parametrize("options", QUOTING, ids=["plain", "options"])
+def test_field_behind_a_stray_quote_is_part_of_its_bad_row(
+    tmp_path: Path, store: Store, options: dict[str, Any]
+) -> None:
+    rows = "".join(f"a{at % 9},{at}\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text('s,n\n"a"b,"1\nc",2\n' + rows)
+    result = store.shard(tmp_path / "t.csv", max_bad_row_fraction=0.1, csv_options=options)
+    assert result.index.num_rows == ROWS
+    assert [row["line"] for row in quarantine(store, result.uri)] == [2, 3]
+
+
+@pytest.mark.parametrize("odd", SWALLOWING)
+def test_quotes_as_characters_are_read_with_the_option_of_the_message(
+    tmp_path: Path, store: Store, odd: str
+) -> None:
+    write_titles(tmp_path / "t.tsv", SWALLOWING[odd])
+    result = store.shard(tmp_path / "t.tsv", csv_options={"quoting": 3})
+    wanted = [(at, SWALLOWING[odd].get(at, TITLES[at % 4]), at % 9) for at in range(ROWS)]
+    assert rows_of(store, result) == wanted
+
+
+def test_one_quote_joins_no_rows_of_text_columns(tmp_path: Path, store: Store) -> None:
+    write_titles(tmp_path / "t.tsv", {50: '"', 60: '"'}, last="x")
+    text = (tmp_path / "t.tsv").read_text().replace("\n", "\n" + "w")  # no column of numbers
+    (tmp_path / "t.tsv").write_text(text.removesuffix("w"))
+    result = store.shard(tmp_path / "t.tsv", max_bad_row_fraction=0.1)
+    assert result.index.num_rows == ROWS - 11
+    assert result.index.bad_rows["count"] == 11
+
+
+LEGITIMATE = {
+    "line end": '"a\nb"',
+    "three lines": '"a\n\nb c"',
+    "delimiters": '"a, b\nc, d"',
+    "doubled": '"say ""hi""\nnow"',
+    "carriage return": '"a\r\nb"',
+    "table": '"1,2,3\n4,5,6\n7,8,9"',
+    "words in rows": '"a\nb,c,d\ne"',
+    "only a line end": '"\n"',
+    "empty": '""',
+    "quote": '""""',
+    "inches": '5" pipe',
+}
+
+
+@pytest.mark.parametrize("options", QUOTING, ids=["plain", "options"])
+@pytest.mark.parametrize("kind", LEGITIMATE)
+def test_line_ends_in_quoted_fields_are_kept(
+    tmp_path: Path, store: Store, kind: str, options: dict[str, Any]
+) -> None:
+    write_titles(tmp_path / "t.csv", dict.fromkeys(range(0, ROWS, 7), LEGITIMATE[kind]), ",")
+    result = store.shard(tmp_path / "t.csv", csv_options=options)
+    with (tmp_path / "t.csv").open(newline="") as stream:
+        _, *rows = csv.reader(stream)
+    assert rows_of(store, result) == [(int(n), title or None, int(r)) for n, title, r in rows]
+
+
+def test_spaces_after_a_closing_quote_cost_no_row_silently(tmp_path: Path, store: Store) -> None:
+    write_titles(tmp_path / "t.csv", {7: '"a"  '}, ",")
+    result = store.shard(tmp_path / "t.csv")
+    assert (7, "a  ", 7) in store.table(result)
+    options = {"encoding": "utf-8"}  # pandas does not read such a row
+    result = store.shard(tmp_path / "t.csv", csv_options=options, max_bad_row_fraction=0.1)
+    assert result.index.bad_rows["count"] == 1
+
+
+def test_line_ends_of_one_column_are_kept_and_named(
+    tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ["text", *(f"t{at}" for at in range(ROWS)), '"', "t1", '"']
+    (tmp_path / "t.csv").write_text("".join(f"{line}\n" for line in lines))
+    result = store.shard(tmp_path / "t.csv")
+    assert result.index.num_rows == ROWS + 1
+    assert "t.csv: lines 402 to 404 are one quoted field" in caplog.text
+
+
+def test_quote_that_is_never_closed_has_a_remedy(tmp_path: Path, store: Store) -> None:
+    for options in QUOTING:
+        write_titles(tmp_path / "t.tsv", {390: '"Giliap'})
+        with pytest.raises(DataError, match=r"line 392 is never closed(.|\n)*quoting"):
+            store.shard(tmp_path / "t.tsv", csv_options=options)
+
+
+def test_long_field_is_kept_with_options(tmp_path: Path, store: Store) -> None:
+    write_titles(tmp_path / "t.tsv", {7: "z" * 200_000})
+    csv.field_size_limit(131_072)  # as in a new process
+    result = store.shard(tmp_path / "t.tsv", csv_options={"encoding": "utf-8"})
+    assert result.index.num_rows == ROWS
+
+
+def test_quotes_in_comments_cost_no_row(tmp_path: Path, store: Store) -> None:
+    rows = "".join(f'{at},"a"\n# at,"{at}" is\n' for at in range(ROWS))
+    (tmp_path / "t.csv").write_text("n,s\n" + rows)
+    result = store.shard(tmp_path / "t.csv", csv_options={"comment": "#"})
+    assert rows_of(store, result) == [(at, "a") for at in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("value", "others"),
+    [("0xFF", "{}"), ("0X1f", "{}"), ("0xFF", "{}.5"), ("-nan", "{}.5"), ("NAN", "{}.5")],
+)
+@pytest.mark.parametrize("ragged", ["", "1,2,3\n"], ids=["whole", "ragged"])
+def test_other_spellings_of_numbers_are_bad_rows_on_every_path(
+    tmp_path: Path, store: Store, value: str, others: str, ragged: str
+) -> None:
+    values = [value if at == 7 else others.format(at) for at in range(ROWS)]
+    rows = "".join(f"{at},{each}\n" for at, each in enumerate(values))
+    (tmp_path / "t.csv").write_text("n,x\n" + rows + ragged)
+    for options in QUOTING:
+        result = store.shard(tmp_path / "t.csv", max_bad_row_fraction=0.1, csv_options=options)
+        assert result.index.bad_rows["count"] == 1 + bool(ragged)
+
+
+@pytest.mark.parametrize("ragged", ["", "1,2,3\n"], ids=["whole", "ragged"])
+def test_infinity_of_java_is_one_on_every_path(tmp_path: Path, store: Store, ragged: str) -> None:
+    spelled = ["Infinity", "-Infinity", "INFINITY", "0.5"]
+    rows = "".join(f"{at},{spelled[at % 4]}\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text("n,x\n" + rows + ragged)
+    for options in QUOTING:
+        result = store.shard(tmp_path / "t.csv", max_bad_row_fraction=0.1, csv_options=options)
+        wanted = [(at, float(spelled[at % 4])) for at in range(ROWS)]
+        assert rows_of(store, result) == wanted
+
+
+@pytest.mark.parametrize("options", QUOTING, ids=["plain", "options"])
+@pytest.mark.parametrize("codes", [["250.00", "250.0"], ["001.1", "1.1"]], ids=["end", "start"])
+def test_codes_with_dots_that_become_one_number_are_named(
+    tmp_path: Path,
+    store: Store,
+    caplog: pytest.LogCaptureFixture,
+    codes: list[str],
+    options: dict[str, Any],
+) -> None:
+    rows = "".join(f"{at},{codes[at % 2]}\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text("n,code\n" + rows)
+    store.shard(tmp_path / "t.csv", csv_options=options)
+    assert "column 'code'" in caplog.text
+    assert "category_columns" in caplog.text
+    caplog.clear()
+    kept = store.shard(tmp_path / "t.csv", csv_options=options, category_columns=("code",))
+    assert {row[1] for row in store.table(kept)} == set(codes)
+    assert "column 'code'" not in caplog.text
+
+
+def test_prices_are_no_codes(
+    tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = "".join(f"{at / 4},{at / 4:.2f},{at // 4},{at}e1\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text("a,b,c,d\n" + rows)
+    store.shard(tmp_path / "t.csv")
+    assert "category_columns" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"usecols": ["a", "c"]},
+        {"usecols": [0, 2]},
+        {"usecols": ["c", "a"]},
+        {"usecols": [0, 2], "header": 0, "names": ["a", "c"]},
+        {"usecols": ["a", "c"], "header": 0, "names": ["a", "b", "c"]},
+    ],
+    ids=["names", "numbers", "other order", "two new names", "new names"],
+)
+def test_rows_of_another_width_are_bad_rows_with_usecols(
+    tmp_path: Path, store: Store, options: dict[str, Any]
+) -> None:
+    rows = "".join(f"{at};{at * 2};{at * 3}\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text("a;b;c\n" + rows + "7;8\n1;2;3;4\n")
+    settings = {"csv_options": {"sep": ";", **options}, "max_bad_row_fraction": 0.1}
+    result = store.shard(tmp_path / "t.csv", **settings)
+    assert result.index.bad_rows["count"] == 2
+    assert [column.name for column in result.index.schema or ()] == ["a", "c"]
+    assert rows_of(store, result) == [(at, at * 3) for at in range(ROWS)]
+
+
+def test_unknown_column_of_usecols_is_refused(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "t.csv").write_text("a;b\n" + "1;2\n" * ROWS)
+    for columns in (["a", "z"], [0, 9]):
+        with pytest.raises(DataError, match="usecols"):
+            store.shard(tmp_path / "t.csv", csv_options={"sep": ";", "usecols": columns})
