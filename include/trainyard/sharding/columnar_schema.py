@@ -85,7 +85,7 @@ def joined_schema(
 def joined_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type of a column whose files have these two types; None if no type holds the values of both.
 
-    Text, times, decimals and lists are encoded by the type of each file, whatever their width, unit or scale.
+    Text, times, decimals and lists are encoded by the type of each file, in any width, unit or scale.
     """
     if one == other or pa.types.is_null(other):
         return one

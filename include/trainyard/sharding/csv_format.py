@@ -26,7 +26,7 @@ class CsvFormat:
 
     Args:
         options: arguments of `pandas.read_csv`. Those of the encoding and the delimiter are removed.
-        others: characters that are no delimiters.
+        others: characters that cannot be delimiters.
     """
 
     def __init__(self, options: dict[str, Any], *, others: str) -> None:
@@ -89,7 +89,7 @@ class ColumnSelection:
         """Return the selected columns, in the order of the file.
 
         Raises:
-            ValueError: there is no such column.
+            ValueError: a column does not exist.
         """
         if self._wanted is None:
             return rows

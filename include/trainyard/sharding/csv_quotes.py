@@ -127,8 +127,8 @@ class QuoteCheck:
     def _contains_rows(self, lines: tuple[str, ...], num_columns: int) -> bool | None:
         """Return whether the lines of one row are probably rows that two stray quotes join; None if it is undecided.
 
-        They are if each line has the fields of a row, and either each has a number where the column has numbers, or the
-        two quotes are whole fields.
+        They are if each line has the fields of a row, and either each has numbers in the columns of numbers, or the two
+        quotes are whole fields.
         """
         rows = [line.rstrip("\r\n").split(self._delimiter) for line in lines]
         if any(len(row) != num_columns for row in rows):
@@ -193,7 +193,7 @@ def quoted_spans(
 
     values = np.frombuffer(data, np.uint8)
     quotes = np.flatnonzero(values == _QUOTE)
-    # Where every other quote stands at a field's start, or right behind the one before it (a doubled one), quotes open
+    # If every other quote is at the start of a field, or right behind the one before it (a doubled one), quotes open
     # and close in turn.
     opening, closing = quotes[::2], quotes[1::2]
     before = values[opening - 1]  # of the first byte: the last one, a line end

@@ -142,7 +142,7 @@ class CsvTable(TextSchema):
 
         Raises:
             ReplanNeededError, DataError: see `check_exact`.
-            ArrowInvalid: a number is beyond the range of float64, or is no number.
+            ArrowInvalid: a number is beyond the range of float64, or not a number.
         """
         doubtful = [field.name for field in table.schema if _is_doubtful(field, table, data)]
         for name, texts in _texts(data, header, doubtful, delimiter, skip=skip):
@@ -371,7 +371,7 @@ def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Records:
 
 
 def _is_doubtful(field: pa.Field, table: pa.Table, data: bytes) -> bool:
-    """Return whether Arrow may have read texts of a column that are no numbers, or numbers that lose digits."""
+    """Return whether Arrow may have read texts as numbers that are none, or numbers that lose digits."""
     if pa.types.is_integer(field.type):
         return b"0x" in data or b"0X" in data
     if field.type != pa.float64():
@@ -445,7 +445,7 @@ def delimiter_of(file: SourceFile, text: str, *, others: str = "", **dialect: An
     Args:
         file: the file.
         text: its first lines.
-        others: characters that are no delimiters.
+        others: characters that cannot be delimiters.
         dialect: arguments of `csv.reader`.
     """
     if suffix_of(file.name) == ".tsv":

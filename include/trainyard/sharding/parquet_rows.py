@@ -152,7 +152,7 @@ class ParquetTable:
                 buffer_size=_BUFFER_BYTES,
                 pre_buffer=False,
                 read_dictionary=_short_strings(metadata, self._strings),
-                # INT96 is often beyond the range of nanoseconds (1677 to 2262), where Arrow returns other times.
+                # INT96 is often beyond the range of nanoseconds (1677 to 2262). There Arrow returns other times.
                 coerce_int96_timestamp_unit=self._unit(path, metadata) if is_planned else "us",
             )
         except (pa.ArrowException, OSError) as error:
