@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import gzip
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +14,8 @@ from tests.sharding.test_bad_input import quarantine
 from tests.sharding.test_exact_values import sharded
 from tests.sharding.test_foreign_data import names_by_part
 from trainyard.errors import DataError
+from trainyard.sharding.csv_quotes import open_quote
+from trainyard.sharding.line_blocks import line_blocks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,6 +209,32 @@ def test_field_behind_a_stray_quote_is_part_of_its_bad_row(
     result = store.shard(tmp_path / "t.csv", max_bad_row_fraction=0.1, csv_options=options)
     assert result.index.num_rows == ROWS
     assert [row["line"] for row in quarantine(store, result.uri)] == [2, 3]
+
+
+@pytest.mark.parametrize("block_bytes", [300, 4 * 1024**2])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_line_is_read_or_counted_alike_on_every_path(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, seed: int, block_bytes: int
+) -> None:
+    small = partial(line_blocks, block_bytes=block_bytes)
+    monkeypatch.setattr("trainyard.sharding.csv_rows.line_blocks", small)
+    random = Random(seed)  # noqa: S311 - rows of a test
+    odd = ['"', '"Rome" was', '"x', '5"', '"ok"', '"a ""b"" c"', "", '"c,d"']
+    write_titles(
+        tmp_path / "t.csv",
+        {at: random.choice(odd) for at in range(ROWS - 9) if random.random() < 0.1} | {399: '"'},
+        ",",
+    )
+    content = (tmp_path / "t.csv").read_bytes()
+    if content.count(b'"') and open_quote(content, b",") is not None:
+        (tmp_path / "t.csv").write_bytes(content + b'"\n')
+    found = []
+    for options in QUOTING:
+        result = store.shard(tmp_path / "t.csv", csv_options=options, max_bad_row_fraction=1.0)
+        found.append((rows_of(store, result), result.index.bad_rows["count"]))
+        assert len(found[-1][0]) + found[-1][1] in {ROWS, ROWS + 1}
+        assert not any("\n" in (row[1] or "") for row in found[-1][0])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("odd", SWALLOWING)

@@ -94,13 +94,20 @@ class QuoteCheck:
         delimiter: the delimiter.
         is_of_type: returns whether a text is a value of the column at a position; None for text and missing values.
         quote: the character that encloses fields.
+        warns: whether the log has the first undecided row.
     """
 
     def __init__(
-        self, name: str, delimiter: str, is_of_type: IsOfType, *, quote: str = '"'
+        self,
+        name: str,
+        delimiter: str,
+        is_of_type: IsOfType,
+        *,
+        quote: str = '"',
+        warns: bool = True,
     ) -> None:
         self._name, self._delimiter = name, delimiter
-        self._is_of_type, self._quote = is_of_type, quote
+        self._is_of_type, self._quote, self._warns = is_of_type, quote, warns
 
     def fault(self, record: CsvRecord, line: int, num_columns: int) -> str | None:
         """Return the reason if the lines of a row, of which `line` is the first, are bad rows."""
@@ -110,7 +117,8 @@ class QuoteCheck:
             return None
         verdict = self._contains_rows(record.lines, num_columns)
         last = line + len(record.lines) - 1
-        if verdict is None:
+        if verdict is None and self._warns:
+            self._warns = False
             log.warning(
                 "%s: lines %d to %d are one quoted field; %s",
                 self._name,

@@ -176,7 +176,11 @@ class OddCsvTable(TextSchema):
             yield text
             line += 1
         check = QuoteCheck(
-            file.name, dialect["delimiter"], self._is_of_type, quote=dialect["quotechar"] or '"'
+            file.name,
+            dialect["delimiter"],
+            self._is_of_type,
+            quote=dialect["quotechar"] or '"',
+            warns=bad_rows is not None,  # without, the types of the columns are unknown
         )
         records = csv_records(lines, **dialect)
         while (record := _next_record(records, line)) is not None:
