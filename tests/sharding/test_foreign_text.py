@@ -402,6 +402,15 @@ def test_rows_of_another_width_are_bad_rows_with_usecols(
     assert rows_of(store, result) == [(at, at * 3) for at in range(ROWS)]
 
 
+def test_row_without_a_field_that_usecols_omits_is_a_bad_row(tmp_path: Path, store: Store) -> None:
+    rows = "".join(f"{at};{at * 2};{at * 3}\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text("a;b;c\n" + rows + "7;8\n7;;\n")
+    settings = {"csv_options": {"sep": ";", "usecols": ["a"]}, "max_bad_row_fraction": 0.1}
+    result = store.shard(tmp_path / "t.csv", **settings)
+    assert result.index.bad_rows["count"] == 1
+    assert result.index.num_rows == ROWS + 1
+
+
 def test_unknown_column_of_usecols_is_refused(tmp_path: Path, store: Store) -> None:
     (tmp_path / "t.csv").write_text("a;b\n" + "1;2\n" * ROWS)
     for columns in (["a", "z"], [0, 9]):

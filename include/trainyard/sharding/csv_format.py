@@ -86,7 +86,7 @@ class ColumnSelection:
             options.setdefault("header", None)
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the selected columns, in the order of the file.
+        """Return the selected columns, in the order of the file. Rows without all fields lack the last one of these.
 
         Raises:
             ValueError: a column does not exist.
@@ -99,6 +99,10 @@ class ColumnSelection:
         if unknown := [each for each in self._wanted if each not in known]:
             raise ValueError(f"usecols has no columns of the file: {unknown}; it has {names}")
         selected = rows.iloc[:, sorted({known[each] for each in self._wanted})]
+        is_short = rows.isna().any(axis="columns")
+        if is_short.any():
+            selected = selected.copy()
+            selected.loc[is_short, selected.columns[-1]] = None
         return selected if self._new_names is None else selected.set_axis(self._new_names, axis=1)
 
 
