@@ -175,6 +175,27 @@ def test_unsigned_columns_are_numbers(tmp_path, shards, dtype):
     assert target.tolist() == [1, 0, 0]
 
 
+def test_shards_of_narrower_numbers_have_the_dtype_of_the_index(tmp_path, shards):
+    labels = {"int32": [0, 7], "int64": [2**53, 2**53 + 1]}
+    entries = []
+    for number, (dtype, values) in enumerate(labels.items()):
+        path = tmp_path / "train" / f"shard-{number:05d}.bin"
+        entry = shards.write_shard(path, {"x": ("float64", [0.5, 1.5]), "y": (dtype, values)})
+        entries.append(entry | {"rows": 2, "first_row": 2 * number})
+    schema = [
+        {"name": "x", "dtype": "float64", "role": "feature"},
+        {"name": "y", "dtype": "int64", "role": "target"},
+    ]
+    split = {"num_rows": 4, "shards": entries}
+    shards.write_index(tmp_path, {"kind": "columns", "schema": schema}, {"train": split})
+    index, layout = layout_of(tmp_path, problem="classification")
+    rows = TableRows.open(index, "train", tmp_path / "train", layout=layout, verify=True)
+
+    _, _, target = rows[torch.arange(4)]
+
+    assert target.tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("dtype", "classes"),
     [

@@ -146,18 +146,22 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """Values of one column in one shard; `present` is 0 for a missing integer; None if all are present."""
+    """Values of one column in one shard; `present` is 0 for a missing integer; None if all are present.
+
+    `dtype` is that of the index, which may be wider than the stored one; None keeps the stored one.
+    """
 
     values: Tensor
     present: Tensor | None
+    dtype: torch.dtype | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
     def at(self, rows: Tensor | slice) -> Tensor:
-        """Return the values of `rows` in their stored dtype, or as float64 with NaN for missing values."""
+        """Return the values of `rows` in the dtype of the index, or as float64 with NaN for missing values."""
         if self.present is None:
-            return self.values[rows]
+            return self.values[rows].to(self.dtype or self.values.dtype)
         return self.values[rows].to(torch.float64).masked_fill(self.present[rows] == 0, torch.nan)
 
 
@@ -178,6 +182,7 @@ def map_values(path: Path, shard: Mapping[str, Any], entry: Mapping[str, Any]) -
     return Column(
         values=map_column(path, columns, entry["name"]),
         present=map_column(path, columns, validity) if validity in stored else None,
+        dtype=DTYPES.get(entry["dtype"]),
     )
 
 
