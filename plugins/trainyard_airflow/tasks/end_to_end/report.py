@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import SpecError, TrainingRunError
 from trainyard.runs.builder import build_run_record
 from trainyard.runs.evaluation_metrics import metrics_of
-from trainyard.runs.notifier import failure_notice
+from trainyard.runs.notifier import failure_notice, stop_notice
 from trainyard.runs.run_note import run_figures, run_image, run_note
 from trainyard.specs.monitoring import Notifications
 from trainyard.specs.reading import read_spec
@@ -115,6 +115,8 @@ class ReportOperator(ClosingReportOperator):
         self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
         self._tell_failure(context, facts, record, paths, report=html)
+        notifications = ((state or {}).get("conf") or {}).get("notifications")
+        tell_stop(self.clients, record, notifications, paths=paths, report=html)
         self._keep_measurement(record, facts, paths)
         return {
             "report_html": html,
@@ -352,6 +354,38 @@ def tell_failure(
         return False
     notice = failure_notice(failure, try_number=try_number, report=report)
     return notify(clients, notifier, notice)
+
+
+def tell_stop(
+    clients: AwsClients,
+    record: RunRecord,
+    notifications: Mapping[str, Any] | None,
+    *,
+    paths: RunPaths,
+    report: str,
+) -> bool:
+    """Notify the conf's topic of a training that was stopped to save money; return whether a message was sent.
+
+    Args:
+        clients: clients of the connection.
+        record: the run's record.
+        notifications: the conf's field, checked by preflight.
+        paths: S3 prefixes of the run.
+        report: the report's address.
+    """
+    from trainyard_airflow.hooks.notifications import notify
+
+    stop = record.cap_stop or record.idle_stop
+    if not stop or not notifications:
+        return False
+    notice = stop_notice(
+        stop,
+        by="its cost cap" if record.cap_stop else "idle accelerators",
+        run_cost_usd=record.cost.get("total_usd"),
+        model=record.model_package_arn,
+        report=report,
+    )
+    return notify(clients, notifier_of(read_spec(Notifications, notifications), paths), notice)
 
 
 def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool:
