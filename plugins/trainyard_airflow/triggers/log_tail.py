@@ -13,9 +13,6 @@ from trainyard_airflow.triggers.stop_criteria import is_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-
-    from trainyard.runs.continuity.log_lines import Event
-
 _PAGES_PER_LOOK = 50
 _MOST_LOOKS_WITHOUT = 32
 _LAST_LINES = 1_000
@@ -147,18 +144,19 @@ async def newest_steps(logs: Any, *, group: str, job_name: str) -> NewestSteps:
     Raises:
         ClientError: the service rejected a call.
     """
-    newest: dict[str, Event] = {}
+    newest: dict[str, tuple[float, int]] = {}
     async for each in _last_events(logs, group=group, job_name=job_name):
         text = without_rank(each["message"])
         if not text.startswith(PREFIX):
             continue
         line = LogLine(job=job_name, stream="", time_ms=int(each["timestamp"]), text=text)
         event = parse_event(line)
-        known = newest.get(event.kind)
-        if event.step is not None and (known is None or event.time >= known.time):
-            newest[event.kind] = event
-    step, durable = newest.get("step"), newest.get("durable")
-    return NewestSteps(trained=step and step.step, durable=durable and durable.step)
+        if event.step is not None:
+            newest[event.kind] = max(newest.get(event.kind, (0.0, 0)), (event.time, event.step))
+    return NewestSteps(
+        trained=newest["step"][1] if "step" in newest else None,
+        durable=newest["durable"][1] if "durable" in newest else None,
+    )
 
 
 async def _last_events(logs: Any, *, group: str, job_name: str) -> AsyncIterator[Mapping[str, Any]]:
