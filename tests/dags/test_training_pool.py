@@ -283,6 +283,23 @@ def test_the_policy_is_applied_anew_to_a_task_that_is_cleared(bag: Any) -> None:
     assert (instance.pool, instance.pool_slots) == (POOL, 16)
 
 
+def test_a_task_is_in_the_trace_of_its_run_although_a_policy_is_installed(bag: Any) -> None:
+    """Airflow 3.3 gives a task no span if the hook of any policy is called for it."""
+    from airflow.models.dagrun import DagRun  # noqa: TID251  # the scheduler's own objects
+
+    instance = scheduled(bag.dags["train_end_to_end"], "preflight", conf=None)
+    assert instance.context_carrier is None
+    run = DagRun(dag_id="train_end_to_end", run_id="run", conf={})
+    trace_id = run.context_carrier["traceparent"].split("-")[1]
+
+    instance.refresh_from_task(instance.task, dag_run=run)
+    given = dict(instance.context_carrier)
+    instance.refresh_from_task(instance.task, dag_run=run)
+
+    assert given["traceparent"].split("-")[1] == trace_id
+    assert instance.context_carrier == given
+
+
 def test_a_run_that_cannot_be_read_leaves_its_tasks_where_they_are(
     bag: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
