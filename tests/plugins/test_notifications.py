@@ -356,7 +356,8 @@ def test_a_rule_that_stops_a_live_job_tells_the_topic_once(
     )
     train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=PLAN)
     name = train.task_jobs(task.context).name_of(1)
-    train.task_jobs(task.context).service.create(train.render(task.context, name=name, place={})[0])
+    request, _ = train.job_run(task.context).render(name, place={})
+    train.task_jobs(task.context).service.create(request)
     notifier = notifier_of(arn, aws_connection, task)
 
     first = watched(name, notifier=notifier)["watched"]

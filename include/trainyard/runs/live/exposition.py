@@ -133,7 +133,7 @@ class _Samples:
         self._by_metric: dict[str, list[str]] = defaultdict(list)
 
     def add(self, metric: str, labels: Mapping[str, object], value: object) -> None:
-        """Add a sample; skip a value that is no number."""
+        """Add a sample; skip values that are not numbers."""
         if not isinstance(value, int | float) or math.isnan(value):
             return
         pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())

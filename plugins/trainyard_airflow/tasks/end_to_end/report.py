@@ -104,6 +104,7 @@ class ReportOperator(ClosingReportOperator):
     ) -> dict[str, Any]:
         from trainyard.bill.reconciliation import awaiting_bill
         from trainyard.runs.report.page import render_report_html
+        from trainyard_airflow.hooks.job_spans import describe_task
 
         self._stop_leftover_jobs(facts)
         state = facts[TaskId.PREFLIGHT].result
@@ -114,6 +115,7 @@ class ReportOperator(ClosingReportOperator):
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
         self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
+        describe_task(_trace_attributes(record, report=html))
         self._tell_failure(context, facts, record, paths, report=html)
         notifications = ((state or {}).get("conf") or {}).get("notifications")
         tell_stop(self.clients, record, notifications, paths=paths, report=html)
@@ -386,6 +388,17 @@ def tell_stop(
         report=report,
     )
     return notify(clients, notifier_of(read_spec(Notifications, notifications), paths), notice)
+
+
+def _trace_attributes(record: RunRecord, *, report: str) -> dict[str, Any]:
+    """Return the run's result for the span of its last task."""
+    return {
+        "trainyard.run.status": record.status,
+        "trainyard.run.cost_usd": record.cost.get("total_usd"),
+        "trainyard.run.goodput": (record.goodput or {}).get("share"),
+        "trainyard.run.report": report,
+        "trainyard.model_package_arn": record.model_package_arn,
+    }
 
 
 def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool:
