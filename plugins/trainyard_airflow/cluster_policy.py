@@ -78,8 +78,17 @@ else:  # Airflow 3.2 does not pass the run
         _put_into_pool(task_instance, None)
 
 
-# Airflow clears this flag only for hooks of `airflow_local_settings`; an entry point's hook would never be called.
-settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
+def activate() -> None:
+    """Let Airflow call the hook if a pool is named.
+
+    Airflow clears the flag only for hooks of `airflow_local_settings`; an entry point's hook would never be called. If
+    the flag is cleared, Airflow 3.2 loses the trace context of every task.
+    """
+    if os.environ.get("TRAINYARD_TRAINING_POOL"):
+        settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
+
+
+activate()  # with the import: Airflow reads the flag when it creates the first task
 
 
 def _put_into_pool(task_instance: Any, dag_run: Any) -> None:

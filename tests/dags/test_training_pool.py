@@ -6,11 +6,11 @@ from functools import cache
 from typing import Any
 from uuid import uuid4
 
-import airflow.settings  # noqa: F401  # first: it imports the policy, which imports it
+import airflow.settings  # first: it imports the policy, which imports it
 import pytest
 
 from trainyard.planning.pool_slots import PoolDemand
-from trainyard_airflow.cluster_policy import task_instance_mutation_hook
+from trainyard_airflow.cluster_policy import activate, task_instance_mutation_hook
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 
@@ -298,6 +298,18 @@ def test_a_task_is_in_the_trace_of_its_run_although_a_policy_is_installed(bag: A
 
     assert given["traceparent"].split("-")[1] == trace_id
     assert instance.context_carrier == given
+
+
+@pytest.mark.parametrize(("pools", "is_noop"), [("", True), (POOL, False)], ids=["none", "one"])
+def test_airflow_calls_the_hook_only_if_a_pool_is_named(
+    monkeypatch: pytest.MonkeyPatch, pools: str, is_noop: bool
+) -> None:
+    monkeypatch.setattr(airflow.settings.task_instance_mutation_hook, "is_noop", True)
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", pools)
+
+    activate()
+
+    assert airflow.settings.task_instance_mutation_hook.is_noop == is_noop
 
 
 def test_a_run_that_cannot_be_read_leaves_its_tasks_where_they_are(

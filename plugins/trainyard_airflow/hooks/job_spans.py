@@ -109,7 +109,7 @@ class TaskTrace:
                 start_time=_ns(phase.start),
                 end_time=_ns(phase.end),
                 resource=resource,
-            instrumentation_scope=scope,
+                instrumentation_scope=scope,
             )
 
     def _id(self, *names: str) -> int:
