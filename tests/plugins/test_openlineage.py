@@ -65,7 +65,9 @@ printed(train)
 shard = ShardDatasetOperator(
     task_id="t",
     spec=ShardingSpec(
-        source=Source(uri=source), destination=destination, settings=ShardSettings(num_shards=2, validation_fraction=0, test_fraction=0)
+        source=Source(uri=source),
+        destination=destination,
+        settings=ShardSettings(num_shards=2, validation_fraction=0, test_fraction=0),
     ),
 )
 type(shard).execute.__wrapped__(shard, context)
