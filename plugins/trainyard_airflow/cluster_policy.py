@@ -1,5 +1,7 @@
 """Cluster policy for Airflow: a task occupies one slot of the pool for training instances per instance.
 
+It also keeps each task in the trace of its run (docs/observability.md).
+
 Airflow finds the policy of an installed Trainyard by the entry point `airflow.policy`, and that of a checkout by
 `plugins/airflow_local_settings.py`. The policy has no effect unless `TRAINYARD_TRAINING_POOL` names a pool, because a
 task in a pool that does not exist would wait for ever. It may name several, separated by commas. Each may have a
@@ -66,6 +68,7 @@ if "dag_run" in inspect.signature(policies.task_instance_mutation_hook).paramete
         """
         if dag_run is not None:
             _put_into_pool(task_instance, dag_run)
+            _join_trace(task_instance, dag_run)
 
 else:  # Airflow 3.2 does not pass the run
 
@@ -75,8 +78,17 @@ else:  # Airflow 3.2 does not pass the run
         _put_into_pool(task_instance, None)
 
 
-# Airflow clears this flag only for hooks of `airflow_local_settings`; an entry point's hook would never be called.
-settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
+def activate() -> None:
+    """Let Airflow call the hook if a pool is named.
+
+    Airflow clears the flag only for hooks of `airflow_local_settings`; an entry point's hook would never be called. If
+    the flag is cleared, Airflow 3.2 loses the trace context of every task.
+    """
+    if os.environ.get("TRAINYARD_TRAINING_POOL"):
+        settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
+
+
+activate()  # with the import: Airflow reads the flag when it creates the first task
 
 
 def _put_into_pool(task_instance: Any, dag_run: Any) -> None:
@@ -86,6 +98,34 @@ def _put_into_pool(task_instance: Any, dag_run: Any) -> None:
         log.exception(
             "Task %s stays in its pool: TRAINYARD_TRAINING_POOL could not be applied", task_instance
         )
+
+
+def _join_trace(task_instance: Any, dag_run: Any) -> None:
+    """Give a new task a span in the trace of its run, as Airflow does for tasks without a policy.
+
+    Airflow 3.3.2 omits it if a policy's hook is called for the task (`DagRun._get_task_creator`): each span of a worker
+    would then be a trace of its own, in every DAG.
+    """
+    carrier = getattr(dag_run, "context_carrier", None)
+    if task_instance.context_carrier or not carrier:
+        return
+    try:
+        task_instance.context_carrier = _task_carrier(carrier)
+    except Exception:
+        log.exception("Task %s has no span in the trace of its run", task_instance)
+
+
+def _task_carrier(carrier: Mapping[str, str]) -> dict[str, str]:
+    """Return the trace context of a new span below a run's; Airflow sends that span when the task has ended."""
+    from opentelemetry import trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    propagator = TraceContextTextMapPropagator()
+    parent = propagator.extract(carrier)
+    span = trace.get_tracer(__name__).start_span("task", context=parent)
+    found: dict[str, str] = {}
+    propagator.inject(found, context=trace.set_span_in_context(span))
+    return found
 
 
 def _take_slots(task_instance: Any, conf: Mapping[str, Any]) -> None:

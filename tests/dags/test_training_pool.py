@@ -6,11 +6,11 @@ from functools import cache
 from typing import Any
 from uuid import uuid4
 
-import airflow.settings  # noqa: F401  # first: it imports the policy, which imports it
+import airflow.settings  # first: it imports the policy, which imports it
 import pytest
 
 from trainyard.planning.pool_slots import PoolDemand
-from trainyard_airflow.cluster_policy import task_instance_mutation_hook
+from trainyard_airflow.cluster_policy import activate, task_instance_mutation_hook
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 
@@ -281,6 +281,35 @@ def test_the_policy_is_applied_anew_to_a_task_that_is_cleared(bag: Any) -> None:
     instance.refresh_from_task(instance.task, pool_override=POOL, dag_run=run)
 
     assert (instance.pool, instance.pool_slots) == (POOL, 16)
+
+
+def test_a_task_is_in_the_trace_of_its_run_although_a_policy_is_installed(bag: Any) -> None:
+    """Airflow 3.3 gives a task no span if the hook of any policy is called for it."""
+    from airflow.models.dagrun import DagRun  # noqa: TID251  # the scheduler's own objects
+
+    instance = scheduled(bag.dags["train_end_to_end"], "preflight", conf=None)
+    assert instance.context_carrier is None
+    run = DagRun(dag_id="train_end_to_end", run_id="run", conf={})
+    trace_id = run.context_carrier["traceparent"].split("-")[1]
+
+    instance.refresh_from_task(instance.task, dag_run=run)
+    given = dict(instance.context_carrier)
+    instance.refresh_from_task(instance.task, dag_run=run)
+
+    assert given["traceparent"].split("-")[1] == trace_id
+    assert instance.context_carrier == given
+
+
+@pytest.mark.parametrize(("pools", "is_noop"), [("", True), (POOL, False)], ids=["none", "one"])
+def test_airflow_calls_the_hook_only_if_a_pool_is_named(
+    monkeypatch: pytest.MonkeyPatch, pools: str, is_noop: bool
+) -> None:
+    monkeypatch.setattr(airflow.settings.task_instance_mutation_hook, "is_noop", True)
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", pools)
+
+    activate()
+
+    assert airflow.settings.task_instance_mutation_hook.is_noop == is_noop
 
 
 def test_a_run_that_cannot_be_read_leaves_its_tasks_where_they_are(

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import TaskAwaitingInput
 
+from tests.plugins.test_notifications import clients, topic
 from tests.plugins.test_preflight import preflight
 from tests.plugins.test_registration_approval import EVA, questions
 from trainyard.errors import BudgetExceededError
 from trainyard_airflow.tasks.end_to_end.cost_approval import APPROVE, REJECT
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 
-__all__ = ["questions"]
+__all__ = ["clients", "questions", "topic"]
 
 pytestmark = pytest.mark.engine
 
@@ -40,6 +41,22 @@ def test_person_is_asked_with_the_estimate(asked, questions):
     assert question.defaults == [REJECT]
     assert "approval above: $0.001" in question.body
     assert "- train: $" in question.body
+
+
+def test_question_is_told_to_the_topic_once_per_try(aws_connection, task, topic, questions):
+    arn, received = topic
+    task.id = uuid.uuid4()
+    for _ in range(2):
+        with pytest.raises(TaskAwaitingInput):
+            preflight(task, approval_above_usd=0.001, notifications={"topic_arn": arn})
+
+    (message,) = received()
+    assert message["MessageAttributes"]["occasion"]["Value"] == "approval"
+    lines = message["Message"].splitlines()
+    assert lines[0].startswith("The run waits for an answer: Start plugins_test, run run-")
+    assert any(each.startswith("estimate: $") for each in lines)
+    assert "cost so far: $0.00" in lines
+    assert f"otherwise: {REJECT}" in message["Message"]
 
 
 def test_run_below_its_limit_starts_without_a_person(aws_connection, task, questions):

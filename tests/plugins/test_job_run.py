@@ -128,6 +128,7 @@ class RunHost:
     """Airflow's side of the task: it records every call."""
 
     announced: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
     failed: list[Any] = field(default_factory=list)
     is_over: bool = False
 
@@ -136,6 +137,9 @@ class RunHost:
 
     def link_job(self, job_name: str, *, output: str | None) -> None:
         assert job_name == self.announced[-1]
+
+    def note_ended(self, job: Any) -> None:
+        self.ended.append(job["name"])
 
     def note_failed(self, job: Any) -> None:
         self.failed.append(job)

@@ -302,7 +302,7 @@ def test_an_interruption_is_told_while_the_job_goes_on(aws_connection, task, scr
         run_id=task.run_id,
     )
     spec = script(
-        ONE_STEP,
+        ONE_STEP.replace("step=1", "trainyard step=1"),
         use_spot_instances=True,
         max_wait=3600,
         checkpoint_s3_uri=f"s3://{aws_connection.bucket}/{task.run_id}/checkpoints",
@@ -326,3 +326,5 @@ def test_an_interruption_is_told_while_the_job_goes_on(aws_connection, task, scr
     [message] = bodies
     assert f"Spot capacity of job {result['job_name']} was interrupted" in message["Message"]
     assert "instances: 1 x ml.m5.large" in message["Message"]
+    assert "step: 1" in message["Message"].splitlines()
+    assert "cost so far: at most $" in message["Message"]

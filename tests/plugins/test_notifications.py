@@ -15,12 +15,14 @@ from trainyard.runs.notifier import (
     failure_notice,
     interruption_notice,
     rule_notice,
+    stop_notice,
 )
+from trainyard.runs.record import STOPPED_BY_CAP, RunRecord
 from trainyard.specs.monitoring import Notifications, Occasion
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.notifications import notify, notify_from_trigger
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
-from trainyard_airflow.tasks.end_to_end.report import tell_failure
+from trainyard_airflow.tasks.end_to_end.report import tell_failure, tell_stop
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 pytestmark = pytest.mark.engine
@@ -150,6 +152,78 @@ def test_a_service_that_does_not_answer_is_a_warning(
     assert not notify(away, nowhere, SPOT)
 
     assert "was not notified" in caplog.text
+
+
+def said(notice: Any) -> list[str]:
+    """Return the lines of a notice's message."""
+    notifier = Notifier(
+        notifications=Notifications(topic_arn="arn:aws:sns:eu-west-1:111122223333:t"),
+        place="s3://b/n",
+        dag_id="d",
+        run_id="r",
+    )
+    return str(notifier.message(notice)["Message"]).splitlines()
+
+
+def test_an_interruption_is_told_with_step_cost_and_what_is_next() -> None:
+    known = interruption_notice(
+        job_name="job-1",
+        number=1,
+        instances="2 x ml.m5.large",
+        step=420,
+        checkpoint_step=400,
+        cost_usd=3.5,
+    )
+
+    assert {
+        "step: 420",
+        "cost so far: at most $3.50",
+        "next: the service waits for capacity, then the job resumes from its checkpoint of step 400",
+    } <= set(said(known))
+    assert {"step: unknown", "cost so far: unknown"} <= set(said(SPOT))
+
+
+@pytest.mark.parametrize(
+    ("model", "left"),
+    [("arn:m/1", "the model so far is registered as arn:m/1"), (None, "the model so far is kept")],
+    ids=["registered", "kept"],
+)
+def test_a_stop_for_money_is_told_with_step_cost_and_what_is_left(
+    model: str | None, left: str
+) -> None:
+    stop = {"step": 480, "last_checkpoint": "s3://b/c/step-480", "cost_usd": 9.5}
+
+    notice = stop_notice(stop, by="its cost cap", run_cost_usd=11.0, model=model, report="s3://r")
+
+    assert notice.occasion is Occasion.BUDGET
+    assert {
+        "The training was stopped by its cost cap.",
+        "step: 480",
+        "cost of the training: $9.50",
+        "cost of the run: $11.00",
+        "checkpoint: s3://b/c/step-480",
+        f"next: {left}; to continue, start a run with a higher limit",
+    } <= set(said(notice))
+
+
+def test_a_run_that_was_stopped_for_money_is_told_once(
+    clients: AwsClients, topic: Any, aws_connection: Any, task: Any
+) -> None:
+    arn, received = topic
+    paths = RunPaths(
+        bucket=aws_connection.bucket, prefix="t", dag_id="dag", run_id=f"run-{task.run_id}"
+    )
+    stop = {"step": 480, "last_checkpoint": None, "cost_usd": 9.5}
+    record = RunRecord(run_id="r", dag_id="d", status=STOPPED_BY_CAP, cap_stop=stop)
+
+    def told(record: RunRecord) -> bool:
+        return tell_stop(clients, record, {"topic_arn": arn}, paths=paths, report="s3://r")
+
+    assert told(record)
+    assert not told(record)
+    assert not told(RunRecord(run_id="r", dag_id="d", status="succeeded"))
+    [message] = received()
+    assert message["Subject"] == "Trainyard budget: The training was stopped by its cost cap"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +356,8 @@ def test_a_rule_that_stops_a_live_job_tells_the_topic_once(
     )
     train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=PLAN)
     name = train.task_jobs(task.context).name_of(1)
-    train.task_jobs(task.context).service.create(train.render(task.context, name=name, place={})[0])
+    request, _ = train.job_run(task.context).render(name, place={})
+    train.task_jobs(task.context).service.create(request)
     notifier = notifier_of(arn, aws_connection, task)
 
     first = watched(name, notifier=notifier)["watched"]
@@ -295,5 +370,6 @@ def test_a_rule_that_stops_a_live_job_tells_the_topic_once(
     lines = message["Message"].splitlines()
     assert f"job: {name}" in lines
     assert "evidence: the loss is nan" in lines
+    assert any(each.startswith("cost so far: at most $") for each in lines)
     assert "then: the training is stopped" in lines
     assert message["MessageAttributes"]["occasion"]["Value"] == "rule"

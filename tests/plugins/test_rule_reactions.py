@@ -24,6 +24,7 @@ from trainyard.rules.rule_retry import (
 )
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
+from trainyard.specs.monitoring import Occasion
 from trainyard_airflow.jobs.rule_retry import EarlierStop, change_request
 from trainyard_airflow.operators.rule_question import OPTIONS, answer_of, ask_human, question
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
@@ -257,6 +258,7 @@ def test_question_has_the_evidence_the_choices_and_what_follows_without_an_answe
     verdict = {"rule": "NonFinite", "step": 4, "evidence": "the loss is nan", "rules_uri": "s3://r"}
     verdict["last_checkpoint"] = "s3://b/c/step-00000002"
 
+    told: list[Any] = []
     with pytest.raises(TaskAwaitingInput) as parked:
         ask_human(
             task.context,
@@ -264,7 +266,14 @@ def test_question_has_the_evidence_the_choices_and_what_follows_without_an_answe
             RuleRetry(action=ASK, timeout_s=60),
             then="execute_answered",
             kwargs={"verdict": verdict},
+            send=told.append,
+            cost_usd=1.25,
         )
+
+    (notice,) = told
+    assert notice.occasion is Occasion.APPROVAL
+    assert (notice.facts["step"], notice.facts["cost so far"]) == (4, "$1.25")
+    assert str(notice.facts["next"]).endswith("within 1 min 00 s; otherwise: End the training")
 
     (asked,) = questions
     assert asked.subject == "Rule NonFinite stopped the training at step 4: how shall it continue?"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jwt
 import pytest
 import requests
+from prometheus_client.parser import text_string_to_metric_families
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions as condition
 from selenium.webdriver.support.wait import WebDriverWait
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tests.stack.live_stack import LiveStack
 
 DAG_ID = "train_end_to_end"
-PAGES_DATA = ("api/run", "api/log", "api/fleet")
+PAGES_DATA = ("api/run", "api/log", "api/fleet", "metrics")
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,16 @@ def test_who_may_not_read_the_dag_sees_nothing_of_its_runs(
     report = f"reports/{DAG_ID}/{ended_run_id}/report.html"
     assert ask(stack, report, ended_run_id, token=nobody).status_code == 403
     assert ask(stack, "api/fleet", ended_run_id, token=nobody).status_code == 403
+    assert ask(stack, "metrics", ended_run_id, token=nobody).status_code == 403
+
+
+def test_prometheus_reads_the_runs_with_a_token(stack: LiveStack, ended_run_id: str) -> None:
+    answer = ask(stack, "metrics", ended_run_id, token=token(stack))
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    families = {each.name: each for each in text_string_to_metric_families(answer.text)}
+    samples = families["trainyard_run_info"].samples
+    assert ended_run_id in {each.labels["run_id"] for each in samples}
 
 
 def test_a_run_that_there_is_not_is_not_found(stack: LiveStack, ended_run_id: str) -> None:

@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.limits import EVENT_LIMIT_S
+from tests.plugins.otlp_receiver import OtlpReceiver, otlp_receiver, values
 from tests.stack.live_stack import launcher
 from tests.stack.small_run import SMALL_RUN
 from trainyard.stack import leftovers
@@ -37,8 +38,36 @@ def conf_file(folder: Path, conf: object) -> str:
     return str(file)
 
 
-def test_a_run_ends_with_a_summary_both_reports_and_no_process(home: Home, tmp_path: Path) -> None:
-    done = launcher(home, "run", "--conf", conf_file(tmp_path, SMALL_RUN), timeout=EVENT_LIMIT_S)
+@pytest.fixture(scope="module")
+def traced_run(
+    home: Home, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[subprocess.CompletedProcess[str], OtlpReceiver]:
+    """The command, ended, and the spans of its Airflow."""
+    home.airflow.mkdir(parents=True, exist_ok=True)
+    (home.airflow / "airflow.cfg").write_text("[traces]\notel_on = True\n")
+    conf = conf_file(tmp_path_factory.mktemp("conf"), SMALL_RUN)
+    with otlp_receiver() as receiver, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_TRACES_EXPORTER", "otlp_proto_http")
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        done = launcher(home, "run", "--conf", conf, timeout=EVENT_LIMIT_S)
+    return done, receiver
+
+
+def test_tasks_and_jobs_are_one_trace(traced_run: Any) -> None:
+    done, receiver = traced_run
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    (train,) = receiver.named("task_run.train")
+    (job,) = receiver.named("sagemaker.training")
+    (register,) = receiver.named("worker.register")
+    assert {each.trace_id for each in receiver.spans} == {job.trace_id}
+    assert job.parent_span_id == train.span_id
+    assert values(job)["airflow.dag_run.run_id"] in done.stdout
+    assert ":model-package/" in values(register)["trainyard.model_package_arn"]
+
+
+def test_a_run_ends_with_a_summary_both_reports_and_no_process(home: Home, traced_run: Any) -> None:
+    done, _ = traced_run
 
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = home.reports.iterdir()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.specs.monitoring import Notifications, Occasion
+from trainyard.units import format_duration, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,8 +106,28 @@ class Notifier:
         }
 
 
-def interruption_notice(*, job_name: str, number: int, instances: str) -> Notice:
-    """Return the notification of a job's spot interruption; `number` counts them from 1."""
+def interruption_notice(
+    *,
+    job_name: str,
+    number: int,
+    instances: str,
+    step: int | None = None,
+    checkpoint_step: int | None = None,
+    cost_usd: float | None = None,
+) -> Notice:
+    """Return the notification of a job's spot interruption.
+
+    Args:
+        job_name: the job.
+        number: number of the interruption, from 1.
+        instances: the job's instances.
+        step: the last completed step; None if it is unknown.
+        checkpoint_step: step of the last stored checkpoint; None if it is unknown.
+        cost_usd: upper bound of the job's cost so far; None if it is unknown.
+    """
+    place = "its last checkpoint"
+    if checkpoint_step is not None:
+        place = f"its checkpoint of step {checkpoint_step}"
     return Notice(
         occasion=Occasion.SPOT,
         event=f"{job_name}:interruption:{number}",
@@ -114,7 +135,66 @@ def interruption_notice(*, job_name: str, number: int, instances: str) -> Notice
         facts={
             "job": job_name,
             "instances": instances,
-            "next": "the service waits for capacity, then the job resumes from its last checkpoint",
+            "step": "unknown" if step is None else step,
+            "cost so far": _amount(cost_usd, prefix="at most "),
+            "next": f"the service waits for capacity, then the job resumes from {place}",
+        },
+    )
+
+
+def stop_notice(
+    stop: Mapping[str, Any],
+    *,
+    by: str,
+    run_cost_usd: float | None,
+    model: str | None,
+    report: str,
+) -> Notice:
+    """Return the notification of a training that was stopped to save money.
+
+    Args:
+        stop: `step`, `last_checkpoint` and `cost_usd` of the training.
+        by: `its cost cap`, or another cause.
+        run_cost_usd: cost of the whole run; None if it is unknown.
+        model: the registered version of the last model; None if it was not registered.
+        report: the report's address.
+    """
+    left = f"the model so far is registered as {model}" if model else "the model so far is kept"
+    return Notice(
+        occasion=Occasion.BUDGET,
+        event=f"stop:{by}",
+        says=f"The training was stopped by {by}",
+        facts={
+            "step": "unknown" if stop["step"] is None else stop["step"],
+            "cost of the training": _amount(stop["cost_usd"]),
+            "cost of the run": _amount(run_cost_usd),
+            "checkpoint": stop["last_checkpoint"] or "none",
+            "next": f"{left}; to continue, start a run with a higher limit",
+            "report": report,
+        },
+    )
+
+
+def question_notice(
+    *, subject: str, event: str, default: str, timeout_s: float, facts: Mapping[str, Any]
+) -> Notice:
+    """Return the notification of a question to a person.
+
+    Args:
+        subject: the question.
+        event: its identifier within the run.
+        default: the answer that applies if nobody answers.
+        timeout_s: seconds until then.
+        facts: known facts, such as step and cost so far.
+    """
+    return Notice(
+        occasion=Occasion.APPROVAL,
+        event=event,
+        says=f"The run waits for an answer: {subject.rstrip('?')}",
+        facts={
+            **facts,
+            "next": f"answer in Airflow's Required Actions within {format_duration(timeout_s)}; "
+            f"otherwise: {default}",
         },
     )
 
@@ -139,8 +219,16 @@ def failure_notice(failure: Mapping[str, Any], *, try_number: int, report: str) 
     )
 
 
-def rule_notice(*, job_name: str, rule: str, step: int, says: str, was_stopped: bool) -> Notice:
-    """Return the notification of a rule's first issue in a job."""
+def rule_notice(
+    *,
+    job_name: str,
+    rule: str,
+    step: int,
+    says: str,
+    was_stopped: bool,
+    cost_usd: float | None = None,
+) -> Notice:
+    """Return the notification of a rule's first issue in a job; `cost_usd` bounds the job's cost so far from above."""
     return Notice(
         occasion=Occasion.RULE,
         event=f"{job_name}:{rule}",
@@ -148,9 +236,14 @@ def rule_notice(*, job_name: str, rule: str, step: int, says: str, was_stopped: 
         facts={
             "job": job_name,
             "evidence": says,
+            "cost so far": _amount(cost_usd, prefix="at most "),
             "then": "the training is stopped" if was_stopped else "the training continues",
         },
     )
+
+
+def _amount(usd: float | None, *, prefix: str = "") -> str:
+    return "unknown" if usd is None else f"{prefix}{format_usd(usd)}"
 
 
 def _subject(text: str) -> str:

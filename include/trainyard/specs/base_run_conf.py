@@ -51,7 +51,7 @@ class BaseRunConf:
         on_rule_error: action after an issue of severity error if its rule sets none: `warn`, `stop` (a result with a
             verdict) or `fail`.
         rules_poll_interval_s: seconds between two polls of the rules; None = the connection's value, or 15.
-        notifications: the SNS topic for messages about spot, rules, failure and budget; None = no messages.
+        notifications: the SNS topic for messages about spot, rules, failure, budget and approvals; None = no messages.
         monitoring: alarms and a dashboard in CloudWatch while it trains; None = neither.
     """
 

@@ -21,7 +21,9 @@ class Occasion(StrEnum):
     FAILURE = "failure"
     """A task failed, and with it the run."""
     BUDGET = "budget"
-    """The run was not started or not continued because of its budget."""
+    """The run was not started or not continued because of its budget, or its cost cap stopped the training."""
+    APPROVAL = "approval"
+    """The run waits for a person's answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

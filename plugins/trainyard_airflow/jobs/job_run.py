@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from trainyard.rules.rule_retry import RetryRemedy
     from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.hooks.job_spans import TaskTrace
     from trainyard_airflow.hooks.jobs import SageMakerJobs
     from trainyard_airflow.jobs.attempts import Standing
     from trainyard_airflow.jobs.job_type import JobType
@@ -60,6 +61,9 @@ class TaskHost(Protocol):
 
     def link_job(self, job_name: str, *, output: str | None) -> None:
         """Show links to the job; `output` is the S3 prefix of its output, once it is known."""
+
+    def note_ended(self, job: Mapping[str, Any]) -> None:
+        """Report an ended job, with `earlier_attempts`, to tracing and lineage."""
 
     def note_failed(self, job: Mapping[str, Any]) -> None:
         """Store the facts of a failed job for the tasks after this one."""
@@ -84,6 +88,7 @@ class JobRun:
         host: the scheduler's task.
         poll_interval_s: shortest pause between two Create calls that the quota rejects, in seconds.
         time_limit: time limit of the task, or None.
+        trace: the task's span in Airflow's trace of the run; None without a trace.
         is_killed: whether the task was killed; may be set at any time, even during a method.
         waits_for: name of the job that this start creates, has created, or waits for.
     """
@@ -95,6 +100,7 @@ class JobRun:
     policy: EndPolicy = field(default_factory=EndPolicy)
     poll_interval_s: float = 15.0
     time_limit: timedelta | None = None
+    trace: TaskTrace | None = None
     is_killed: bool = False
     waits_for: str | None = None
 
@@ -192,6 +198,7 @@ class JobRun:
                 for index, job in enumerate(earlier)
             ],
         }
+        self.host.note_ended(result)
         if line := spot_line(result):
             log.info("Job %s: %s", snapshot.name, line)
         if (step := self.policy.ended(snapshot, result)) is not None:
@@ -368,6 +375,8 @@ class JobRun:
             place: its capacity, from `JobType.place`.
         """
         request, facts = self.job_type.render(name, place=place)
+        if self.trace is not None:
+            add_environment(request, self.trace.environment(name))
         return request, {**facts, **self.policy.change(request, name=name)}
 
     def _pause_before_submit(self, name: str, submits: int) -> None:
@@ -490,3 +499,18 @@ def _leave_rung(
     log.warning("%s: the next rung is tried", refusal.got or refusal.what)
     now = time.time()
     return (quota or QuotaWait.begin(now)).refused().given_up(place["rung"], now=now)
+
+
+def add_environment(request: dict[str, Any], variables: Mapping[str, str]) -> None:
+    """Add environment variables to a Create request, for a search to the jobs that it starts; set ones stay.
+
+    AutoML's requests have no environment.
+    """
+    if "AutoMLJobName" in request:
+        return
+    definitions = [
+        *([request["TrainingJobDefinition"]] if "TrainingJobDefinition" in request else ()),
+        *request.get("TrainingJobDefinitions", ()),
+    ]
+    for each in definitions or [request]:
+        each["Environment"] = {**variables, **each.get("Environment", {})}

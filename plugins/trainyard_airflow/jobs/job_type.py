@@ -75,6 +75,10 @@ class JobType(ABC):
         """Return the S3 prefixes of the job's output; a job with other prefixes does not belong to this task."""
         return ()
 
+    def sources(self) -> Sequence[str]:
+        """Return the addresses of the job's input data."""
+        return ()
+
     def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """Create the job of a rendered request; return the facts that changed."""
         self.jobs.service.create(request)

@@ -35,6 +35,10 @@ class ProcessingJobType(JobType):
         mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
         return ProcessingJobSpec.from_mapping(mapping, where="spec")
 
+    def sources(self) -> Sequence[str]:
+        """Return the addresses of the inputs."""
+        return tuple(each.source for each in self.spec.inputs)
+
     def render(
         self,
         name: str,

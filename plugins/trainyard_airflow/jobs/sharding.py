@@ -80,6 +80,10 @@ class ShardingJobType(JobType):
 
         return S3DatasetObjects(self.jobs.clients.client("s3"))
 
+    def sources(self) -> Sequence[str]:
+        """Return the address of the source."""
+        return (self.spec.source.uri,)
+
     def render(
         self,
         name: str,

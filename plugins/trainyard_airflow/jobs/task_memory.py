@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -15,6 +15,7 @@ _REPORTED = "reported_attempt"
 _VERDICT = "verdict_attempt"
 _TRIGGER_FAILURES = "trigger_failures"
 _GIVEN_UP = "given_up_jobs"
+_TRACED = "traced_jobs"
 _TOGETHER_S = 3600.0
 """Seconds between two trigger failures after which the count starts again."""
 
@@ -79,6 +80,15 @@ class TaskMemory:
     def note_given_up(self, name: str) -> None:
         """Store that an ended job could not be watched."""
         self._set(_GIVEN_UP, sorted({*self.given_up_jobs, name}), never_expires=True)
+
+    @property
+    def traced_jobs(self) -> frozenset[str]:
+        """Names of the jobs whose spans were exported; empty without a readable store."""
+        return frozenset(self._get(_TRACED) or ())
+
+    def note_traced(self, names: Iterable[str]) -> None:
+        """Store that the spans of these jobs were exported."""
+        self._set(_TRACED, sorted({*self.traced_jobs, *names}), never_expires=True)
 
     def count_trigger_failure(self, now: float) -> int:
         """Return the number of consecutive trigger failures including this one; 1 if the store is not readable."""

@@ -12,6 +12,7 @@ from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRu
 from trainyard.planning.linter.linter import lint
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.specs.channel import TrainingInput
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard.units import format_usd
 from trainyard_airflow.hooks.redaction import spec_secrets
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 log = logging.getLogger(__name__)
+
+
+def channel_uris(spec: TrainingJobSpec) -> tuple[str, ...]:
+    """Return the addresses of a training's channels in S3."""
+    return tuple(each.s3_data for each in spec.inputs.values() if isinstance(each, TrainingInput))
 
 
 class TrainingJobType(JobType):
@@ -129,6 +135,10 @@ class TrainingJobType(JobType):
     def destinations(self) -> Sequence[str]:
         """Return the job's output path."""
         return (self.spec.output_path,)
+
+    def sources(self) -> Sequence[str]:
+        """Return the addresses of the channels in S3."""
+        return channel_uris(self.spec)
 
     def place(
         self, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()

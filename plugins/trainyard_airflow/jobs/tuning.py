@@ -23,6 +23,7 @@ from trainyard.units import format_usd
 from trainyard_airflow.jobs.cost_cap import cap_of
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
+from trainyard_airflow.jobs.training import channel_uris
 from trainyard_airflow.jobs.tuning_result import ended_by, tuning_result, usable_best
 from trainyard_airflow.triggers.stop_criteria import Patience
 
@@ -66,6 +67,10 @@ class TuningJobType(JobType):
                 training["output_path"] = f"{self.jobs.run_uri}/tuning/output"
             given = {**given, "training": training}
         return TuningJobSpec.from_mapping(given, where="spec")
+
+    def sources(self) -> Sequence[str]:
+        """Return the addresses of the trials' channels in S3."""
+        return channel_uris(self.spec.training)
 
     def render(
         self,

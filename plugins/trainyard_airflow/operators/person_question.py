@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
+
+    from trainyard.runs.notifier import Notice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,13 @@ class Question:
 
 
 def ask_person(
-    context: Context, question: Question, *, then: str, kwargs: Mapping[str, Any]
+    context: Context,
+    question: Question,
+    *,
+    then: str,
+    kwargs: Mapping[str, Any],
+    send: Callable[[Notice], object] | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> NoReturn:
     """Suspend the task until a person has answered, at most for `timeout_s`, without a worker or a triggerer slot.
 
@@ -42,6 +50,8 @@ def ask_person(
         question: the question.
         then: name of the method that resumes the task, called with Airflow's `event` and `kwargs`.
         kwargs: further keyword arguments of that method, JSON-safe.
+        send: sends the message about the question; None = no message.
+        facts: step and cost so far, for the message.
 
     Raises:
         TaskAwaitingInput: always on Airflow 3.3 and later, which suspends the task.
@@ -61,6 +71,8 @@ def ask_person(
         body=question.body,
         assigned_users=[{"id": each, "name": each} for each in question.users] or None,
     )
+    if send is not None:
+        send(_notice(context, question, facts or {}))
     timeout = timedelta(seconds=question.timeout_s)
     try:
         from airflow.sdk.exceptions import TaskAwaitingInput
@@ -71,6 +83,20 @@ def ask_person(
         trigger = HITLTrigger(**choice, timeout_datetime=datetime.now(UTC) + timeout)
         raise TaskDeferred(trigger=trigger, method_name=then, kwargs=dict(kwargs)) from None
     raise TaskAwaitingInput(method_name=then, kwargs=dict(kwargs), timeout=timeout)
+
+
+def _notice(context: Context, question: Question, facts: Mapping[str, Any]) -> Notice:
+    """Return the message about a question; a try has one."""
+    from trainyard.runs.notifier import question_notice
+
+    ti = context["ti"]
+    return question_notice(
+        subject=question.subject,
+        event=f"{ti.task_id}[{ti.map_index}]:{ti.try_number}:question",
+        default=question.default,
+        timeout_s=question.timeout_s,
+        facts=facts,
+    )
 
 
 def answer_in(event: Mapping[str, Any]) -> tuple[str | None, str]:

@@ -13,6 +13,7 @@ from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Asset, Context
 
     from trainyard_airflow.hooks.model_registry import ModelRegistry
@@ -48,6 +49,7 @@ class RegisterModelOperator(ConnectedOperator):
         super().__init__(outlets=outlets, **{**RETRIES, **kwargs})
         self.version = version
         self.asset = asset
+        self._registered: dict[str, Any] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return `model_package_arn`, `model_package_group`, the lineage, and the model's address and SHA-256.
@@ -58,11 +60,14 @@ class RegisterModelOperator(ConnectedOperator):
             SpecError: the version is invalid.
             RejectedRequestError: the service rejected it.
         """
-        version = self._version()
+        from trainyard_airflow.hooks.job_spans import describe_task
+
+        version = self._version(context["ti"])
         arn, is_new = self.registry.ensure_version(render_model_package(version))
         if version.image_uri is None:
             self.registry.name_source(arn, version.model_artifact)
         self.log.info("%s model version %s", "Registered" if is_new else "Found", arn)
+        describe_task({"trainyard.model_package_arn": arn})
         result: dict[str, Any] = {
             "model_package_arn": arn,
             "model_package_group": version.group,
@@ -73,7 +78,22 @@ class RegisterModelOperator(ConnectedOperator):
         }
         if self.asset:
             context["outlet_events"][self.asset].extra = result
+        self._registered = result
         return result
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:  # noqa: ARG002
+        """Return the model's file and the version; called by Airflow's OpenLineage provider, also after a failure."""
+        from trainyard.runs.lineage import model_package_dataset, s3_dataset
+        from trainyard_airflow.hooks.lineage import operator_lineage
+
+        found = self._registered
+        if found is None:
+            return operator_lineage(inputs=(), outputs=())
+        digest = found[ARTIFACT_SHA256]
+        return operator_lineage(
+            inputs=[s3_dataset(found["model_artifact"], version=digest)],
+            outputs=[model_package_dataset(found["model_package_arn"], version=digest)],
+        )
 
     @cached_property
     def registry(self) -> ModelRegistry:
@@ -82,12 +102,16 @@ class RegisterModelOperator(ConnectedOperator):
 
         return ModelRegistry(self.clients)
 
-    def _version(self) -> ModelVersion:
+    def _version(self, ti: Any) -> ModelVersion:
         from trainyard_airflow.hooks.image_digests import image_digest
+        from trainyard_airflow.hooks.job_spans import TaskTrace
         from trainyard_airflow.hooks.objects import S3Objects
 
         given = self.version
         version = given if isinstance(given, ModelVersion) else ModelVersion(**given)
+        trace = TaskTrace.of(ti)
+        if trace is not None:
+            version = replace(version, lineage={**version.lineage, "trace_id": trace.hex_id})
         objects = S3Objects(self.clients.client("s3"))
         if objects.exists(version.model_artifact):
             digest = objects.sha256(version.model_artifact)

@@ -6,14 +6,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainyard.rules.rule_retry import RetryRemedy
+from trainyard.units import format_usd
 from trainyard_airflow.operators.person_question import Question, answer_in, ask_person
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow.sdk import Context
 
     from trainyard.rules.rule_retry import RuleRetry
+    from trainyard.runs.notifier import Notice
 
 OPTIONS: Mapping[RetryRemedy, str] = {
     RetryRemedy.CONTINUE: "Continue from the last checkpoint",
@@ -30,6 +32,8 @@ def ask_human(
     *,
     then: str,
     kwargs: dict[str, Any],
+    send: Callable[[Notice], object] | None = None,
+    cost_usd: float | None = None,
 ) -> NoReturn:
     """Suspend the task until a human has answered, at most for the retry's timeout; there is one question per try.
 
@@ -39,6 +43,8 @@ def ask_human(
         retry: the time limit, and the remedy if nobody answers.
         then: name of the method that resumes the task, called with Airflow's `event` and `kwargs`.
         kwargs: further keyword arguments of that method, JSON-safe.
+        send: sends the message about the question; None = no message.
+        cost_usd: cost of the task's jobs so far; None if it is unknown.
 
     Raises:
         TaskAwaitingInput: always on Airflow 3.3 and later; see `ask_person` for Airflow 3.2.
@@ -51,7 +57,12 @@ def ask_human(
         timeout_s=retry.timeout_s,
         users=retry.users,
     )
-    ask_person(context, asked, then=then, kwargs=kwargs)
+    facts = {
+        "step": verdict["step"] or "unknown",
+        "cost so far": "unknown" if cost_usd is None else format_usd(cost_usd),
+        "evidence": verdict["evidence"],
+    }
+    ask_person(context, asked, then=then, kwargs=kwargs, send=send, facts=facts)
 
 
 def remedies_of(verdict: Mapping[str, Any]) -> list[RetryRemedy]:

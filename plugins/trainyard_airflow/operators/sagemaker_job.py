@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import jinja2
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from trainyard.runs.notifier import Notifier
@@ -121,6 +122,7 @@ class SageMakerJobOperator(BaseOperator):
         self.ledger_uri = ledger_uri
         self.notifier = notifier
         self.links: dict[str, str] = {}
+        self.ended_job: Mapping[str, Any] | None = None
         self._run: JobRun | None = None
         self._host: _AirflowTask | None = None
         self._notifier: Notifier | None = None
@@ -233,6 +235,18 @@ class SageMakerJobOperator(BaseOperator):
         else:
             self._run.kill()
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:  # noqa: ARG002
+        """Return the job's inputs and outputs; called by Airflow's OpenLineage provider, also after a failure."""
+        from trainyard.runs.lineage import input_datasets, job_outputs
+        from trainyard_airflow.hooks.lineage import operator_lineage
+
+        job = self.ended_job or {}
+        return operator_lineage(
+            inputs=input_datasets(self._run.job_type.sources() if self._run else ()),
+            outputs=job_outputs(job),
+            job_arn=job.get("arn"),
+        )
+
     def render_template_fields(
         self, context: Context, jinja_env: jinja2.Environment | None = None
     ) -> None:
@@ -286,6 +300,7 @@ class SageMakerJobOperator(BaseOperator):
             SpecError: the connection or the notifier is wrong.
         """
         from trainyard.runs.notifier import Notifier
+        from trainyard_airflow.hooks.job_spans import TaskTrace
         from trainyard_airflow.jobs.job_run import JobRun
         from trainyard_airflow.jobs.task_ledger import TaskLedger
 
@@ -302,6 +317,7 @@ class SageMakerJobOperator(BaseOperator):
             ledger=TaskLedger(jobs, uri=self.ledger_uri),
             host=host,
             policy=self.end_policy(jobs, memory),
+            trace=TaskTrace.of(context["ti"]),
             poll_interval_s=self.poll_interval_s,
             time_limit=self.execution_timeout,
         )
@@ -330,6 +346,24 @@ class SageMakerJobOperator(BaseOperator):
                 raise
             run.time_out(run.waits_for)
         return self.returned(context, step)
+
+    def note_ended(self, ti: Any, job: Mapping[str, Any]) -> None:
+        """Keep an ended job for lineage; if Airflow traces the run, export its spans and those of earlier jobs once.
+
+        Args:
+            ti: the task instance.
+            job: the job's snapshot, with `earlier_attempts`.
+        """
+        from trainyard_airflow.hooks.job_spans import export_jobs
+
+        self.ended_job = job
+        if self._run is None or self._run.trace is None:
+            return
+        memory, jobs = self._run.memory, [*job["earlier_attempts"], job]
+        known = memory.traced_jobs
+        new = [each for each in jobs if each["name"] not in known]
+        if export_jobs(ti, new):
+            memory.note_traced(each["name"] for each in new)
 
     def take(self, context: Context, run: JobRun, step: Step) -> Step:
         """Execute the wait of a step, in the triggerer or in this process, and return the next step.
@@ -472,6 +506,10 @@ class _AirflowTask:
         )
         self._operator.links = links
         self._ti.xcom_push(key=LINKS_XCOM_KEY, value=links)
+
+    def note_ended(self, job: Mapping[str, Any]) -> None:
+        """Export the job's spans, and keep the job for lineage."""
+        self._operator.note_ended(self._ti, job)
 
     def note_failed(self, job: Mapping[str, Any]) -> None:
         """Push the facts of a failed job."""

@@ -13,6 +13,7 @@ from trainyard_airflow.jobs.sharding_job import check_shardable
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Asset, Context
 
     from trainyard_airflow.jobs.steps import Done
@@ -51,6 +52,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         self.asset = asset
         self.scratch_dir = scratch_dir
         self._sharding: ShardingJobType | None = None
+        self._dataset: dict[str, Any] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the data set's address and facts.
@@ -77,6 +79,20 @@ class ShardDatasetOperator(SageMakerJobOperator):
     def returned(self, context: Context, done: Done) -> dict[str, Any]:
         """Return the data set of the job's parts, and emit the asset's event."""
         return self._told(context, done.result)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:  # noqa: ARG002
+        """Return the source and the data set; called by Airflow's OpenLineage provider, also after a failure."""
+        from trainyard.runs.lineage import input_datasets, s3_dataset
+        from trainyard_airflow.hooks.lineage import operator_lineage
+
+        found = self._dataset
+        return operator_lineage(
+            inputs=input_datasets([self.spec.source.uri]),
+            outputs=[s3_dataset(found["dataset_uri"], version=found["fingerprint"])]
+            if found
+            else [],
+            job_arn=(self.ended_job or {}).get("arn"),
+        )
 
     def _job_type(self, context: Context) -> ShardingJobType:
         return self.job_type(self.task_jobs(context), context)
@@ -144,4 +160,5 @@ class ShardDatasetOperator(SageMakerJobOperator):
         if self.asset:
             told = {name: result[name] for name in ("dataset_uri", "fingerprint")}
             context["outlet_events"][self.asset].extra = told
+        self._dataset = result
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import SkipMixin
@@ -73,11 +74,18 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
             TaskDeferred: the task waits for the job in the triggerer.
         """
         if isinstance(step, AskHuman):
+            from trainyard_airflow.hooks.notifications import notify
             from trainyard_airflow.operators.rule_question import ask_human
 
-            kwargs = {"result": dict(step.result), "verdict": dict(step.verdict)}
-            then = self.execute_answered.__name__
-            ask_human(context, step.verdict, step.retry, then=then, kwargs=kwargs)
+            ask_human(
+                context,
+                step.verdict,
+                step.retry,
+                then=self.execute_answered.__name__,
+                kwargs={"result": dict(step.result), "verdict": dict(step.verdict)},
+                send=partial(notify, self.clients, self._notifier),
+                cost_usd=_cost_usd(step.result),
+            )
         return super().take(context, run, step)
 
     def execute_answered(
@@ -123,3 +131,12 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         # `skip` ends the task at once, before Airflow stores its return value.
         context["ti"].xcom_push(key="return_value", value=result or self._verdict)
         self.skip(context["ti"], follow)
+
+
+def _cost_usd(result: Mapping[str, Any]) -> float | None:
+    """Return the cost of a job and its earlier attempts; None if one of them is unknown."""
+    from trainyard.cost.job_cost import job_cost
+
+    amounts = [job_cost(each).cost_usd for each in (result, *result.get("earlier_attempts", ()))]
+    known = [each for each in amounts if each is not None]
+    return sum(known) if len(known) == len(amounts) else None

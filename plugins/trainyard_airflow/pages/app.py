@@ -8,7 +8,7 @@ from __future__ import annotations
 import mimetypes
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -21,6 +21,7 @@ from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
+from trainyard.runs.live.exposition import CONTENT_TYPE, LivePage, exposition
 from trainyard.runs.live.facts import RunRow, mapping
 from trainyard.runs.live.fleet import fleet_page
 from trainyard.runs.live.run_page import run_page
@@ -29,6 +30,9 @@ from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.pages.airflow_runs import list_runs, read_run
 from trainyard_airflow.pages.training_feed import FAULTS, Feeds
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 
 MOST_RUNS = 500
 _STATIC = Path(__file__).with_name("static")
@@ -94,10 +98,32 @@ def fleet_data(
     user: GetUserDep, limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = MOST_RUNS
 ) -> dict[str, Any]:
     """Return the newest runs of all training DAGs that the user may read."""
+    runs = _readable_runs(user, limit=limit)
+    return fleet_page(runs, costs=_feeds.costs(runs), now=time.time())
+
+
+@app.get("/metrics", dependencies=[_may_read_run])
+def metrics(user: GetUserDep) -> Response:
+    """Return the metrics of the running and recently ended runs that the user may read, in Prometheus' format."""
+    runs = _readable_runs(user, limit=MOST_RUNS)
+    now = time.time()
+    live: dict[tuple[str, str], LivePage] = {}
+    costs: dict[tuple[str, str], float | None] = {}
+    for run, reading in _feeds.readings(runs):
+        page = run_page(run, jobs=reading.jobs, events=reading.events, rules=reading.rules, now=now)
+        key = run.dag_id, run.run_id
+        live[key] = LivePage(page=page, newest=reading.events.newest if reading.events else {})
+        costs[key] = reading.cost_usd(now)
+    fleet = fleet_page(runs, costs=costs, now=now)
+    text = exposition(fleet, live=live, num_unread=fleet["running"] - len(live))
+    return Response(text, media_type=CONTENT_TYPE)
+
+
+def _readable_runs(user: BaseUser, *, limit: int) -> list[RunRow]:
+    """Return the newest runs of the training DAGs that a user may read."""
     dag_ids = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     with create_session() as session:
-        runs = list_runs(session, dag_ids=dag_ids, limit=limit)
-    return fleet_page(runs, costs=_feeds.costs(runs), now=time.time())
+        return list_runs(session, dag_ids=dag_ids, limit=limit)
 
 
 @app.get("/reports/{dag_id}/{run_id}/{name}", dependencies=[_may_read_run])

@@ -45,7 +45,8 @@ _STREAMS_EVERY_S = 10.0
 _MOST_PAGES = 20  # of a log in one reading: 10,000 lines each at most
 _MOST_ATTEMPTS = 50
 _MOST_LISTED, _LISTED_WITHIN_S = 20, 3.0
-_MOST_FEEDS, _FEEDS_LIVE_S = 16, 600.0
+_MOST_SCRAPED, _SCRAPED_WITHIN_S = 16, 5.0
+_MOST_FEEDS, _FEEDS_LIVE_S = 32, 600.0
 _CLIENTS_LIVE_S = 600.0
 _LATE_LINES_S = 60.0
 """Seconds after a job's end within which CloudWatch may still deliver its last lines."""
@@ -142,6 +143,12 @@ class RunReading:
     events: TrainingEvents | None = None
     rules: tuple[Mapping[str, Any], ...] = ()
     fault: str | None = None
+
+    def cost_usd(self, now: float) -> float | None:
+        """Return the cost of all jobs so far in USD; None if a part of it is unknown."""
+        amounts = [accrued_usd(job, now=now) for jobs in self.jobs.values() for job in jobs]
+        known = [each for each in amounts if each is not None]
+        return sum(known) if len(known) == len(amounts) and not self.fault else None
 
 
 @dataclass(slots=True)
@@ -347,7 +354,7 @@ def _made(aws_conn_id: str | None, region_name: str | None) -> AwsClients:
 
 
 class Feeds:
-    """Feeds of the recently viewed runs: at most 16, each for ten minutes after its last use."""
+    """Feeds of the recently viewed runs: at most 32, each for ten minutes after its last use."""
 
     def __init__(self) -> None:
         self.clients = Clients()
@@ -369,11 +376,19 @@ class Feeds:
             if time.monotonic() > until:
                 break
             reading = self._feed(run).read(run, self.clients, jobs_only=True)
-            amounts = [accrued_usd(job, now=now) for jobs in reading.jobs.values() for job in jobs]
-            known = [each for each in amounts if each is not None]
-            is_known = len(known) == len(amounts) and not reading.fault
-            found[run.dag_id, run.run_id] = sum(known) if is_known else None
+            found[run.dag_id, run.run_id] = reading.cost_usd(now)
         return found
+
+    def readings(self, runs: Iterable[RunRow]) -> Iterator[tuple[RunRow, RunReading]]:
+        """Yield the newest running runs with the state of their jobs and logs.
+
+        At most 16 runs are read, and no further run after five seconds; the others are omitted.
+        """
+        until = time.monotonic() + _SCRAPED_WITHIN_S
+        for run in islice((each for each in runs if not each.is_over), _MOST_SCRAPED):
+            if time.monotonic() > until:
+                return
+            yield run, self._feed(run).read(run, self.clients)
 
     def _feed(self, run: RunRow) -> TrainingFeed:
         with self._lock:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from trainyard.runs.continuity.log_lines import PREFIX, LogLine, parse_event, without_rank
 from trainyard_airflow.hooks.job_logs import host_of
 from trainyard_airflow.triggers.stop_criteria import is_heartbeat
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+    from collections.abc import AsyncIterator, Mapping
 _PAGES_PER_LOOK = 50
 _MOST_LOOKS_WITHOUT = 32
 _LAST_LINES = 1_000
@@ -117,14 +117,55 @@ async def newest_heartbeat(logs: Any, *, group: str, job_name: str) -> float | N
     Raises:
         ClientError: the service rejected a call.
     """
+    heard_ms = [
+        int(each["timestamp"])
+        async for each in _last_events(logs, group=group, job_name=job_name)
+        if is_heartbeat(each["message"])
+    ]
+    return max(heard_ms) / 1000 if heard_ms else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestSteps:
+    """Newest steps in a training's log; None if it has none.
+
+    Attributes:
+        trained: the newest completed step.
+        durable: step of the newest checkpoint that is stored completely.
+    """
+
+    trained: int | None = None
+    durable: int | None = None
+
+
+async def newest_steps(logs: Any, *, group: str, job_name: str) -> NewestSteps:
+    """Return the newest steps in the last 1,000 lines of each stream; the arguments are those of `newest_heartbeat`.
+
+    Raises:
+        ClientError: the service rejected a call.
+    """
+    newest: dict[str, tuple[float, int]] = {}
+    async for each in _last_events(logs, group=group, job_name=job_name):
+        text = without_rank(each["message"])
+        if not text.startswith(PREFIX):
+            continue
+        line = LogLine(job=job_name, stream="", time_ms=int(each["timestamp"]), text=text)
+        event = parse_event(line)
+        if event.step is not None:
+            newest[event.kind] = max(newest.get(event.kind, (0.0, 0)), (event.time, event.step))
+    return NewestSteps(
+        trained=newest["step"][1] if "step" in newest else None,
+        durable=newest["durable"][1] if "durable" in newest else None,
+    )
+
+
+async def _last_events(logs: Any, *, group: str, job_name: str) -> AsyncIterator[Mapping[str, Any]]:
+    """Yield the last 1,000 lines of each of a job's streams, in order per stream."""
     tail = LogTail(group=group, job_name=job_name)
     await tail.find_streams(logs)
-    heard_ms: list[int] = []
     for stream in tail.tokens:
         page = await logs.get_log_events(
             logGroupName=group, logStreamName=stream, startFromHead=False, limit=_LAST_LINES
         )
-        heard_ms += [
-            int(each["timestamp"]) for each in page["events"] if is_heartbeat(each["message"])
-        ]
-    return max(heard_ms) / 1000 if heard_ms else None
+        for each in page["events"]:
+            yield each

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from trainyard.errors import ContractError
+from trainyard.runs.live.accrual import accrued_usd
 from trainyard.runs.notifier import interruption_notice
 from trainyard.sagemaker_api.failures import is_unknown_job
 from trainyard.sagemaker_api.stop_cause import StopCause
+from trainyard.specs.monitoring import Occasion
 from trainyard.units import format_usd
 from trainyard_airflow.hooks.job_kinds import JOB_APIS
 from trainyard_airflow.hooks.notifications import notify_from_trigger
 from trainyard_airflow.hooks.redaction import description_secrets, masked, masked_snapshot
 from trainyard_airflow.hooks.refusals import code_and_message
+from trainyard_airflow.hooks.shared_clients import shared_clients
 from trainyard_airflow.triggers.answers import FAULTS, is_refusal
 from trainyard_airflow.triggers.job_feed import service_time
 from trainyard_airflow.triggers.kill_job import note_follower, stop_job
-from trainyard_airflow.triggers.log_tail import LogTail
+from trainyard_airflow.triggers.log_tail import LogTail, NewestSteps, newest_steps
 from trainyard_airflow.triggers.pace import Pace
 from trainyard_airflow.triggers.renewed_clients import RenewedClients
 from trainyard_airflow.triggers.stop_criteria import StopReason, reason_to_stop
@@ -103,12 +106,34 @@ class Look:
         """Send notifications of the spot interruptions since the last poll, unless an earlier follower sent them."""
         told, self.num_interruptions = self.num_interruptions, snapshot.interruptions
         for number in range(told + 1, snapshot.interruptions + 1):
+            steps = await self._newest_steps()
             notice = interruption_notice(
                 job_name=snapshot.name,
                 number=number,
                 instances=f"{snapshot.instance_count} x {snapshot.instance_type}",
+                step=steps.trained,
+                checkpoint_step=steps.durable,
+                cost_usd=accrued_usd(snapshot.to_dict(), now=self.now_s),
             )
             await notify_from_trigger(self.clients.aws, self.followed.notifier, notice)
+
+    async def _newest_steps(self) -> NewestSteps:
+        """Return the newest steps in the job's log, for a message; without steps if there is none or no answer."""
+        notifier = self.followed.notifier
+        if notifier is None or Occasion.SPOT not in notifier.notifications.on:
+            return NewestSteps()
+        try:
+            async with shared_clients(self.followed.connection, "logs") as clients:
+                return await newest_steps(
+                    clients["logs"], group=self.tail.group, job_name=self.followed.job_name
+                )
+        except FAULTS as error:
+            log.warning(
+                "The message on the interruption of job %s has no step: its log cannot be read (%s)",
+                self.followed.job_name,
+                error,
+            )
+            return NewestSteps()
 
     async def give_up_on(self, snapshot: JobSnapshot) -> None:
         """Stop a job that exceeds its limits on silence or on waiting for instances.

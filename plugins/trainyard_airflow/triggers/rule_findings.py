@@ -93,8 +93,14 @@ class RuleFindings:
             else:
                 log.info("Debugger's rule %s: %s %s", name, status, each["details"])
 
-    def notices(self, job_name: str, *, has_stopped: bool) -> list[Notice]:
-        """Return the messages to send: per rule, the first issue of severity error since the last call."""
+    def notices(self, job_name: str, *, has_stopped: bool, cost_usd: float | None) -> list[Notice]:
+        """Return the messages to send: per rule, the first issue of severity error since the last call.
+
+        Args:
+            job_name: the training job.
+            has_stopped: whether a rule has stopped it.
+            cost_usd: upper bound of its cost so far; None if it is unknown.
+        """
         errors = [each for each in self._untold if each.issue.severity is Severity.ERROR]
         self._untold.clear()
         return [
@@ -104,6 +110,7 @@ class RuleFindings:
                 step=each.issue.step,
                 says=told(each)["evidence"],
                 was_stopped=has_stopped and each is self.stop,
+                cost_usd=cost_usd,
             )
             for each in {each.name: each for each in reversed(errors)}.values()
         ]

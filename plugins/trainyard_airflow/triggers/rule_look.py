@@ -13,11 +13,13 @@ from botocore.exceptions import ClientError
 from trainyard.rules.live_evaluation import planned_evaluation
 from trainyard.rules.reactions import Reaction, Reactions, planned_reactions
 from trainyard.rules.service_rules import judged_elsewhere, service_issue
+from trainyard.runs.live.accrual import accrued_usd
 from trainyard.sagemaker_api.failures import is_unknown_job
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard_airflow.hooks.notifications import notify_from_trigger
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.triggers.answers import FAULTS, Answers
+from trainyard_airflow.triggers.job_feed import service_time
 from trainyard_airflow.triggers.renewed_clients import RenewedClients
 from trainyard_airflow.triggers.rule_findings import LIVE_NAME, RuleFindings
 from trainyard_airflow.triggers.rule_stopping import RuleStopping, write_document
@@ -116,7 +118,7 @@ class RuleLook:
                 raise
             await self._react(snapshot)
             await self._write_news(snapshot)
-            await self._notify()
+            await self._notify(snapshot)
         if not snapshot.is_terminal:
             return None
         stopped_by = await self._stopping.what_stopped(self.clients["sagemaker"], snapshot)
@@ -198,9 +200,13 @@ class RuleLook:
         else:
             self._num_written = num_found
 
-    async def _notify(self) -> None:
+    async def _notify(self, snapshot: JobSnapshot) -> None:
         """Send the messages on new issues. Called after the stop, which must not wait for them."""
-        for notice in self.findings.notices(self.job_name, has_stopped=self._stopping.has_stopped):
+        cost_usd = accrued_usd(snapshot.to_dict(), now=service_time(self._description))
+        has_stopped = self._stopping.has_stopped
+        for notice in self.findings.notices(
+            self.job_name, has_stopped=has_stopped, cost_usd=cost_usd
+        ):
             await notify_from_trigger(self.clients.aws, self.notifier, notice)
 
 

@@ -22,6 +22,7 @@ MOST_VALIDATIONS = 2_000
 MOST_LOG_LINES = 200
 LONGEST_LINE = 4_000
 MOST_CHECKPOINTS = 500
+MOST_METRICS = 50
 _NO_METRICS = frozenset(
     {"step", "epoch", "max_steps", "eta_seconds", "samples", "digest", "validation_tokens"}
 )
@@ -62,6 +63,7 @@ class TrainingEvents:
         starts: each start with its step, time, job and ranks. If another start followed, also `lost_from`, the end of
             its last step that was not lost, and on the same instances `restarted_from`, the time of its last line.
         stall_seconds: seconds that checkpoints blocked the training.
+        newest: newest value of each metric, of at most 50 metrics.
     """
 
     stride: int = 1
@@ -72,6 +74,7 @@ class TrainingEvents:
     last_step: int | None = None
     is_done: bool = False
     stall_seconds: float = 0.0
+    newest: dict[str, float] = field(default_factory=dict)
     starts: list[dict[str, Any]] = field(default_factory=list)
     checkpoints: dict[int, dict[str, Any]] = field(default_factory=dict)
     log_tail: deque[LogLine] = field(default_factory=lambda: deque(maxlen=MOST_LOG_LINES))
@@ -152,6 +155,9 @@ class TrainingEvents:
             self.max_steps = event.integer("max_steps") or self.max_steps
             if (eta_s := _finite(event.number("eta_seconds"))) is not None:
                 self.eta_s, self.eta_at = eta_s, event.time
+        for name, number in values.items():
+            if name in self.newest or len(self.newest) < MOST_METRICS:
+                self.newest[name] = number
         if values:
             self._keep(event, values)
 

@@ -10,11 +10,12 @@ from trainyard.units import format_duration, format_usd
 from trainyard_airflow.operators.person_question import Question, answer_in, ask_person
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow.sdk import Context
 
     from trainyard.planning.estimate.run_estimate import RunEstimate
+    from trainyard.runs.notifier import Notice
     from trainyard.specs.base_run_conf import BaseRunConf
 
 APPROVE, REJECT = "Start the run", "Do not start it"
@@ -27,6 +28,7 @@ def ask_for_approval(
     *,
     then: str,
     result: Mapping[str, Any],
+    send: Callable[[Notice], object] | None = None,
 ) -> None:
     """Suspend the task until a person has answered, if the run's expected cost exceeds its limit or is unknown.
 
@@ -38,6 +40,7 @@ def ask_for_approval(
         estimate: the run's estimate.
         then: name of the method that resumes the task, called with Airflow's `event` and `result`.
         result: preflight's result, JSON-safe.
+        send: sends the message about the question; None = no message.
 
     Raises:
         TaskAwaitingInput: an approval is needed. See `ask_person` for Airflow 3.2.
@@ -52,7 +55,14 @@ def ask_for_approval(
         default=REJECT,
         timeout_s=conf.approval_timeout_s,
     )
-    ask_person(context, question, then=then, kwargs={"result": dict(result)})
+    facts = {
+        "step": "before the first task that is paid",
+        "cost so far": format_usd(0.0),
+        "estimate": estimate,
+    }
+    ask_person(
+        context, question, then=then, kwargs={"result": dict(result)}, send=send, facts=facts
+    )
 
 
 def check_approval(event: Mapping[str, Any], result: Mapping[str, Any]) -> None:

@@ -134,8 +134,16 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         if estimate:
             self.log.info("Estimate: %s", estimate)
             self._result["plan"]["estimate"] = estimate.to_dict()
+            from trainyard_airflow.hooks.notifications import notify
+
+            notifier = RunState.from_dict(self._result).notifier
             ask_for_approval(
-                context, plan.conf, estimate, then="execute_approved", result=self._result
+                context,
+                plan.conf,
+                estimate,
+                then="execute_approved",
+                result=self._result,
+                send=partial(notify, self.clients, notifier),
             )
         return self._result
 

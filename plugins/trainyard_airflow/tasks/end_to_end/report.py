@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import SpecError, TrainingRunError
 from trainyard.runs.builder import build_run_record
 from trainyard.runs.evaluation_metrics import metrics_of
-from trainyard.runs.notifier import failure_notice
+from trainyard.runs.notifier import failure_notice, stop_notice
 from trainyard.runs.run_note import run_figures, run_image, run_note
 from trainyard.specs.monitoring import Notifications
 from trainyard.specs.reading import read_spec
@@ -104,6 +104,7 @@ class ReportOperator(ClosingReportOperator):
     ) -> dict[str, Any]:
         from trainyard.bill.reconciliation import awaiting_bill
         from trainyard.runs.report.page import render_report_html
+        from trainyard_airflow.hooks.job_spans import describe_task
 
         self._stop_leftover_jobs(facts)
         state = facts[TaskId.PREFLIGHT].result
@@ -114,7 +115,10 @@ class ReportOperator(ClosingReportOperator):
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
         self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
+        describe_task(_trace_attributes(record, report=html))
         self._tell_failure(context, facts, record, paths, report=html)
+        notifications = ((state or {}).get("conf") or {}).get("notifications")
+        tell_stop(self.clients, record, notifications, paths=paths, report=html)
         self._keep_measurement(record, facts, paths)
         return {
             "report_html": html,
@@ -352,6 +356,49 @@ def tell_failure(
         return False
     notice = failure_notice(failure, try_number=try_number, report=report)
     return notify(clients, notifier, notice)
+
+
+def tell_stop(
+    clients: AwsClients,
+    record: RunRecord,
+    notifications: Mapping[str, Any] | None,
+    *,
+    paths: RunPaths,
+    report: str,
+) -> bool:
+    """Notify the conf's topic of a training that was stopped to save money; return whether a message was sent.
+
+    Args:
+        clients: clients of the connection.
+        record: the run's record.
+        notifications: the conf's field, checked by preflight.
+        paths: S3 prefixes of the run.
+        report: the report's address.
+    """
+    from trainyard_airflow.hooks.notifications import notify
+
+    stop = record.cap_stop or record.idle_stop
+    if not stop or not notifications:
+        return False
+    notice = stop_notice(
+        stop,
+        by="its cost cap" if record.cap_stop else "idle accelerators",
+        run_cost_usd=record.cost.get("total_usd"),
+        model=record.model_package_arn,
+        report=report,
+    )
+    return notify(clients, notifier_of(read_spec(Notifications, notifications), paths), notice)
+
+
+def _trace_attributes(record: RunRecord, *, report: str) -> dict[str, Any]:
+    """Return the run's result for the span of its last task."""
+    return {
+        "trainyard.run.status": record.status,
+        "trainyard.run.cost_usd": record.cost.get("total_usd"),
+        "trainyard.run.goodput": (record.goodput or {}).get("share"),
+        "trainyard.run.report": report,
+        "trainyard.model_package_arn": record.model_package_arn,
+    }
 
 
 def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool:

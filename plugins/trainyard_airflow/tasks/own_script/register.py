@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
@@ -55,7 +56,16 @@ class RegisterIfGoodOperator(RegisterModelOperator):
                 )
                 raise AirflowSkipException(message)
         if conf.approval:
-            ask_person(context, self._question(context, conf), then="execute_answered", kwargs={})
+            from trainyard_airflow.hooks.notifications import notify
+
+            ask_person(
+                context,
+                self._question(context, conf),
+                then="execute_answered",
+                kwargs={},
+                send=partial(notify, self.clients, RunState.of_script(context).notifier),
+                facts={"step": "the training has ended"},
+            )
         return super().execute(context)
 
     def execute_answered(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ _DEBUGGER_HELP = (
 )
 _NOTIFICATIONS_HELP = (
     'The SNS topic for messages about the run: {"topic_arn": "arn:aws:sns:...", "on": ["spot", "rule", "failure", '
-    '"budget"]}. Empty: no messages.'
+    '"budget", "approval"]}. Empty: no messages.'
 )
 _NOTIFICATIONS = {
     "type": ["null", "object"],
