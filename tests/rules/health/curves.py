@@ -476,7 +476,7 @@ def penalty_from_zero(draw: Draw) -> LossCurve:
 
 
 def value_of_rising_returns(draw: Draw) -> LossCurve:
-    """A critic without normalised returns, up to scores of 100,000: its error grows with the square of what is earned."""
+    """A critic without normalised returns, up to scores of 100,000: its error is squared."""
     returns = _s_curve(draw, begin=draw.uniform(0.2, 0.7), length=draw.uniform(0.01, 0.1))
     loss = 0.01 + 10 ** draw.uniform(1, 9) * returns**2 * draw.spread(0.4)
     return draw.curve(loss, constant(10), norm=np.sqrt(loss) * draw.spread(0.5))
