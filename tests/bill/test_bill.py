@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.conftest import RunningEngine
+
 BEGAN = datetime(2026, 11, 21, 23, 50, tzinfo=UTC).timestamp()
 ENDED = datetime(2026, 11, 22, 0, 40, tzinfo=UTC).timestamp()
 LEDGER_USD = 0.25
@@ -183,3 +185,23 @@ def test_refusal_of_cost_explorer_names_the_permission(
     assert main([str(report)], now=later(3)) == 2
 
     assert "ce:GetCostAndUsage" in capsys.readouterr().err
+
+
+@pytest.mark.engine
+def test_stored_bill_keeps_the_encryption_of_the_report(
+    api: Any, report: Path, engine: RunningEngine, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+    encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key, "BucketKeyEnabled": True}
+    s3.create_bucket(Bucket="encrypted-reports")
+    for name in ("report.json", "report.html"):
+        place = {"Bucket": "encrypted-reports", "Key": f"run/{name}"}
+        s3.put_object(**place, Body=report.read_bytes(), **encryption)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", engine.endpoint_url)
+
+    assert main(["s3://encrypted-reports/run/report.json", "--write"], now=later(3)) == 0
+
+    for name in ("report.json", "report.html"):
+        stored = s3.get_object(Bucket="encrypted-reports", Key=f"run/{name}")
+        assert b"0.26" in stored["Body"].read()
+        assert {each: stored.get(each) for each in encryption} == encryption

@@ -20,18 +20,20 @@ from trainyard.runs.record import RunRecord
 from trainyard.runs.report.page import render_report_html
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 API_REGION = "us-east-1"
 """Region of Cost Explorer's only endpoint."""
 FAILED = 2
+_ENCRYPTION = ("ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled")
 
 
 def main(arguments: Sequence[str] | None = None, *, now: Callable[[], float] = time.time) -> int:
     """Reconcile one run; return 1 if nothing is billed yet, 2 if a file or AWS rejected a call."""
     options = _parser().parse_args(arguments)
     try:
-        record = RunRecord.from_json(_read(options.report))
+        content, encryption = _read(options.report)
+        record = RunRecord.from_json(content)
     except (OSError, BotoCoreError, ClientError, ContractError) as error:
         sys.stderr.write(f"error: {options.report}: {error}\n")
         return FAILED
@@ -47,7 +49,8 @@ def main(arguments: Sequence[str] | None = None, *, now: Callable[[], float] = t
     for line in lines(document, bill, ended_at=record.ended_at):
         sys.stdout.write(f"{line}\n")
     if options.write:
-        _store(options.report, RunRecord.from_json(json.dumps(reconciled(document, bill))))
+        billed = RunRecord.from_json(json.dumps(reconciled(document, bill)))
+        _store(options.report, billed, encryption=encryption)
     return 0 if bill.usd is not None else 1
 
 
@@ -68,30 +71,31 @@ def _answers(record: RunRecord) -> Iterator[dict[str, Any]]:
         token = {"NextPageToken": answer["NextPageToken"]}
 
 
-def _store(place: str, record: RunRecord) -> None:
+def _store(place: str, record: RunRecord, *, encryption: Mapping[str, Any]) -> None:
     """Write the record, and the page beside it."""
-    _write(place, record.to_json(), content_type="application/json")
+    _write(place, record.to_json(), ContentType="application/json", **encryption)
     page = place.removesuffix(".json") + ".html"
-    _write(page, render_report_html(record), content_type="text/html; charset=utf-8")
+    html = render_report_html(record)
+    _write(page, html, ContentType="text/html; charset=utf-8", **encryption)
     sys.stdout.write(f"wrote     {place} and {page}\n")
 
 
-def _read(place: str) -> bytes:
+def _read(place: str) -> tuple[bytes, dict[str, Any]]:
+    """Return the content of a file or an object, and the object's encryption in the members of PutObject."""
     if not place.startswith("s3://"):
-        return Path(place).read_bytes()
+        return Path(place).read_bytes(), {}
     at = urlsplit(place)
     answer = boto3.client("s3").get_object(Bucket=at.netloc, Key=at.path.lstrip("/"))
-    content: bytes = answer["Body"].read()
-    return content
+    return answer["Body"].read(), {name: answer[name] for name in _ENCRYPTION if name in answer}
 
 
-def _write(place: str, content: str, *, content_type: str) -> None:
+def _write(place: str, content: str, **members: Any) -> None:
     if not place.startswith("s3://"):
         Path(place).write_text(content, encoding="utf-8")
         return
     at = urlsplit(place)
     boto3.client("s3").put_object(
-        Bucket=at.netloc, Key=at.path.lstrip("/"), Body=content.encode(), ContentType=content_type
+        Bucket=at.netloc, Key=at.path.lstrip("/"), Body=content.encode(), **members
     )
 
 
