@@ -14,6 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from chaos.training_log import LogMark, read_marks
+from trainyard.job_status import JobStatus
 from trainyard.stack.airflow_environment import REGION
 from trainyard.stack.aws import AwsEndpoint
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 NAME = re.compile(r"^(?P<logical>.+?)(?:-r\d+)?(?:-a\d+)?-[0-9a-f]{10}$")
-LIVE = ("InProgress", "Stopping")
+LIVE = (JobStatus.IN_PROGRESS, JobStatus.STOPPING)
 TRAINING_JOBS = "train-end-to-end-train-"
 
 
@@ -62,7 +63,7 @@ class ChaosEndpoint:
         """Return the step of the running training; 0 if none runs, or if the engine does not answer."""
         with suppress(BotoCoreError, ClientError):
             found = self._sagemaker.list_training_jobs(
-                NameContains=TRAINING_JOBS, StatusEquals="InProgress"
+                NameContains=TRAINING_JOBS, StatusEquals=JobStatus.IN_PROGRESS
             )
             for job in found["TrainingJobSummaries"]:
                 view = self._aws.job(job["TrainingJobName"], kind="training")
@@ -106,7 +107,7 @@ def faults_of(jobs: Iterable[ObservedAttempt]) -> Iterator[str]:
     if not by_logical:
         yield "the run started no job"
     for logical, its_own in by_logical.items():
-        completed = sum(job.status == "Completed" for job in its_own)
+        completed = sum(job.status == JobStatus.COMPLETED for job in its_own)
         if completed != 1:
             yield f"{logical} has {completed} completed attempts, not 1"
         yield from (f"{job.name} is still {job.status}" for job in its_own if job.status in LIVE)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.errors import ContractError
+from trainyard.job_status import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +84,7 @@ class JobRecord:
     @property
     def succeeded(self) -> bool:
         """True if the job completed."""
-        return self.status == "Completed"
+        return self.status == JobStatus.COMPLETED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from trainyard.sagemaker_api.snapshot import TERMINAL_STATUSES
+from trainyard.job_status import TERMINAL_STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,6 +24,7 @@ from trainyard.errors import (
     TimeLimitError,
     TrainingRunError,
 )
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failure_table import (
     FAILURE_TABLE,
     RAISED,
@@ -69,7 +70,7 @@ def failure_error(
             where=f"job {snapshot.name}",
             got=snapshot.status,
         )
-    if snapshot.status == "Stopped":
+    if snapshot.status == JobStatus.STOPPED:
         return _stopped(snapshot, stopped_for)
     reason = _reason(snapshot) or ""
     lines = list(log_lines)

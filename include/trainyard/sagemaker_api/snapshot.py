@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.errors import ContractError
+from trainyard.job_status import TERMINAL_STATUSES, JobStatus
 from trainyard.sagemaker_api.request_parts import STATISTICS_VARIABLE
 from trainyard.sagemaker_api.rule_stop import rule_evaluations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 WARM_POOL_HELD = "Available"
 WAITING_STATUSES = frozenset(
     {
@@ -109,7 +109,7 @@ class JobSnapshot:
     @property
     def succeeded(self) -> bool:
         """True if the job completed. Stopped is not success."""
-        return self.status == "Completed"
+        return self.status == JobStatus.COMPLETED
 
     @property
     def holds_warm_pool(self) -> bool:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.cost.job_cost import job_cost
 from trainyard.errors import ContractError
+from trainyard.job_status import TERMINAL_STATUSES, JobStatus
 from trainyard.specs.training_job_rules import RESERVED_HYPERPARAMETERS
 from trainyard.specs.tuning_job_rules import OBJECTIVE_KEY
-from trainyard.tuning.trials import TERMINAL_STATUSES, Trial, plain_text
+from trainyard.tuning.trials import Trial, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,7 +142,7 @@ def with_early_stops(trials: Sequence[Trial], *, was_cut: bool) -> list[Trial]:
     last_start = max((each.started_at or 0.0 for each in trials), default=0.0)
 
     def is_early(trial: Trial) -> bool:
-        if trial.status != "Stopped":
+        if trial.status != JobStatus.STOPPED:
             return False
         return not was_cut or (trial.ended_at is not None and trial.ended_at < last_start)
 

@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.catalog.instances import catalogue
 from trainyard.cost.cost_cap import usd_per_s
+from trainyard.job_status import JobStatus
 from trainyard.stack.airflow_environment import REGION
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class AwsEndpoint:
             answer["HyperParameterTuningJobConfig"],
             answer["TrainingJobStatusCounters"],
         )
-        running = counters.get("InProgress", 0)
+        running = counters.get(JobStatus.IN_PROGRESS, 0)
         numbers = {
             "trials_ended": float(sum(map(int, counters.values())) - running),
             "trials_running": float(running),
@@ -157,7 +158,7 @@ class AwsEndpoint:
             for page in pages.paginate(AutoMLJobName=name)
             for each in page["Candidates"]
         ]
-        running = statuses.count("InProgress")
+        running = statuses.count(JobStatus.IN_PROGRESS)
         numbers = {
             "candidates_ended": float(len(statuses) - running),
             "candidates_running": float(running),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from trainyard.job_status import TERMINAL_STATUSES
 from trainyard.stack.display import seconds
 from trainyard.task_ids import TaskId
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from trainyard.stack.following import RunView, TaskView
 
 _NEVER_CREATED = "NeverCreated"
-_OVER = frozenset({"Completed", "Failed", "Stopped", None})
+_OVER = TERMINAL_STATUSES | {None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from trainyard.job_status import JobStatus
 from trainyard.specs.run_conf_tuning import search_of, trial_steps
 from trainyard.specs.tuning_job_ranges import (
     CategoricalRange,
@@ -89,7 +90,7 @@ def _unit(conf: RunConf) -> str:
 
 def _is_whole(trial: Trial) -> bool:
     """Return whether the trial completed all its steps. Only the objectives of such trials are comparable."""
-    return trial.status == "Completed" and not trial.is_early_stopped
+    return trial.status == JobStatus.COMPLETED and not trial.is_early_stopped
 
 
 def _range(given: ParameterRange) -> dict[str, Any]:

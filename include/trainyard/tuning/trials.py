@@ -8,12 +8,13 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from trainyard.job_status import TERMINAL_STATUSES, JobStatus
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
-TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 _PREFIX = "hp_"
 _TUNED = "tuned_hyperparameters"
 
@@ -54,7 +55,7 @@ class Trial:
     @property
     def is_usable(self) -> bool:
         """True if the trial ended with an objective and did not fail."""
-        return self.is_terminal and self.status != "Failed" and self.objective is not None
+        return self.is_terminal and self.status != JobStatus.FAILED and self.objective is not None
 
 
 def plain_text(value: str) -> str:

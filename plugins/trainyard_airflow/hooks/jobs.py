@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.errors import ThrottledError, TrainingRunError
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import is_name_taken, is_unknown_job
 from trainyard.sagemaker_api.stop_cause import StopCause, stop_cause
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, KILLED_TAG, JobKind
@@ -108,7 +109,7 @@ class SageMakerJobs:
             TrainingRunError: the service rejected the stop although the job runs.
         """
         snapshot = self.describe(name)
-        if snapshot is None or snapshot.status != "InProgress":
+        if snapshot is None or snapshot.status != JobStatus.IN_PROGRESS:
             return False
         if is_kill:
             self._mark_killed(snapshot)

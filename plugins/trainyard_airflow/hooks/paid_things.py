@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
+from trainyard.job_status import JobStatus
 from trainyard.runs.orphans import PaidThing, ThingKind
 from trainyard_airflow.hooks.refusals import refusals_typed
 
@@ -42,7 +43,7 @@ class PaidThings:
             (ThingKind.PROCESSING, "processing_jobs", "ProcessingJob"),
         )
         for kind, listing, noun in jobs:
-            for row in self._rows(listing, f"{noun}Summaries", StatusEquals="InProgress"):
+            for row in self._rows(listing, f"{noun}Summaries", StatusEquals=JobStatus.IN_PROGRESS):
                 yield self._thing(kind, row, noun=noun, since="CreationTime")
         for row in self._rows("endpoints", "Endpoints"):
             if row["EndpointStatus"] != "Deleting":

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from trainyard.errors import ContractError, RejectedRequestError
+from trainyard.job_status import JobStatus
 from trainyard.runs.run_tags import DEPLOYMENT
 
 if TYPE_CHECKING:
@@ -91,15 +92,15 @@ def _step(
     if snapshot is None:
         return NextAction.SUBMIT
     match snapshot.status:
-        case "Completed":
+        case JobStatus.COMPLETED:
             return NextAction.ADOPT
-        case "Stopping":
+        case JobStatus.STOPPING:
             return NextAction.AWAIT_END
-        case "Failed" if is_news:
+        case JobStatus.FAILED if is_news:
             return NextAction.REPORT
-        case "Stopped" if hands_on(snapshot):
+        case JobStatus.STOPPED if hands_on(snapshot):
             return NextAction.ADOPT
-        case "Failed" | "Stopped":
+        case JobStatus.FAILED | JobStatus.STOPPED:
             return None
         case _:
             return NextAction.ATTACH

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.job_cost import job_cost
 from trainyard.errors import ContractError
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.automl_request import render_automl_job
 from trainyard.sagemaker_api.automl_snapshot import leaderboard, ranked
 from trainyard.sagemaker_api.snapshot import JobSnapshot
@@ -129,7 +130,7 @@ class AutoMLJobType(JobType):
 
     def telling_log(self, name: str) -> Sequence[str]:
         """Return the last log lines of a failed job that the AutoML job started."""
-        failed = [each for each in self._automl.children(name) if each.status == "Failed"]
+        failed = [each for each in self._automl.children(name) if each.status == JobStatus.FAILED]
         return self._log_of_children((each.name, each.failure_reason) for each in failed)
 
     @cached_property

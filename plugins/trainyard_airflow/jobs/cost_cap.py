@@ -11,6 +11,7 @@ from trainyard.cost.attempt_budget import paid_usd
 from trainyard.cost.cost_cap import CostCap, usd_per_s
 from trainyard.cost.job_cost import job_cost
 from trainyard.errors import BudgetExceededError, RuleViolatedError
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.units import format_usd
 from trainyard_airflow.jobs.rule_retry import checkpoints_in
@@ -88,7 +89,7 @@ class MoneyStops:
 
     def ended_by(self, snapshot: JobSnapshot) -> str | None:
         """Return what stopped the job, a key of `STOP_KEYS`; None if neither did."""
-        if snapshot.status != "Stopped":
+        if snapshot.status != JobStatus.STOPPED:
             return None
         is_capped = self.spec.max_cost_usd is not None
         if snapshot.secondary_status == "MaxRuntimeExceeded":

@@ -23,6 +23,7 @@ from trainyard.errors import (
     TimeLimitError,
     TrainingRunError,
 )
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import failure_error, telling_lines
 from trainyard.units import format_duration
 from trainyard_airflow.hooks.redaction import redacted
@@ -180,7 +181,7 @@ class JobRun:
         """
         self.waits_for = None
         self.ledger.settle(snapshot, self.job_type.billed)
-        is_stopped = snapshot.status == "Stopped"
+        is_stopped = snapshot.status == JobStatus.STOPPED
         if was_attached and is_stopped and self.service.was_killed(snapshot.arn):
             log.info("Job %s belonged to a killed try: next attempt", snapshot.name)
             return self.next()
@@ -472,7 +473,9 @@ class JobRun:
         lines = self.job_type.telling_log(snapshot.name)
         self.host.note_failed({**result, "log_tail": telling_lines(lines)})
         where = f"log group {self.jobs.api.log_group}, above in this log"
-        cause = self.service.stop_cause(snapshot.arn) if snapshot.status == "Stopped" else None
+        cause = (
+            self.service.stop_cause(snapshot.arn) if snapshot.status == JobStatus.STOPPED else None
+        )
         error = failure_error(snapshot, log_lines=lines, log_hint=where, stopped_for=cause)
         if isinstance(error, _LACKS_CAPACITY) and result.get("is_last_rung") is False:
             place = self.job_type.place([*earlier, snapshot])

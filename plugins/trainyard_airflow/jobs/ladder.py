@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.instances import catalogue
 from trainyard.cost.attempt_budget import attempt_ceiling, left_over, paid_usd
 from trainyard.errors import BudgetExceededError, CapacityError, QuotaExceededError
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import failure_error
 from trainyard.specs.capacity_rung import CapacityRung
 from trainyard.units import format_duration, format_usd
@@ -159,7 +160,7 @@ def place_of(
 
 def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
     """Return the message of a job that ended for lack of capacity, or None if it ended for another reason."""
-    if job.status == "Failed" and isinstance(
+    if job.status == JobStatus.FAILED and isinstance(
         failure_error(job), (CapacityError, QuotaExceededError)
     ):
         return "the service had no instances" + _after(job)
@@ -167,7 +168,7 @@ def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
         return "max_wait passed" + _after(job)
     waited_s = _waited_s(job)
     limit_s = rung.max_wait_s if rung else None
-    if job.status == "Stopped" and limit_s is not None and (waited_s or 0.0) >= limit_s:
+    if job.status == JobStatus.STOPPED and limit_s is not None and (waited_s or 0.0) >= limit_s:
         return f"it waited {format_duration(waited_s or 0.0)} of at most {format_duration(limit_s)}"
     return None
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainyard.job_status import JobStatus
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.rule_retry import RetryRemedy
 from trainyard.rules.training_log import divergence_of
@@ -29,7 +30,7 @@ class RuleStops:
 
     def of(self, snapshot: JobSnapshot) -> tuple[RuleStop, str] | None:
         """Return the rule that stopped a job, or None. A rule of the service comes with the service's text."""
-        if snapshot.status != "Stopped":
+        if snapshot.status != JobStatus.STOPPED:
             return None
         service = service_stop(snapshot.rule_evaluations)
         if service is not None:

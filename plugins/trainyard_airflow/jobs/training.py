@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.attempt_budget import check_budget
 from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
+from trainyard.job_status import JobStatus
 from trainyard.planning.linter.linter import lint
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.training_request import render_training_job
@@ -203,7 +204,7 @@ class TrainingJobType(JobType):
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result; with `ended_by` and the stop if the training was stopped for money."""
-        if result["status"] != "Stopped":
+        if result["status"] != JobStatus.STOPPED:
             return result
         job = JobSnapshot.from_dict(result)
         by, stop = self._stops.ended_by(job), self._stops.stop(job)

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import BudgetExceededError, TrainingRunError
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
 from trainyard.sagemaker_api.tuning_snapshot import with_early_stops
@@ -234,7 +235,7 @@ class TuningJobType(JobType):
     def telling_log(self, name: str) -> Sequence[str]:
         """Return the last lines of a failed trial, or of the last one: a search has no log of its own."""
         trials = self._tuning.trials(name)
-        telling = [each for each in trials if each.status == "Failed"] or trials[-1:]
+        telling = [each for each in trials if each.status == JobStatus.FAILED] or trials[-1:]
         return self._log_of_children(
             (each.training_job_name, each.failure_reason) for each in reversed(telling)
         )
@@ -253,7 +254,7 @@ class TuningJobType(JobType):
         return self._ended_trials[name]
 
     def _ended_by(self, snapshot: JobSnapshot) -> EndedBy:
-        is_stopped = snapshot.status == "Stopped"
+        is_stopped = snapshot.status == JobStatus.STOPPED
         cause = self.jobs.service.stop_cause(snapshot.arn) if is_stopped else None
         return ended_by(snapshot, cause)
 

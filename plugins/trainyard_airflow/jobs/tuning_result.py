@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from trainyard.errors import JobFailedError
+from trainyard.job_status import TERMINAL_STATUSES, JobStatus
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.specs.tuning_job_ranges import CategoricalRange, Scaling
 from trainyard.tuning.ceiling import estimate
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ENDS = ("Completed", "Failed", "Stopped")
-
 
 def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
     """Return the cause of the search's end.
@@ -38,7 +37,7 @@ def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
         search: snapshot of the ended search.
         cause: the reason for which Trainyard stopped it, or None.
     """
-    if search.status != "Stopped":
+    if search.status != JobStatus.STOPPED:
         return EndedBy.SERVICE
     if cause is StopCause.BUDGET:
         return EndedBy.BUDGET
@@ -101,7 +100,7 @@ def tuning_result(
         strategy=facts.strategy,
         objective=Objective(metric_name=facts.metric_name, type=facts.objective_type),
         best=best,
-        num_trials={status: counts[status] for status in _ENDS},
+        num_trials={str(each): counts[each] for each in sorted(TERMINAL_STATUSES)},
         billable_seconds=sum(each.billable_seconds or 0.0 for each in trials),
         cost_usd=sum(known) if len(known) == len(costs) else None,
         earlier_cost_usd=earlier_cost_usd,
@@ -124,7 +123,7 @@ def _importance(spec: TuningJobSpec, trials: Sequence[Trial]) -> dict[str, float
     ended = [
         (_values(each, spec), each.objective)
         for each in trials
-        if each.status == "Completed" and each.is_usable
+        if each.status == JobStatus.COMPLETED and each.is_usable
     ]
     try:
         found = importance(ended, log_scaled=logs)

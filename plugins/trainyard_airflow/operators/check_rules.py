@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainyard.errors import TrainingRunError, error_from_dict
+from trainyard.job_status import JobStatus
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.runs.notifier import Notifier
 from trainyard.sagemaker_api.names import job_name
@@ -219,7 +220,7 @@ class CheckRulesOperator(ConnectedOperator):
             return self._has_ended(context, 1)
         # If the plan has a retry, a stop may not be the end; the state of the watched task decides.
         is_last = bool(watched["stopped_by"]) and not self._plan.on_stop
-        has_verdict = is_last or watched["job_status"] == "Completed"
+        has_verdict = is_last or watched["job_status"] == JobStatus.COMPLETED
         return has_verdict or self._has_ended(context, _SETTLING_LOOKS)
 
     @cached_property

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.errors import DeviceMemoryError, ScriptError, TimeLimitError
+from trainyard.job_status import JobStatus
 from trainyard.planning.pool_slots import PoolDemand
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.jobs.end_policy import EndPolicy
@@ -91,7 +92,7 @@ class TrialJobOperator(SageMakerJobOperator):
         jobs = self.task_jobs(context)
         name = getattr(error, "job_name", None) or jobs.name_of(1)
         snapshot = jobs.service.describe(name)
-        told = snapshot.to_dict() if snapshot else {"name": name, "status": "Failed"}
+        told = snapshot.to_dict() if snapshot else {"name": name, "status": JobStatus.FAILED}
         what = str(getattr(error, "what", error))
         return {**told, "job_name": name, "trial": dict(self.trial), "failure": what}
 

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.snapshot import WAITING_STATUSES
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.redaction import masked
@@ -263,7 +264,7 @@ class FedLook(Look):
         """
         limit_s = self.followed.patience.max_billed_s
         is_billed = snapshot.secondary_status not in WAITING_STATUSES
-        if limit_s is None or snapshot.status != "InProgress" or not is_billed:
+        if limit_s is None or snapshot.status != JobStatus.IN_PROGRESS or not is_billed:
             return math.inf
         return time.monotonic() + limit_s - snapshot.billed_seconds_at(self.now_s)
 

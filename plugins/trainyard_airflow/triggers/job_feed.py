@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from botocore.exceptions import ClientError
 
 from trainyard.errors import TrainingRunError
-from trainyard.sagemaker_api.snapshot import TERMINAL_STATUSES
+from trainyard.job_status import TERMINAL_STATUSES, JobStatus
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
 from trainyard_airflow.hooks.job_logs import host_of
 from trainyard_airflow.triggers.answers import FAULTS, Answers, is_refusal
@@ -57,7 +57,7 @@ _LOG_FAILURES_IN_A_ROW = 8
 class FeedState:
     """State of a job in a listing; `is_listed` is False for a job that is missing from a listing of running jobs."""
 
-    status: str = "InProgress"
+    status: str = JobStatus.IN_PROGRESS
     secondary_status: str | None = None
     arn: str = ""
     is_listed: bool = True
@@ -309,7 +309,7 @@ class JobFeed:
         """
         asked: dict[str, Any] = {"MaxResults": 100}
         if changed_after is None:
-            asked["StatusEquals"] = "InProgress"
+            asked["StatusEquals"] = JobStatus.IN_PROGRESS
         else:
             asked["LastModifiedTimeAfter"] = datetime.fromtimestamp(changed_after, UTC)
         known, listed, at = self._all, set(), 0.0

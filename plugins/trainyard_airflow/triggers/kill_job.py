@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import is_unknown_job
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, KILLED_TAG
 from trainyard_airflow.hooks.refusals import code_and_message
@@ -111,7 +112,7 @@ async def stop_job(
         client = clients["sagemaker"]
         answer = await getattr(client, f"describe_{api.method}{api.version}")(**named)
         status = answer[f"{api.noun}Status"]
-        if status != "InProgress":
+        if status != JobStatus.IN_PROGRESS:
             log.info("Job %s needs no stop: it is %s", followed.job_name, status)
             return
         arn = answer[f"{api.noun}Arn"]

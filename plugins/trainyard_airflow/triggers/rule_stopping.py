@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from trainyard.job_status import JobStatus
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.watch_plan import IDLE_RULE
 from trainyard.sagemaker_api.rule_stop import RuleStop
@@ -48,7 +49,7 @@ class RuleStopping:
             return
         if self.has_stopped and not self._is_tagged:
             await self._tag(sagemaker, snapshot, stop)
-        if self.has_stopped or snapshot.status != "InProgress":
+        if self.has_stopped or snapshot.status != JobStatus.IN_PROGRESS:
             return
         try:
             await write_document(s3, snapshot, live, stopped_by=stop)
@@ -88,8 +89,8 @@ class RuleStopping:
             ClientError: the service rejected listing the tags.
         """
         stop = self.findings.stop
-        if snapshot.status != "Stopped" or stop is None or self.has_stopped:
-            return stop if snapshot.status == "Stopped" else None
+        if snapshot.status != JobStatus.STOPPED or stop is None or self.has_stopped:
+            return stop if snapshot.status == JobStatus.STOPPED else None
         tags = (await sagemaker.list_tags(ResourceArn=snapshot.arn))["Tags"]
         tag, is_idle = RuleStop.from_tags(tags), stop_cause(tags) is StopCause.IDLE
         if tag is None and not is_idle:

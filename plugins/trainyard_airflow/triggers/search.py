@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import is_unknown_job
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.sagemaker_api.tuning_snapshot import SearchFacts, trial_of
@@ -58,7 +59,7 @@ class SearchLook(Look):
     async def give_up_on(self, snapshot: JobSnapshot) -> None:
         """Stop a search that would exceed its ceiling before the next poll."""
         verdict = None
-        if snapshot.status == "InProgress":
+        if snapshot.status == JobStatus.IN_PROGRESS:
             verdict = judge(
                 list(self.trials.values()),
                 ceiling=self._ceiling,

@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.tuning.ceiling import Ceiling
 from trainyard.units import format_duration
@@ -85,7 +86,7 @@ def reason_to_stop(
         heard_at: time of its last heartbeat, epoch seconds; None if there was none or the log could not be read.
         now: the service's clock, epoch seconds.
     """
-    if snapshot.status != "InProgress":
+    if snapshot.status != JobStatus.IN_PROGRESS:
         return None
     if reason := _capped(snapshot, patience, now):
         return reason

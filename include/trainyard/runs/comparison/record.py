@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.job_cost import job_cost, total_usd
+from trainyard.job_status import JobStatus
 from trainyard.runs.comparison.measures import Measures
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def cell_record(
         image_digest=told.get("image_digest"),
         job_name=told.get("name"),
         status=status,
-        failure=None if status == "Completed" else _reason(told, failure, status),
+        failure=None if status == JobStatus.COMPLETED else _reason(told, failure, status),
         attempts=len(attempts),
         training_seconds=told.get("training_seconds"),
         cost_usd=amount if costs and is_known else None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainyard.job_status import TERMINAL_STATUSES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
 _ENDS = {"Interrupted": "interrupted", "Restarting": "restarted"}
 _HAS_INSTANCES = frozenset({"Downloading", "DownloadingTrainingImage", "Training", "Uploading"})
 _TIMED_OUT = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
-_STATUSES = {"Completed": "completed", "Failed": "failed", "Stopped": "stopped"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,4 +81,4 @@ def _span(
 def _ended_by(job: JobRecord) -> str:
     if job.secondary_status in _TIMED_OUT:
         return "timed_out"
-    return _STATUSES.get(job.status, "running")
+    return job.status.lower() if job.status in TERMINAL_STATUSES else "running"

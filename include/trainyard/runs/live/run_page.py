@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, Field, asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from trainyard.job_status import JobStatus
 from trainyard.runs.builder import job_record
 from trainyard.runs.goodput import TrainingSpan, goodput
 from trainyard.runs.live.accrual import accrued_usd
@@ -116,7 +117,11 @@ def _links(run: RunRow, task_id: str) -> dict[str, str]:
 
 def _active(jobs: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the name of the running job, of a training job if there is one; None if no job runs."""
-    running = [each for each in jobs if each["ended_at"] is None and each["status"] == "InProgress"]
+    running = [
+        each
+        for each in jobs
+        if each["ended_at"] is None and each["status"] == JobStatus.IN_PROGRESS
+    ]
     running.sort(key=lambda each: each["task_id"] != TaskId.TRAIN)
     return str(running[0]["name"]) if running else None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from trainyard.job_status import JobStatus
 from trainyard.runs.report.figures import HALF, THIRD, WIDE, Figure
 from trainyard.runs.report.marks import Frame
 from trainyard.runs.report.tuning_charts import Dot, against, best_so_far, importance_bars
@@ -251,14 +252,14 @@ def _dots(found: Mapping[str, Any]) -> list[Dot]:
 def _kind(trial: Mapping[str, Any], *, winner: str | None) -> str:
     if trial["training_job_name"] == winner:
         return "best"
-    if trial["status"] == "Completed":
+    if trial["status"] == JobStatus.COMPLETED:
         return "stopped" if _is_pruned(trial) else "completed"
-    return "failed" if trial["status"] == "Failed" else "stopped"
+    return "failed" if trial["status"] == JobStatus.FAILED else "stopped"
 
 
 def _is_pruned(trial: Mapping[str, Any]) -> bool:
     """Return whether the trial was planned with fewer steps than others, and completed them."""
-    return bool(trial["status"] == "Completed" and trial["is_early_stopped"])
+    return bool(trial["status"] == JobStatus.COMPLETED and trial["is_early_stopped"])
 
 
 def _ranked(
@@ -309,7 +310,7 @@ def _others(found: Mapping[str, Any]) -> list[float]:
         for trial in found["trials"]
         if trial["training_job_name"] != winner
         and trial["objective"] is not None
-        and trial["status"] != "Failed"
+        and trial["status"] != JobStatus.FAILED
         and not trial["is_early_stopped"]
     ]
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from trainyard.job_status import TERMINAL_STATUSES
 from trainyard.planning.estimate.run_estimate import estimate_text
 from trainyard.runs.record import (
     FAILED,
@@ -332,8 +333,9 @@ def job_state(job: JobRecord) -> tuple[str, str]:
     """Return a job's status with its secondary status, and its tone."""
     finer = job.secondary_status
     said = job.status if finer in {None, job.status} else f"{job.status} ({finer})"
-    tones = {"Completed": "good", "Failed": "bad", "Stopped": "bad"}
-    return said, tones.get(job.status, "warn")
+    if job.succeeded:
+        return said, "good"
+    return said, "bad" if job.status in TERMINAL_STATUSES else "warn"
 
 
 def moment(epoch: float | None) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainyard.job_status import JobStatus
 from trainyard.runs.report import views
 from trainyard.runs.report.page_template import assets, page_template
 from trainyard.units import format_duration, format_usd
@@ -73,7 +74,7 @@ def candidate_bars(record: TabularRecord) -> list[ScoreBar]:
             else 5 + 95 * abs(float(each["value"]) - worst) / span
             if len(values) > 1
             else 100,
-            note=each["status"] if each["status"] != "Completed" else _lasted(each),
+            note=each["status"] if each["status"] != JobStatus.COMPLETED else _lasted(each),
             tone="best" if place == 0 and each["value"] is not None else "",
         )
         for place, each in enumerate(shown)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from trainyard.cost.job_cost import job_cost, total_usd
 from trainyard.errors import BudgetExceededError, Finding, JobFailedError, SpecError
+from trainyard.job_status import JobStatus
 from trainyard.planning.search_cost import search_cost
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_tuning import SearchSettings, search_of
@@ -165,7 +166,7 @@ class ChooseTrialOperator(ConnectedOperator):
         return TuningResult(
             tuning_job_name=f"{state.paths.dag_id} {state.paths.run_id}",
             tuning_job_arn="",
-            status="Completed" if is_whole else "Stopped",
+            status=JobStatus.COMPLETED if is_whole else JobStatus.STOPPED,
             ended_by=EndedBy.SERVICE if is_whole else EndedBy.BUDGET,
             is_complete=is_whole,
             strategy=str(search.strategy),
@@ -178,9 +179,9 @@ class ChooseTrialOperator(ConnectedOperator):
                 model_artifacts=row["model_artifact"],
             ),
             num_trials={
-                "Completed": sum(not row["failure"] for row in rows),
-                "Failed": sum(bool(row["failure"]) for row in rows),
-                "Stopped": 0,
+                JobStatus.COMPLETED: sum(not row["failure"] for row in rows),
+                JobStatus.FAILED: sum(bool(row["failure"]) for row in rows),
+                JobStatus.STOPPED: 0,
             },
             billable_seconds=sum(row["billable_seconds"] or 0 for row in rows),
             cost_usd=None if None in costs else sum(costs),
@@ -315,7 +316,7 @@ def _row(asked: Mapping[str, Any], job: Mapping[str, Any], *, metric: str) -> di
         "asked": dict(asked),
         "objective": objective,
         "training_job_name": job.get("name", ""),
-        "status": job.get("status", "Failed"),
+        "status": job.get("status", JobStatus.FAILED),
         "started_at": job.get("started_at"),
         "ended_at": job.get("ended_at"),
         "billable_seconds": job.get("billable_seconds"),
@@ -338,7 +339,7 @@ def _trial(row: Mapping[str, Any], told: Sequence[Told]) -> Trial:
     return Trial(
         training_job_name=row["training_job_name"],
         definition=f"trial {asked.number}, {asked.num_steps} steps",
-        status="Failed" if row["failure"] else "Completed",
+        status=JobStatus.FAILED if row["failure"] else JobStatus.COMPLETED,
         objective=row["objective"],
         tuned_hyperparameters={name: _text(value) for name, value in asked.values.items()},
         started_at=row["started_at"],

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from trainyard.errors import TrainingRunError
+from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.names import job_name
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
@@ -99,7 +100,7 @@ def _stop_running(
     stopped, attempt = [], 1
     while snapshot := jobs.describe(name(attempt)):
         attempt += 1
-        if snapshot.status == "InProgress" and _is_of_run(snapshot, paths):
+        if snapshot.status == JobStatus.IN_PROGRESS and _is_of_run(snapshot, paths):
             log.warning("Job %s still runs after its task: stopping it", snapshot.name)
             if jobs.stop(snapshot.name):
                 stopped.append(snapshot.name)
