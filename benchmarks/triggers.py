@@ -77,8 +77,8 @@ def made(kind: str, number: int) -> Any:
             waiter_delay=10,
             waiter_max_attempts=1000,
         )
+    from trainyard.sagemaker_api.job_kinds import JobKind
     from trainyard_airflow.hooks.aws_clients import ConnectionArguments
-    from trainyard_airflow.hooks.job_kinds import JobKind
     from trainyard_airflow.triggers.followed import Followed
     from trainyard_airflow.triggers.job import JobTrigger
 

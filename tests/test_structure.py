@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from botocore.loaders import Loader
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -25,6 +27,14 @@ ROOTS = (
 )
 GIT = shutil.which("git") or "git"
 MOST_LEVELS = 2
+CALL_MEMBERS = {
+    "hooks/model_registry.py": {"CreationTime"},
+    "hooks/paid_things.py": {"EndpointStatus", "EndpointName", "EndpointArn"},
+    "triggers/job_feed.py": {
+        "MaxResults", "StatusEquals", "LastModifiedTimeAfter", "NextToken", "SecondaryStatus"
+    },
+}  # fmt: skip
+"""Members of SageMaker's API outside `sagemaker_api`: arguments and rows of one listing each."""
 SAME_NAME_ON_PURPOSE = frozenset({"DataError"})
 """The failure table pairs the container's error with its counterpart outside by this name."""
 DEEPER_CLASSES = 23
@@ -98,6 +108,26 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert (
         list(_circles({path: set(_imports(path, tree)) for path, tree in modules().items()})) == []
     )
+
+
+def test_plugins_leave_the_members_of_sagemakers_requests_and_answers_to_sagemaker_api() -> None:
+    plugins = Path("plugins/trainyard_airflow")
+    found: dict[str, set[str]] = defaultdict(set)
+    for path, tree in modules().items():
+        if path.is_relative_to(plugins):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and node.value in _sagemaker_members():
+                    found[path.relative_to(plugins).as_posix()].add(node.value)
+    assert dict(found) == CALL_MEMBERS
+
+
+@cache
+def _sagemaker_members() -> frozenset[object]:
+    """Return the members of SageMaker's structures that no other service and no other library has."""
+    shapes = Loader().load_service_model("sagemaker", "service-2")["shapes"].values()
+    members = {name for each in shapes for name in each.get("members", ())}
+    others = {"ContentType", "ETag", "AlarmName", "RoleArn", "TrainingJob"}
+    return frozenset(each for each in members - others if sum(map(str.isupper, each)) > 1)
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:

@@ -10,8 +10,8 @@ import airflow.settings  # first: it imports the policy, which imports it
 import pytest
 
 from trainyard.planning.pool_slots import PoolDemand
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.cluster_policy import activate, task_instance_mutation_hook
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

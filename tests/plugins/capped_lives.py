@@ -24,12 +24,12 @@ from botocore.exceptions import ClientError
 from tests.plugins.test_job_run import FakeJobs, ListLedger, MemoryStore, RunHost
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import BudgetExceededError, SpecError, TrainingRunError
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
 from trainyard.specs.metrics import MetricDefinition
 from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard.specs.tuning_job import TuningJobSpec
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.jobs.cost_cap import ENDED_BY_CAP, bounded_run_s
 from trainyard_airflow.jobs.job_run import JobRun
 from trainyard_airflow.jobs.processing import ProcessingJobType

@@ -14,10 +14,10 @@ from trainyard.errors import QuotaExceededError, RejectedRequestError, Severity,
 from trainyard.planning.linter.linter import lint
 from trainyard.rules.service_rules import service_rules
 from trainyard.rules.watch_plan import WatchPlan
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
 from trainyard_airflow.operators.training_job import TrainingJobOperator

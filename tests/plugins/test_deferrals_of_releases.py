@@ -20,8 +20,8 @@ from asgiref.sync import sync_to_async
 
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.runs.notifier import Notifier
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.jobs.quota_wait import QuotaWait
 from trainyard_airflow.triggers.followed import Followed
 from trainyard_airflow.triggers.job import JobTrigger

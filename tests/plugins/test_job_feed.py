@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.triggers.followed import Followed
 from trainyard_airflow.triggers.job import JobTrigger
 from trainyard_airflow.triggers.job_feed import Subscription

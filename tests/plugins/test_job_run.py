@@ -22,8 +22,8 @@ from trainyard.errors import (
     TimeLimitError,
     TrainingRunError,
 )
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.snapshot import JobSnapshot
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import NameTakenError
 from trainyard_airflow.jobs.job_run import JobRun
 from trainyard_airflow.jobs.job_type import JobType

@@ -19,9 +19,9 @@ from sagemaker_engine.testing import faults
 from tests.conftest import RunningEngine
 from tests.plugins.conftest import connection_json
 from trainyard.runs.notifier import Notifier
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.specs.monitoring import Notifications
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import NameTakenError, SageMakerJobs
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.triggers.job import JobTrigger

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator

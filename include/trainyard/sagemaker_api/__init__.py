@@ -1,5 +1,6 @@
 """The only package with AWS wire keys: it renders requests and reads descriptions. Pure; it calls no service.
 
+    job_kinds           operations, members, logs and console of each kind of job
     names               deterministic job names and run slugs
     training_request    TrainingJobSpec -> CreateTrainingJob
     processing_request  ProcessingJobSpec -> CreateProcessingJob

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.job_status import TERMINAL_STATUSES
+from trainyard.sagemaker_api.snapshot import epoch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,8 +79,8 @@ class AutoMLCandidate:
             ),
             explainability_uri=places.get("Explainability"),
             insights_uri=places.get("ModelInsights"),
-            created_at=_epoch(each.get("CreationTime")),
-            ended_at=_epoch(each.get("EndTime")),
+            created_at=epoch(each.get("CreationTime")),
+            ended_at=epoch(each.get("EndTime")),
             failure_reason=each.get("FailureReason") or None,
         )
 
@@ -173,7 +173,3 @@ def _container(one: Mapping[str, Any]) -> dict[str, Any]:
         "model_artifact": one["ModelDataUrl"],
         "environment": dict(one.get("Environment", {})),
     }
-
-
-def _epoch(moment: object) -> float | None:
-    return moment.timestamp() if isinstance(moment, datetime) else None

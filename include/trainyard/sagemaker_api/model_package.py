@@ -44,6 +44,11 @@ class ModelVersion:
     lineage: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def description(self) -> str:
+        """The description, by which a second registration finds the version."""
+        return f"training job {self.source}"
+
+    @property
     def metadata(self) -> dict[str, str]:
         """The version's metadata: lineage and address of the model, as texts of at most 256 characters."""
         values = {**self.lineage, "model_artifact": self.model_artifact}
@@ -62,7 +67,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
     """
     request: dict[str, Any] = {
         "ModelPackageGroupName": version.group,
-        "ModelPackageDescription": f"training job {version.source}",
+        "ModelPackageDescription": version.description,
         "ModelApprovalStatus": version.approval_status,
         **_model(version),
         "CustomerMetadataProperties": version.metadata,
@@ -75,6 +80,19 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
         request["ModelMetrics"] = {"ModelQuality": {"Statistics": statistics}}
     validate_request("CreateModelPackage", request)
     return request
+
+
+def package_arn(answer: Mapping[str, Any]) -> str:
+    """Return the ARN in an answer of CreateModelPackage, or in a summary of ListModelPackages."""
+    return str(answer["ModelPackageArn"])
+
+
+def listed_arn(page: Mapping[str, Any], version: ModelVersion) -> str | None:
+    """Return the ARN of the version on a page of ListModelPackages; None if the page does not have it."""
+    for summary in page["ModelPackageSummaryList"]:
+        if summary.get("ModelPackageDescription") == version.description:
+            return package_arn(summary)
+    return None
 
 
 def _model(version: ModelVersion) -> dict[str, Any]:

@@ -222,8 +222,37 @@ class JobSnapshot:
         return cls(**members)
 
 
-TrainingJobSnapshot = JobSnapshot
-ProcessingJobSnapshot = JobSnapshot
+def created_at(answer: Mapping[str, Any]) -> float:
+    """Return the creation time of a resource in an answer or in a row of a listing, epoch seconds."""
+    return epoch(answer["CreationTime"]) or 0.0
+
+
+def training_ended_at(answer: Mapping[str, Any]) -> float | None:
+    """Return the end of a training job in an answer or in a row of a listing, epoch seconds; None while it runs."""
+    return epoch(answer.get("TrainingEndTime"))
+
+
+def hyperparameters_of(description: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the hyperparameters, as wire text, in a Describe answer of a training job."""
+    values: Mapping[str, str] = description.get("HyperParameters", {})
+    return values
+
+
+def settings_of(description: Mapping[str, Any]) -> list[Mapping[str, str]]:
+    """Return all environments and hyperparameters in a Describe answer, also those of a search's definitions."""
+    definitions = description.get("TrainingJobDefinitions") or [
+        description.get("TrainingJobDefinition", {})
+    ]
+    parts = [description, *definitions]
+    names = ("Environment", "HyperParameters", "StaticHyperParameters")
+    return [part[name] for part in parts for name in names if part.get(name)]
+
+
+def epoch(moment: object) -> float | None:
+    """Return a time of an answer in epoch seconds; None for None."""
+    if isinstance(moment, datetime):
+        return moment.timestamp()
+    return float(moment) if isinstance(moment, (int, float)) else None
 
 
 def _training(d: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,10 +268,10 @@ def _training(d: Mapping[str, Any]) -> dict[str, Any]:
         "failure_reason": d.get("FailureReason") or None,
         **_cluster(d.get("ResourceConfig", {})),
         "is_spot": bool(d.get("EnableManagedSpotTraining", False)),
-        "created_at": _epoch(d.get("CreationTime")),
-        "started_at": _epoch(d.get("TrainingStartTime")),
-        "ended_at": _epoch(d.get("TrainingEndTime")),
-        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "created_at": epoch(d.get("CreationTime")),
+        "started_at": epoch(d.get("TrainingStartTime")),
+        "ended_at": epoch(d.get("TrainingEndTime")),
+        "modified_at": epoch(d.get("LastModifiedTime")),
         "training_seconds": d.get("TrainingTimeInSeconds"),
         "billable_seconds": d.get("BillableTimeInSeconds"),
         "max_run_s": stopping.get("MaxRuntimeInSeconds"),
@@ -267,7 +296,7 @@ def _training(d: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _processing(d: Mapping[str, Any]) -> dict[str, Any]:
-    started, ended = _epoch(d.get("ProcessingStartTime")), _epoch(d.get("ProcessingEndTime"))
+    started, ended = epoch(d.get("ProcessingStartTime")), epoch(d.get("ProcessingEndTime"))
     ran = None if started is None or ended is None else max(0, round(ended - started))
     outputs = d.get("ProcessingOutputConfig", {}).get("Outputs", ())
     return {
@@ -278,10 +307,10 @@ def _processing(d: Mapping[str, Any]) -> dict[str, Any]:
         "failure_reason": d.get("FailureReason") or None,
         "exit_message": d.get("ExitMessage") or None,
         **_cluster(d.get("ProcessingResources", {}).get("ClusterConfig", {})),
-        "created_at": _epoch(d.get("CreationTime")),
+        "created_at": epoch(d.get("CreationTime")),
         "started_at": started,
         "ended_at": ended,
-        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "modified_at": epoch(d.get("LastModifiedTime")),
         "training_seconds": ran,
         "billable_seconds": ran,
         "max_run_s": d.get("StoppingCondition", {}).get("MaxRuntimeInSeconds"),
@@ -304,9 +333,9 @@ def _tuning(d: Mapping[str, Any]) -> dict[str, Any]:
         "failure_reason": d.get("FailureReason") or None,
         **_cluster(definition.get("ResourceConfig", {})),
         "is_spot": bool(definition.get("EnableManagedSpotTraining", False)),
-        "created_at": _epoch(d.get("CreationTime")),
-        "ended_at": _epoch(d.get("HyperParameterTuningEndTime")),
-        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "created_at": epoch(d.get("CreationTime")),
+        "ended_at": epoch(d.get("HyperParameterTuningEndTime")),
+        "modified_at": epoch(d.get("LastModifiedTime")),
         "max_run_s": limits.get("MaxRuntimeInSeconds"),
         "final_metrics": {objective["MetricName"]: float(objective["Value"])} if objective else {},
         "output_path": definition.get("OutputDataConfig", {}).get("S3OutputPath"),
@@ -325,9 +354,9 @@ def _automl(d: Mapping[str, Any]) -> dict[str, Any]:
         "status": d["AutoMLJobStatus"],
         "secondary_status": d.get("AutoMLJobSecondaryStatus"),
         "failure_reason": d.get("FailureReason") or None,
-        "created_at": _epoch(d.get("CreationTime")),
-        "ended_at": _epoch(d.get("EndTime")),
-        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "created_at": epoch(d.get("CreationTime")),
+        "ended_at": epoch(d.get("EndTime")),
+        "modified_at": epoch(d.get("LastModifiedTime")),
         "max_run_s": config.get("CompletionCriteria", {}).get("MaxAutoMLJobRuntimeInSeconds"),
         "final_metrics": {objective["MetricName"]: float(objective["Value"])} if objective else {},
         "output_path": d.get("OutputDataConfig", {}).get("S3OutputPath"),
@@ -350,13 +379,7 @@ def _cluster(config: Mapping[str, Any]) -> dict[str, Any]:
 def _transition(each: Mapping[str, Any]) -> Transition:
     return Transition(
         status=each["Status"],
-        start=_epoch(each["StartTime"]) or 0.0,
-        end=_epoch(each.get("EndTime")),
+        start=epoch(each["StartTime"]) or 0.0,
+        end=epoch(each.get("EndTime")),
         message=each.get("StatusMessage"),
     )
-
-
-def _epoch(moment: object) -> float | None:
-    if isinstance(moment, datetime):
-        return moment.timestamp()
-    return float(moment) if isinstance(moment, (int, float)) else None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.cost.job_cost import job_cost
 from trainyard.errors import ContractError
 from trainyard.job_status import TERMINAL_STATUSES, JobStatus
+from trainyard.sagemaker_api.snapshot import epoch
 from trainyard.specs.training_job_rules import RESERVED_HYPERPARAMETERS
 from trainyard.specs.tuning_job_rules import OBJECTIVE_KEY
 from trainyard.tuning.trials import Trial, plain_text
@@ -104,8 +104,8 @@ def trial_of(
         job: the trial's training job; without it, an ended trial counts as billed for its whole duration.
         usd_per_s: price of a trial per second, for instances without a catalogue price.
     """
-    started_at = _epoch(summary.get("TrainingStartTime"))
-    ended_at = _epoch(summary.get("TrainingEndTime"))
+    started_at = epoch(summary.get("TrainingStartTime"))
+    ended_at = epoch(summary.get("TrainingEndTime"))
     billable = job.billable_seconds if job else None
     if billable is None and started_at is not None and ended_at is not None:
         billable = max(0, round(ended_at - started_at))
@@ -160,7 +160,3 @@ def _definition_of(
 def _objective(summary: Mapping[str, Any]) -> float | None:
     value = summary.get("FinalHyperParameterTuningJobObjectiveMetric", {}).get("Value")
     return None if value is None else float(value)
-
-
-def _epoch(moment: object) -> float | None:
-    return moment.timestamp() if isinstance(moment, datetime) else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate, AutoMLFacts
 from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobApi, JobKind
 from trainyard_airflow.hooks.redaction import masked_snapshot
 from trainyard_airflow.hooks.refusals import answer_or_none, refusals_typed
 
@@ -18,11 +19,8 @@ if TYPE_CHECKING:
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 LISTING = "list_candidates_for_auto_ml_job"
-NAME_KEY = "AutoMLJobName"
-_CHILDREN = (
-    ("list_training_jobs", "TrainingJobSummaries", "TrainingJob", "training_job"),
-    ("list_processing_jobs", "ProcessingJobSummaries", "ProcessingJob", "processing_job"),
-)
+_API = JOB_APIS[JobKind.AUTOML]
+_CHILDREN = (JOB_APIS[JobKind.TRAINING], JOB_APIS[JobKind.PROCESSING])
 
 
 class AutoMLCandidates:
@@ -37,12 +35,12 @@ class AutoMLCandidates:
     def facts(self, name: str) -> AutoMLFacts:
         """Return the facts of the job from Describe."""
         with refusals_typed(f"job {name}"):
-            answer = self._client.describe_auto_ml_job_v2(**{NAME_KEY: name})
+            answer = getattr(self._client, _API.describe)(**_API.named(name))
         return AutoMLFacts.from_describe(answer)
 
     def candidates(self, name: str) -> list[AutoMLCandidate]:
         """Return the candidates of the job."""
-        pages = self._client.get_paginator(LISTING).paginate(**{NAME_KEY: name})
+        pages = self._client.get_paginator(LISTING).paginate(**_API.named(name))
         with refusals_typed(f"job {name}"):
             return [
                 AutoMLCandidate.from_wire(each) for page in pages for each in page["Candidates"]
@@ -53,7 +51,7 @@ class AutoMLCandidates:
 
         They are found by their names, which begin with the job's.
         """
-        return [job for kind in _CHILDREN for job in self._children(name, *kind)]
+        return [job for api in _CHILDREN for job in self._children(name, api)]
 
     def billed(self, automl: JobSnapshot) -> JobSnapshot:
         """Return an ended AutoML job with the billed seconds of its jobs, summed over instances.
@@ -70,19 +68,17 @@ class AutoMLCandidates:
             instance_count=1,
         )
 
-    def _children(
-        self, name: str, listing: str, key: str, noun: str, method: str
-    ) -> Iterator[JobSnapshot]:
-        pages = self._client.get_paginator(listing).paginate(NameContains=name)
+    def _children(self, name: str, api: JobApi) -> Iterator[JobSnapshot]:
+        pages = self._client.get_paginator(api.listing).paginate(NameContains=name)
         with refusals_typed(f"the jobs of {name}"):
-            names = [each[f"{noun}Name"] for page in pages for each in page[key]]
+            names = [each[api.name_key] for page in pages for each in page[api.summaries_key]]
         for child in names:
             if not child.startswith(f"{name}-"):
                 continue
-            answer = self._described(method, f"{noun}Name", child)
-            if answer is not None and answer.get("AutoMLJobArn", "").endswith(f"/{name}"):
+            answer = self._described(api, child)
+            if answer is not None and answer.get(_API.arn_key, "").endswith(f"/{name}"):
                 yield masked_snapshot(answer)
 
-    def _described(self, method: str, name_key: str, name: str) -> Mapping[str, Any] | None:
-        call = partial(getattr(self._client, f"describe_{method}"), **{name_key: name})
+    def _described(self, api: JobApi, name: str) -> Mapping[str, Any] | None:
+        call = partial(getattr(self._client, api.describe), **api.named(name))
         return answer_or_none(call, where=f"job {name}", is_absent=is_unknown_job)

@@ -11,8 +11,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainyard.errors import ThrottledError, TrainingRunError
 from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import is_name_taken, is_unknown_job
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, KILLED_TAG, WARM_POOL_RELEASE, JobKind
 from trainyard.sagemaker_api.stop_cause import StopCause, stop_cause
-from trainyard_airflow.hooks.job_kinds import JOB_APIS, KILLED_TAG, JobKind
 from trainyard_airflow.hooks.redaction import masked_snapshot
 from trainyard_airflow.hooks.refusals import answer_or_none, refusals_typed
 
@@ -56,10 +56,7 @@ class SageMakerJobs:
         Raises:
             TrainingRunError: the service rejected the call.
         """
-        call = partial(
-            getattr(self._client, f"describe_{self._api.method}{self._api.version}"),
-            **{self._api.name_key: name},
-        )
+        call = partial(getattr(self._client, self._api.describe), **self._api.named(name))
         found: Mapping[str, Any] | None = answer_or_none(
             call, where=f"job {name}", is_absent=is_unknown_job
         )
@@ -75,9 +72,7 @@ class SageMakerJobs:
             TrainingRunError: the service rejected the call for another reason.
         """
         where = f"job {request[self._api.name_key]}"
-        call = partial(
-            getattr(self._client, f"create_{self._api.method}{self._api.version}"), **request
-        )
+        call = partial(getattr(self._client, self._api.create), **request)
         try:
             answer = answer_or_none(call, where=where, is_absent=is_name_taken)
         except (ThrottledError, BotoCoreError) as error:
@@ -88,7 +83,7 @@ class SageMakerJobs:
             raise
         if answer is None:
             raise NameTakenError(f"{where} already exists", where=where)
-        return str(answer[f"{self._api.noun}Arn"])
+        return str(answer[self._api.arn_key])
 
     def _was_created(self, name: str) -> bool:
         """Return whether a Create call without an answer created the job; False if that cannot be determined."""
@@ -114,7 +109,7 @@ class SageMakerJobs:
         if is_kill:
             self._mark_killed(snapshot)
         with refusals_typed(f"job {name}"):
-            getattr(self._client, f"stop_{self._api.method}")(**{self._api.name_key: name})
+            getattr(self._client, self._api.stop)(**self._api.named(name))
         return True
 
     def release_warm_pool(self, name: str) -> None:
@@ -124,9 +119,7 @@ class SageMakerJobs:
             TrainingRunError: the service rejected a call.
         """
         with refusals_typed(f"warm pool of job {name}"):
-            self._client.update_training_job(
-                TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
-            )
+            self._client.update_training_job(**self._api.named(name), **WARM_POOL_RELEASE)
 
     def _mark_killed(self, snapshot: JobSnapshot) -> None:
         try:

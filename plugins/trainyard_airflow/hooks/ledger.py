@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainyard.errors import RejectedRequestError
 from trainyard.runs.ledger import CREATE_LIMIT_S, NEVER_CREATED, Ledger, LedgerEntry, PaidKind
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.names import run_uri
-from trainyard.sagemaker_api.snapshot import WARM_POOL_HELD
 from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.hooks.objects import S3Address, S3Objects, keys_below
 from trainyard_airflow.hooks.refusals import refusals_typed
 from trainyard_airflow.hooks.tuning_trials import TuningTrials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 log = logging.getLogger(__name__)
@@ -57,19 +57,17 @@ class RunLedger:
         entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=self._now())
         self._write((self._noted(entry) or entry).settled(None, at=self._now()))
 
-    def settle(
-        self, kind: PaidKind, name: str, snapshot: Mapping[str, Any], *, task_id: str
-    ) -> None:
+    def settle(self, kind: PaidKind, snapshot: JobSnapshot, *, task_id: str) -> None:
         """Store the end of a job, even without an earlier entry; a settled entry is unchanged.
 
         A job whose warm pool still costs money stays unsettled.
         """
-        intended_at = float(snapshot.get("created_at") or self._now())
-        entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=intended_at)
+        intended_at = snapshot.created_at or self._now()
+        entry = LedgerEntry(kind=kind, name=snapshot.name, task_id=task_id, intended_at=intended_at)
         noted = self._noted(entry) or entry
         if not noted.is_settled or noted.status == NEVER_CREATED:
-            holds_pool = snapshot.get("warm_pool_status") == WARM_POOL_HELD
-            self._write(noted.reopened() if holds_pool else noted.settled(snapshot, at=self._now()))
+            settled = noted.settled(snapshot.to_dict(), at=self._now())
+            self._write(noted.reopened() if snapshot.holds_warm_pool else settled)
 
     def read(self) -> Ledger:
         """Return all entries as they are stored."""

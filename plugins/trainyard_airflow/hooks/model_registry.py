@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
+from trainyard.sagemaker_api.model_package import listed_arn, package_arn, render_model_package
 from trainyard_airflow.hooks.refusals import code_and_message, refusals_typed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from trainyard.sagemaker_api.model_package import ModelVersion
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 log = logging.getLogger(__name__)
@@ -25,22 +25,23 @@ class ModelRegistry:
     def __init__(self, clients: AwsClients) -> None:
         self._client = clients.client("sagemaker")
 
-    def ensure_version(self, request: Mapping[str, Any]) -> tuple[str, bool]:
-        """Return the ARN of the version that the request describes, and whether this call created it.
+    def ensure_version(self, version: ModelVersion) -> tuple[str, bool]:
+        """Return the ARN of the registered version, and whether this call created it.
 
         A version with the same description in the group counts as the same version. The service's client token
         expires, and a task may be cleared much later.
 
         Raises:
+            SpecError: the request violates the service's model; reports all faults at once.
             TrainingRunError: the service rejected a call.
         """
-        group = request["ModelPackageGroupName"]
-        with refusals_typed(f"model package group {group}"):
-            self._ensure_group(group)
-            known = self._find(group, request["ModelPackageDescription"])
+        request = render_model_package(version)
+        with refusals_typed(f"model package group {version.group}"):
+            self._ensure_group(version.group)
+            known = self._find(version)
             if known:
                 return known, False
-            return str(self._client.create_model_package(**request)["ModelPackageArn"]), True
+            return package_arn(self._client.create_model_package(**request)), True
 
     def name_source(self, arn: str, uri: str) -> None:
         """Set a version's SourceUri. A rejection is a warning, since the metadata also have the address.
@@ -63,14 +64,12 @@ class ModelRegistry:
                 ModelPackageGroupDescription="Models trained by Trainyard",
             )
 
-    def _find(self, group: str, description: str) -> str | None:
+    def _find(self, version: ModelVersion) -> str | None:
         pages = self._client.get_paginator("list_model_packages").paginate(
-            ModelPackageGroupName=group,
+            ModelPackageGroupName=version.group,
             SortBy="CreationTime",
             SortOrder="Descending",
             PaginationConfig={"PageSize": _PAGE_SIZE},
         )
-        for summary in (each for page in pages for each in page["ModelPackageSummaryList"]):
-            if summary.get("ModelPackageDescription") == description:
-                return str(summary["ModelPackageArn"])
-        return None
+        found = (listed_arn(page, version) for page in pages)
+        return next((arn for arn in found if arn), None)

@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import TrainingRunError
 from trainyard.job_status import JobStatus
 from trainyard.runs.orphans import PaidThing, ThingKind
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, WARM_POOL_RELEASE, JobKind
+from trainyard.sagemaker_api.snapshot import WARM_POOL_HELD, created_at, training_ended_at
 from trainyard_airflow.hooks.refusals import refusals_typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from trainyard_airflow.hooks.aws_clients import AwsClients
+
+_APIS = {
+    ThingKind.AUTOML: JOB_APIS[JobKind.AUTOML],
+    ThingKind.TUNING: JOB_APIS[JobKind.TUNING],
+    ThingKind.TRAINING: JOB_APIS[JobKind.TRAINING],
+    ThingKind.PROCESSING: JOB_APIS[JobKind.PROCESSING],
+}
+"""The kinds that are jobs, each before the jobs that it starts."""
 
 
 class PaidThings:
@@ -36,23 +46,19 @@ class PaidThings:
         Raises:
             TrainingRunError: the service rejected a listing.
         """
-        jobs = (
-            (ThingKind.AUTOML, "auto_ml_jobs", "AutoMLJob"),
-            (ThingKind.TUNING, "hyper_parameter_tuning_jobs", "HyperParameterTuningJob"),
-            (ThingKind.TRAINING, "training_jobs", "TrainingJob"),
-            (ThingKind.PROCESSING, "processing_jobs", "ProcessingJob"),
-        )
-        for kind, listing, noun in jobs:
-            for row in self._rows(listing, f"{noun}Summaries", StatusEquals=JobStatus.IN_PROGRESS):
-                yield self._thing(kind, row, noun=noun, since="CreationTime")
-        for row in self._rows("endpoints", "Endpoints"):
+        for kind, api in _APIS.items():
+            rows = self._rows(api.listing, api.summaries_key, StatusEquals=JobStatus.IN_PROGRESS)
+            for row in rows:
+                yield self._thing(kind, row[api.name_key], row[api.arn_key], since=created_at(row))
+        for row in self._rows("list_endpoints", "Endpoints"):
             if row["EndpointStatus"] != "Deleting":
-                yield self._thing(ThingKind.ENDPOINT, row, noun="Endpoint", since="CreationTime")
-        pools = self._rows(
-            "training_jobs", "TrainingJobSummaries", WarmPoolStatusEquals="Available"
-        )
-        for row in pools:
-            yield self._thing(ThingKind.WARM_POOL, row, noun="TrainingJob", since="TrainingEndTime")
+                name, arn = row["EndpointName"], row["EndpointArn"]
+                yield self._thing(ThingKind.ENDPOINT, name, arn, since=created_at(row))
+        api = _APIS[ThingKind.TRAINING]
+        rows = self._rows(api.listing, api.summaries_key, WarmPoolStatusEquals=WARM_POOL_HELD)
+        for row in rows:
+            since = training_ended_at(row) or created_at(row)
+            yield self._thing(ThingKind.WARM_POOL, row[api.name_key], row[api.arn_key], since=since)
 
     def stop(self, thing: PaidThing) -> None:
         """Stop a job, delete an endpoint, release a warm pool.
@@ -62,41 +68,26 @@ class PaidThings:
         """
         client, name = self._client, thing.name
         with refusals_typed(f"{thing.kind} {name}"):
-            match thing.kind:
-                case ThingKind.TRAINING:
-                    client.stop_training_job(TrainingJobName=name)
-                case ThingKind.PROCESSING:
-                    client.stop_processing_job(ProcessingJobName=name)
-                case ThingKind.TUNING:
-                    client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
-                case ThingKind.AUTOML:
-                    client.stop_auto_ml_job(AutoMLJobName=name)
-                case ThingKind.ENDPOINT:
-                    client.delete_endpoint(EndpointName=name)
-                case ThingKind.WARM_POOL:
-                    client.update_training_job(
-                        TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
-                    )
+            if thing.kind is ThingKind.ENDPOINT:
+                client.delete_endpoint(EndpointName=name)
+            elif thing.kind is ThingKind.WARM_POOL:
+                client.update_training_job(
+                    **_APIS[ThingKind.TRAINING].named(name), **WARM_POOL_RELEASE
+                )
+            else:
+                api = _APIS[thing.kind]
+                getattr(client, api.stop)(**api.named(name))
 
     def _rows(self, listing: str, key: str, **filters: Any) -> Iterator[Mapping[str, Any]]:
-        operation = f"list_{listing}"
-        with refusals_typed(listing.replace("_", " ")):
-            token: dict[str, str] = {}
-            while True:
-                page = getattr(self._client, operation)(MaxResults=100, **filters, **token)
-                yield from page[key]
-                if not page.get("NextToken"):
-                    return
-                token = {"NextToken": page["NextToken"]}
-
-    def _thing(
-        self, kind: ThingKind, row: Mapping[str, Any], *, noun: str, since: str
-    ) -> PaidThing:
-        arn, name = row[f"{noun}Arn"], row[f"{noun}Name"]
-        began = row.get(since) or row["CreationTime"]
-        return PaidThing(
-            kind=kind, name=name, arn=arn, since=began.timestamp(), tags=self._tags(arn)
+        pages = self._client.get_paginator(listing).paginate(
+            **filters, PaginationConfig={"PageSize": 100}
         )
+        with refusals_typed(listing.removeprefix("list_").replace("_", " ")):
+            for page in pages:
+                yield from page[key]
+
+    def _thing(self, kind: ThingKind, name: str, arn: str, *, since: float) -> PaidThing:
+        return PaidThing(kind=kind, name=name, arn=arn, since=since, tags=self._tags(arn))
 
     def _tags(self, arn: str) -> dict[str, str]:
         try:

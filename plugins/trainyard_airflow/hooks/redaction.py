@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.sagemaker_api.snapshot import JobSnapshot, settings_of
 
 MASK = "***"
 
@@ -47,17 +47,7 @@ def spec_secrets(spec: object) -> Iterator[str]:
 
 def description_secrets(description: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the secrets of a job in a Describe answer, in all forms in which its log may contain them."""
-    definitions = description.get("TrainingJobDefinitions") or [
-        description.get("TrainingJobDefinition", {})
-    ]
-    parts = [
-        *(description.get(name) for name in ("Environment", "HyperParameters")),
-        *(
-            each.get(name)
-            for each in definitions
-            for name in ("Environment", "StaticHyperParameters")
-        ),
-    ]
+    parts = settings_of(description)
     return secret_forms(value for part in parts for value in _secret_values(part))
 
 

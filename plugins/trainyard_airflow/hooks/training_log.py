@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.continuity import LogLine
 from trainyard.runs.continuity.log_lines import PREFIX, without_rank
-from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 from trainyard_airflow.hooks.refusals import code_and_message
 
 if TYPE_CHECKING:

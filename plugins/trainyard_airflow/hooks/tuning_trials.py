@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 from trainyard.sagemaker_api.tuning_snapshot import SearchFacts, trial_of
 from trainyard_airflow.hooks.redaction import description_secrets, masked, masked_snapshot
 from trainyard_airflow.hooks.refusals import answer_or_none, refusals_typed
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 LISTING = "list_training_jobs_for_hyper_parameter_tuning_job"
-NAME_KEY = "HyperParameterTuningJobName"
+_SEARCH, _TRIAL = JOB_APIS[JobKind.TUNING], JOB_APIS[JobKind.TRAINING]
 
 
 class TuningTrials:
@@ -34,7 +35,7 @@ class TuningTrials:
     def facts(self, name: str) -> SearchFacts:
         """Return the facts of the search from Describe."""
         with refusals_typed(f"job {name}"):
-            answer = self._client.describe_hyper_parameter_tuning_job(**{NAME_KEY: name})
+            answer = getattr(self._client, _SEARCH.describe)(**_SEARCH.named(name))
         return SearchFacts.from_describe(answer)
 
     def trials(self, name: str, *, usd_per_s: float | None = None) -> list[Trial]:
@@ -46,9 +47,10 @@ class TuningTrials:
         """
         trials = []
         for summary in self._summaries(name):
-            answer = self._described(summary["TrainingJobName"])
+            trial = trial_of(summary, usd_per_s=usd_per_s)
+            answer = self._described(trial.training_job_name)
             if answer is None:
-                trials.append(trial_of(summary, usd_per_s=usd_per_s))
+                trials.append(trial)
                 continue
             trial = trial_of(summary, job=masked_snapshot(answer), usd_per_s=usd_per_s)
             trials.append(without_secrets(trial, description_secrets(answer)))
@@ -65,16 +67,16 @@ class TuningTrials:
         return replace(search, billable_seconds=round(seconds))
 
     def _described(self, name: str) -> Mapping[str, Any] | None:
-        call = partial(self._client.describe_training_job, TrainingJobName=name)
+        call = partial(getattr(self._client, _TRIAL.describe), **_TRIAL.named(name))
         return answer_or_none(call, where=f"job {name}", is_absent=is_unknown_job)
 
     def _summaries(self, name: str) -> Iterator[Mapping[str, Any]]:
         pages = self._client.get_paginator(LISTING).paginate(
-            **{NAME_KEY: name}, PaginationConfig={"PageSize": 100}
+            **_SEARCH.named(name), PaginationConfig={"PageSize": 100}
         )
         with refusals_typed(f"job {name}"):
             for page in pages:
-                yield from page["TrainingJobSummaries"]
+                yield from page[_TRIAL.summaries_key]
 
 
 def without_secrets(trial: Trial, secrets: tuple[str, ...]) -> Trial:

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from trainyard.runs.run_tags import Owner
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobApi, JobKind
 from trainyard.sagemaker_api.names import job_name, run_uri
-from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobApi, JobKind
 
 if TYPE_CHECKING:
     from pathlib import Path

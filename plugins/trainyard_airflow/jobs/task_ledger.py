@@ -65,8 +65,7 @@ class TaskLedger:
         if self._ledger:
             # An entry without its cost must not pass for settled.
             with _bearing_faults():
-                told = billed(snapshot).to_dict()
-                self._ledger.settle(self._kind, snapshot.name, told, task_id=self._task_id)
+                self._ledger.settle(self._kind, billed(snapshot), task_id=self._task_id)
 
 
 @contextmanager

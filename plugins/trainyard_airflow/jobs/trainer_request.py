@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError
 from trainyard.sagemaker_api import mpi_all_hosts_driver
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,8 @@ def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
     foreign = [each for name, value in request.items() for each in _foreign(value, name)]
     if foreign:
         raise SpecError(foreign, subject="ModelTrainer")
-    return {name: value for name, value in request.items() if name != "TrainingJobName"}
+    name_key = JOB_APIS[JobKind.TRAINING].name_key
+    return {name: value for name, value in request.items() if name != name_key}
 
 
 def launch_of(trainer: Any) -> dict[str, Any]:

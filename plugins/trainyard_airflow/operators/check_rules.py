@@ -226,7 +226,7 @@ class CheckRulesOperator(ConnectedOperator):
     @cached_property
     def jobs(self) -> SageMakerJobs:
         """The service's training jobs."""
-        from trainyard_airflow.hooks.job_kinds import JobKind
+        from trainyard.sagemaker_api.job_kinds import JobKind
         from trainyard_airflow.hooks.jobs import SageMakerJobs
 
         return SageMakerJobs(self.clients, JobKind.TRAINING)
@@ -339,7 +339,7 @@ class CheckRulesOperator(ConnectedOperator):
         return snapshot.started_at is None or objects.exists(document_uri(snapshot))
 
     def _name_of(self, context: Context, attempt: int) -> str:
-        from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
+        from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 
         ti = context["ti"]
         return job_name(

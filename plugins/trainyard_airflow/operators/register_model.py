@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainyard.sagemaker_api.model_package import ModelVersion, render_model_package
+from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 
@@ -63,7 +63,7 @@ class RegisterModelOperator(ConnectedOperator):
         from trainyard_airflow.hooks.job_spans import describe_task
 
         version = self._version(context["ti"])
-        arn, is_new = self.registry.ensure_version(render_model_package(version))
+        arn, is_new = self.registry.ensure_version(version)
         if version.image_uri is None:
             self.registry.name_source(arn, version.model_artifact)
         self.log.info("%s model version %s", "Registered" if is_new else "Found", arn)

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainyard.runs.notifier import Notifier
+    from trainyard.sagemaker_api.job_kinds import JobKind
     from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
-    from trainyard_airflow.hooks.job_kinds import JobKind
     from trainyard_airflow.jobs.job_run import JobRun
     from trainyard_airflow.jobs.job_type import JobType
     from trainyard_airflow.jobs.steps import Step

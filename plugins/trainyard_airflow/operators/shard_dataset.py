@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.errors import SpecError
-from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.jobs.sharding import ShardingJobType, ShardingSpec, dataset_result
 from trainyard_airflow.jobs.sharding_job import check_shardable
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from trainyard.planning.pool_slots import PoolDemand
-from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
 
 if TYPE_CHECKING:

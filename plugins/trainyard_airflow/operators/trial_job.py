@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trainyard.errors import DeviceMemoryError, ScriptError, TimeLimitError
 from trainyard.job_status import JobStatus
 from trainyard.planning.pool_slots import PoolDemand
-from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.jobs.end_policy import EndPolicy
 from trainyard_airflow.jobs.steps import Done
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator

@@ -20,10 +20,10 @@ from trainyard.errors import Finding, SpecError, TrainingRunError
 from trainyard.runs.continuity.log_lines import LogLine
 from trainyard.runs.live.accrual import accrued_usd
 from trainyard.runs.live.training_events import TrainingEvents
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 from trainyard.sagemaker_api.names import job_name
 from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
-from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.hooks.redaction import description_secrets, masked, masked_snapshot

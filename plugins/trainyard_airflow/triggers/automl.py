@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate, AutoMLFacts, leaderboard
-from trainyard_airflow.hooks.automl_candidates import LISTING, NAME_KEY
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
+from trainyard_airflow.hooks.automl_candidates import LISTING
 from trainyard_airflow.triggers.look import Look
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_API = JOB_APIS[JobKind.AUTOML]
 _WITHOUT_CANDIDATES = frozenset({"Starting", "AnalyzingData"})
 
 
@@ -34,7 +36,7 @@ class AutoMLLook(Look):
         return snapshot
 
     async def _listed(self) -> list[AutoMLCandidate]:
-        pages = self.sagemaker.get_paginator(LISTING).paginate(**{NAME_KEY: self.followed.job_name})
+        pages = self.sagemaker.get_paginator(LISTING).paginate(**_API.named(self.followed.job_name))
         return [
             AutoMLCandidate.from_wire(each) async for page in pages for each in page["Candidates"]
         ]

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainyard.job_status import JobStatus
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.snapshot import WAITING_STATUSES
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.redaction import masked
 from trainyard_airflow.hooks.shared_clients import shared_clients
 from trainyard_airflow.triggers.answers import FAULTS, Answers

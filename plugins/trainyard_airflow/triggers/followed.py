@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.runs.notifier import Notifier
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.triggers.stop_criteria import Patience
 
 if TYPE_CHECKING:

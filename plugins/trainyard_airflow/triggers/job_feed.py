@@ -22,7 +22,7 @@ from botocore.exceptions import ClientError
 
 from trainyard.errors import TrainingRunError
 from trainyard.job_status import TERMINAL_STATUSES, JobStatus
-from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 from trainyard_airflow.hooks.job_logs import host_of
 from trainyard_airflow.triggers.answers import FAULTS, Answers, is_refusal
 from trainyard_airflow.triggers.pace import Pace, jittered
@@ -313,11 +313,11 @@ class JobFeed:
         else:
             asked["LastModifiedTimeAfter"] = datetime.fromtimestamp(changed_after, UTC)
         known, listed, at = self._all, set(), 0.0
-        list_jobs = getattr(sagemaker, f"list_{self._api.method}s")
+        list_jobs = getattr(sagemaker, self._api.listing)
         while True:
             page = await list_jobs(**asked)
             at = at or service_time(page)
-            for each in page.get(f"{self._api.noun}Summaries", ()):
+            for each in page.get(self._api.summaries_key, ()):
                 name = each[self._api.name_key]
                 listed.add(name)
                 for subscription in self._of_job.get(name, ()):
@@ -332,11 +332,10 @@ class JobFeed:
         return at
 
     def _state(self, summary: dict[str, Any]) -> FeedState:
-        noun = self._api.noun
         return FeedState(
-            status=summary[f"{noun}Status"],
+            status=summary[self._api.status_key],
             secondary_status=summary.get("SecondaryStatus"),
-            arn=summary[f"{noun}Arn"],
+            arn=summary[self._api.arn_key],
         )
 
     async def _read_logs(self) -> None:

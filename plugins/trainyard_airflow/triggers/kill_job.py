@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import is_unknown_job
-from trainyard_airflow.hooks.job_kinds import JOB_APIS, KILLED_TAG
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, KILLED_TAG
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.hooks.shared_clients import shared_clients
 from trainyard_airflow.triggers.handover import FOLLOWER_KEY, is_of_later_try, is_taken_over
@@ -107,15 +107,15 @@ async def stop_job(
         ClientError: the service rejected a call, or has no such job.
     """
     api = JOB_APIS[followed.kind]
-    named = {api.name_key: followed.job_name}
+    named = api.named(followed.job_name)
     async with shared_clients(followed.connection, "sagemaker") as clients:
         client = clients["sagemaker"]
-        answer = await getattr(client, f"describe_{api.method}{api.version}")(**named)
-        status = answer[f"{api.noun}Status"]
+        answer = await getattr(client, api.describe)(**named)
+        status = answer[api.status_key]
         if status != JobStatus.IN_PROGRESS:
             log.info("Job %s needs no stop: it is %s", followed.job_name, status)
             return
-        arn = answer[f"{api.noun}Arn"]
+        arn = answer[api.arn_key]
         if await _is_taken_over(client, arn, follower):
             log.info("Job %s is not stopped: another triggerer follows it now", followed.job_name)
             return
@@ -127,7 +127,7 @@ async def stop_job(
                 followed.job_name,
                 error,
             )
-        await getattr(client, f"stop_{api.method}")(**named)
+        await getattr(client, api.stop)(**named)
 
 
 async def note_follower(client: Any, arn: str, follower: str | None) -> None:
@@ -154,8 +154,8 @@ async def _is_followed_by_a_later_try(followed: Followed, follower: str | None) 
                 shared_clients(followed.connection, "sagemaker") as clients,
             ):
                 client = clients["sagemaker"]
-                describe = getattr(client, f"describe_{api.method}{api.version}")
-                arn = (await describe(**{api.name_key: followed.job_name}))[f"{api.noun}Arn"]
+                describe = getattr(client, api.describe)
+                arn = (await describe(**api.named(followed.job_name)))[api.arn_key]
                 tags = (await client.list_tags(ResourceArn=arn))["Tags"]
         except (ClientError, BotoCoreError, OSError) as error:
             log.warning(

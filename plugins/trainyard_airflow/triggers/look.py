@@ -12,10 +12,10 @@ from trainyard.errors import ContractError
 from trainyard.runs.live.accrual import accrued_usd
 from trainyard.runs.notifier import interruption_notice
 from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard.sagemaker_api.job_kinds import JOB_APIS
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.specs.monitoring import Occasion
 from trainyard.units import format_usd
-from trainyard_airflow.hooks.job_kinds import JOB_APIS
 from trainyard_airflow.hooks.notifications import notify_from_trigger
 from trainyard_airflow.hooks.redaction import description_secrets, masked, masked_snapshot
 from trainyard_airflow.hooks.refusals import code_and_message
@@ -185,14 +185,14 @@ class Look:
 
     async def _describe(self) -> JobSnapshot:
         api = JOB_APIS[self.followed.kind]
-        describe = getattr(self.sagemaker, f"describe_{api.method}{api.version}")
+        describe = getattr(self.sagemaker, api.describe)
         try:
-            answer = await describe(**{api.name_key: self.followed.job_name})
+            answer = await describe(**api.named(self.followed.job_name))
         except ClientError as error:
             if is_unknown_job(*code_and_message(error)):
                 log.warning("The service has no job %s (yet)", self.followed.job_name)
             raise
-        if not answer.get(f"{api.noun}Status"):
+        if not answer.get(api.status_key):
             raise ContractError("the service described a job without a status", got=list(answer))
         self.described, self.now_s = answer, service_time(answer)
         self.secrets = description_secrets(answer)

@@ -15,7 +15,7 @@ from trainyard.rules.reactions import Reaction, Reactions, planned_reactions
 from trainyard.rules.service_rules import judged_elsewhere, service_issue
 from trainyard.runs.live.accrual import accrued_usd
 from trainyard.sagemaker_api.failures import is_unknown_job
-from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.sagemaker_api.snapshot import JobSnapshot, hyperparameters_of
 from trainyard_airflow.hooks.notifications import notify_from_trigger
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.triggers.answers import FAULTS, Answers
@@ -158,7 +158,7 @@ class RuleLook:
                 planned_evaluation,
                 self.plan,
                 since=float(snapshot.created_at or 0.0),
-                hyperparameters=self._description.get("HyperParameters", {}),
+                hyperparameters=hyperparameters_of(self._description),
                 judged_elsewhere=elsewhere,
             )
         while True:

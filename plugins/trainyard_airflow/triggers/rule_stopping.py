@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 from trainyard.job_status import JobStatus
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.watch_plan import IDLE_RULE
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 from trainyard.sagemaker_api.rule_stop import RuleStop
 from trainyard.sagemaker_api.stop_cause import StopCause, stop_cause
 from trainyard_airflow.hooks.objects import S3Address
@@ -59,8 +60,9 @@ class RuleStopping:
             )
         log.warning("Job %s is stopped by rule %s", snapshot.name, stop.name)
         await self._tag(sagemaker, snapshot, stop)
+        api = JOB_APIS[JobKind.TRAINING]
         try:
-            await sagemaker.stop_training_job(TrainingJobName=snapshot.name)
+            await getattr(sagemaker, api.stop)(**api.named(snapshot.name))
         except ClientError as error:
             if "in status" not in code_and_message(error)[1]:
                 raise

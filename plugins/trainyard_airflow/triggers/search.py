@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.sagemaker_api.tuning_snapshot import SearchFacts, trial_of
 from trainyard.tuning.ceiling import Ceiling, judge, spent_usd
@@ -18,7 +19,7 @@ from trainyard.tuning.trial_table import trial_table
 from trainyard.units import format_usd
 from trainyard_airflow.hooks.redaction import masked_snapshot
 from trainyard_airflow.hooks.refusals import code_and_message
-from trainyard_airflow.hooks.tuning_trials import LISTING, NAME_KEY, without_secrets
+from trainyard_airflow.hooks.tuning_trials import LISTING, without_secrets
 from trainyard_airflow.triggers.kill_job import stop_job
 from trainyard_airflow.triggers.look import Look
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TRIAL = JOB_APIS[JobKind.TRAINING]
 _CAUSES = {EndedBy.BUDGET: StopCause.BUDGET, EndedBy.TIME: StopCause.TIME}
 
 
@@ -83,9 +85,10 @@ class SearchLook(Look):
 
     async def _listed(self) -> list[Trial]:
         pages = self.sagemaker.get_paginator(LISTING).paginate(
-            **{NAME_KEY: self.followed.job_name}, PaginationConfig={"PageSize": 100}
+            **JOB_APIS[JobKind.TUNING].named(self.followed.job_name),
+            PaginationConfig={"PageSize": 100},
         )
-        summaries = [each async for page in pages for each in page["TrainingJobSummaries"]]
+        summaries = [each async for page in pages for each in page[_TRIAL.summaries_key]]
         trials = [await self._trial(each) for each in summaries]
         return sorted(trials, key=lambda each: each.training_job_name)
 
@@ -101,7 +104,8 @@ class SearchLook(Look):
 
     async def _job(self, name: str) -> JobSnapshot | None:
         try:
-            return masked_snapshot(await self.sagemaker.describe_training_job(TrainingJobName=name))
+            describe = getattr(self.sagemaker, _TRIAL.describe)
+            return masked_snapshot(await describe(**_TRIAL.named(name)))
         except ClientError as error:
             if is_unknown_job(*code_and_message(error)):
                 return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tarfile
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, LastStepEvaluation
 from trainyard_airflow.tasks.shared.output_archive import lines_in_archive

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import SpecError, TrainingRunError
 from trainyard.runs.builder import job_record
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_tuning import search_of, with_values
 from trainyard.task_ids import TaskId
 from trainyard.tuning.ask_tell import LONG, rung_steps
 from trainyard.tuning.provenance import provenance
 from trainyard.tuning.result import TuningResult
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.tasks.end_to_end.jobs import training_hyperparameters
 from trainyard_airflow.tasks.shared.leftover_jobs import job_name_of
 

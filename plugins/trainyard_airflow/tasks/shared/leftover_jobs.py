@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import TrainingRunError
 from trainyard.job_status import JobStatus
+from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 from trainyard.sagemaker_api.names import job_name
 from trainyard.task_ids import TaskId
-from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
 from trainyard_airflow.triggers.pace import backoff_s
 
 if TYPE_CHECKING:

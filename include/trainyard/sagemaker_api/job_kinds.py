@@ -1,4 +1,4 @@
-"""Differences between the kinds of SageMaker job in submitting, describing, stopping and showing them."""
+"""The service's names for each kind of SageMaker job: operations, members, logs and console."""
 
 from __future__ import annotations
 
@@ -21,47 +21,88 @@ class JobApi:
 
     Attributes:
         noun: the kind in the service's operation names, as in `Create<noun>`.
-        method: the same in boto3's method names, as in `create_<method>`.
-        name_key: the request member that holds the job's name.
+        method: the same in boto3's method names, as in `stop_<method>`.
         log_group: the log group, with one stream `<job>/<host>...` per host. For a tuning or AutoML job, the group of
             its trials or candidates, whose names begin with the job's: `<job>-<number>-<digits>` for a trial.
         console_path: the console's path segment for such jobs.
         longest_name: longest name in characters.
         stream_mark: text after the job's name in the names of its streams.
-        version: text after `method` in `create_<method>` and `describe_<method>`.
+        version: text after `method` in `create` and `describe`.
     """
 
     noun: str
     method: str
-    name_key: str
     log_group: str
     console_path: str
     longest_name: int = 63
     stream_mark: str = "/"
     version: str = ""
 
+    @property
+    def create(self) -> str:
+        """Client method that creates a job; its answer has `arn_key`."""
+        return f"create_{self.method}{self.version}"
+
+    @property
+    def describe(self) -> str:
+        """Client method that describes a job, called with `named`; its answer has `arn_key` and `status_key`."""
+        return f"describe_{self.method}{self.version}"
+
+    @property
+    def stop(self) -> str:
+        """Client method that stops a job, called with `named`."""
+        return f"stop_{self.method}"
+
+    @property
+    def listing(self) -> str:
+        """Client method that lists jobs; its pages have `summaries_key`, whose rows have name, ARN and status."""
+        return f"list_{self.method}s"
+
+    @property
+    def summaries_key(self) -> str:
+        """Member of a listing's page with its jobs."""
+        return f"{self.noun}Summaries"
+
+    @property
+    def name_key(self) -> str:
+        """Member with a job's name."""
+        return f"{self.noun}Name"
+
+    @property
+    def arn_key(self) -> str:
+        """Member with a job's ARN."""
+        return f"{self.noun}Arn"
+
+    @property
+    def status_key(self) -> str:
+        """Member with a job's status."""
+        return f"{self.noun}Status"
+
+    def named(self, name: str) -> dict[str, str]:
+        """Return the arguments of `describe` and `stop`."""
+        return {self.name_key: name}
+
 
 KILLED_TAG = {"Key": "trainyard:killed", "Value": "task cleared or marked in Airflow"}
+WARM_POOL_RELEASE = {"ResourceConfig": {"KeepAlivePeriodInSeconds": 0}}
+"""Members of UpdateTrainingJob that end a training job's warm pool."""
 
 JOB_APIS = {
     JobKind.TRAINING: JobApi(
         noun="TrainingJob",
         method="training_job",
-        name_key="TrainingJobName",
         log_group="/aws/sagemaker/TrainingJobs",
         console_path="jobs",
     ),
     JobKind.PROCESSING: JobApi(
         noun="ProcessingJob",
         method="processing_job",
-        name_key="ProcessingJobName",
         log_group="/aws/sagemaker/ProcessingJobs",
         console_path="processing-jobs",
     ),
     JobKind.TUNING: JobApi(
         noun="HyperParameterTuningJob",
         method="hyper_parameter_tuning_job",
-        name_key="HyperParameterTuningJobName",
         log_group="/aws/sagemaker/TrainingJobs",
         console_path="hyper-tuning-jobs",
         longest_name=32,
@@ -70,7 +111,6 @@ JOB_APIS = {
     JobKind.AUTOML: JobApi(
         noun="AutoMLJob",
         method="auto_ml_job",
-        name_key="AutoMLJobName",
         log_group="/aws/sagemaker/TrainingJobs",
         console_path="automl-jobs",
         longest_name=32,
