@@ -34,8 +34,8 @@ from sagemaker_engine.logs.log_folder import LogFolder
 from sagemaker_engine.s3.application import S3Application
 from sagemaker_engine.searches.thread import SearchThread
 from sagemaker_engine.services.container_registry import ContainerRegistry
-from sagemaker_engine.services.iam import IamApplication
 from sagemaker_engine.services.metric_feed import MetricFeed
+from sagemaker_engine.services.moto import IamApplication
 from sagemaker_engine.services.quota_api import ServiceQuotas
 from sagemaker_engine.services.quotas import Quotas
 from sagemaker_engine.services.runtime import RuntimeServices

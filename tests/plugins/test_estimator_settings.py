@@ -10,9 +10,8 @@ from trainyard.errors import SpecError
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.script_conf import ScriptConf
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard_airflow.tasks.own_script.estimator import estimator_defaults
 from trainyard_airflow.tasks.own_script.jobs import script_training_spec
-from trainyard_airflow.tasks.own_script.pipeline import script_pipeline
+from trainyard_airflow.tasks.own_script.pipeline import estimator_defaults, script_pipeline
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"

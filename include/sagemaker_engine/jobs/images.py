@@ -11,17 +11,15 @@ from sagemaker_engine import IMAGES_FOLDER
 from sagemaker_engine.images import xgboost_metrics
 from sagemaker_engine.images.aws_images import ImageName, aws_images, read_name
 from sagemaker_engine.images.image_file import (
+    OWN_IMAGES,
     ImageFile,
     ImageFileError,
-    read_image_files,
-)
-from sagemaker_engine.images.image_store import ImageStore, default_folder, environment_prefix
-from sagemaker_engine.images.own_images import (
-    NAME as OWN_IMAGES,
     is_mapped,
+    read_image_files,
     read_own_images,
     stand_in,
 )
+from sagemaker_engine.images.image_store import ImageStore, default_folder, environment_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,12 @@
 pytest finds `plugin` if the distribution is installed; if not, use `-p sagemaker_engine.testing.plugin`.
 """
 
-from sagemaker_engine.testing.faults import end_faults, faults, times_fired
-from sagemaker_engine.testing.running_engine import EngineStartError, RunningEngine
+from sagemaker_engine.testing.running_engine import (
+    EngineStartError,
+    RunningEngine,
+    end_faults,
+    faults,
+    times_fired,
+)
 
 __all__ = ["EngineStartError", "RunningEngine", "end_faults", "faults", "times_fired"]

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 from sagemaker_engine.jobs.metrics import read_curve
 from sagemaker_engine.searches.search import Search, SearchKind
 from sagemaker_engine.state.jobs import ResourceKind
-from sagemaker_engine.tuning import results, warm_start
+from sagemaker_engine.tuning import results
 from sagemaker_engine.tuning.completion import progress_of
 from sagemaker_engine.tuning.early_stopping import is_below_median
-from sagemaker_engine.tuning.observations import TrialPhase
+from sagemaker_engine.tuning.observations import (
+    TrialPhase,
+    inherited_observations,
+    moved,
+    points_to_repeat,
+)
 from sagemaker_engine.tuning.plan import read_plan
 from sagemaker_engine.tuning.search import TuningStrategy, num_start_of, suggest
 from sagemaker_engine.tuning.tables import STATUS_KEY, TrialRow, TuningRow
@@ -146,8 +151,8 @@ class TuningSearch(Search[TuningRow, TrialRow]):
         history = [*self._inherited(index, own), *own]
         turn = len(own)
         if self._transfers:
-            inherited = warm_start.inherited_observations(self.row.inherited, definition)
-            repeated = warm_start.points_to_repeat(inherited, max_jobs=self.plan.max_jobs)
+            inherited = inherited_observations(self.row.inherited, definition)
+            repeated = points_to_repeat(inherited, max_jobs=self.plan.max_jobs)
             if turn < len(repeated):
                 return repeated[turn]
         return suggest(
@@ -164,8 +169,8 @@ class TuningSearch(Search[TuningRow, TrialRow]):
         if self.plan.strategy is TuningStrategy.GRID:
             return []
         definition = self.plan.definitions[index]
-        found = warm_start.inherited_observations(self.row.inherited, definition)
-        return warm_start.moved(found, own) if self._transfers else found
+        found = inherited_observations(self.row.inherited, definition)
+        return moved(found, own) if self._transfers else found
 
     @property
     def _transfers(self) -> bool:

@@ -112,9 +112,8 @@ class Reading:
 
     def _column_rows(self, column: str, vocabulary: Vocabulary) -> Iterator[TextBatch | TokenBatch]:
         """Yield the rows of a column: lists of token ids, or texts."""
+        from trainyard.sharding.column_rows import text_column_rows, token_column_rows
         from trainyard.sharding.columnar_schema import holds_token_ids
-        from trainyard.sharding.text_columns import text_column_rows
-        from trainyard.sharding.token_columns import token_column_rows
 
         table = self.table()
         if column in table.schema.names and holds_token_ids(table.schema.field(column).type):

@@ -103,14 +103,10 @@ class _NotFedError(Exception):
 
 
 def _look_class(kind: JobKind) -> type[Look]:
-    if kind is JobKind.TUNING:
-        from trainyard_airflow.triggers.search import SearchLook
+    if kind in (JobKind.TUNING, JobKind.AUTOML):
+        from trainyard_airflow.triggers.search import AutoMLLook, SearchLook
 
-        return SearchLook
-    if kind is JobKind.AUTOML:
-        from trainyard_airflow.triggers.automl import AutoMLLook
-
-        return AutoMLLook
+        return SearchLook if kind is JobKind.TUNING else AutoMLLook
     return Look
 
 

@@ -1,4 +1,7 @@
-"""Polls of a search that log its trials after a change, and stop it before it exceeds its ceiling."""
+"""Polls of a search or an AutoML job, which log its trials or candidates after a change.
+
+A search is stopped before it exceeds its ceiling.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from trainyard.job_status import JobStatus
+from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate, AutoMLFacts, leaderboard
 from trainyard.sagemaker_api.failures import is_unknown_job
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
 from trainyard.sagemaker_api.stop_cause import StopCause
@@ -17,6 +21,7 @@ from trainyard.tuning.ceiling import Ceiling, judge, spent_usd
 from trainyard.tuning.result import EndedBy
 from trainyard.tuning.trial_table import trial_table
 from trainyard.units import format_usd
+from trainyard_airflow.hooks.automl_candidates import LISTING as CANDIDATES
 from trainyard_airflow.hooks.redaction import masked_snapshot
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.hooks.tuning_trials import LISTING, without_secrets
@@ -31,7 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TRIAL = JOB_APIS[JobKind.TRAINING]
+_SEARCH, _TRIAL = JOB_APIS[JobKind.TUNING], JOB_APIS[JobKind.TRAINING]
+_AUTOML = JOB_APIS[JobKind.AUTOML]
+_WITHOUT_CANDIDATES = frozenset({"Starting", "AnalyzingData"})
 _CAUSES = {EndedBy.BUDGET: StopCause.BUDGET, EndedBy.TIME: StopCause.TIME}
 
 
@@ -85,7 +92,7 @@ class SearchLook(Look):
 
     async def _listed(self) -> list[Trial]:
         pages = self.sagemaker.get_paginator(LISTING).paginate(
-            **JOB_APIS[JobKind.TUNING].named(self.followed.job_name),
+            **_SEARCH.named(self.followed.job_name),
             PaginationConfig={"PageSize": 100},
         )
         summaries = [each async for page in pages for each in page[_TRIAL.summaries_key]]
@@ -132,3 +139,41 @@ class SearchLook(Look):
             trial_table(trials, maximize=facts.maximize, now=self.now_s, changed=changed),
         )
         self.told = state
+
+
+@dataclass(slots=True)
+class AutoMLLook(Look):
+    """Poll of an AutoML job that also lists its candidates."""
+
+    told: dict[str, tuple[str, float | None]] = field(default_factory=dict)
+
+    async def now(self) -> JobSnapshot:
+        """Return the job's current snapshot; log its candidates if one of them has changed."""
+        snapshot = await super(
+            AutoMLLook, self
+        ).now()  # in a slotted dataclass, `super()` without arguments fails
+        if snapshot.secondary_status not in _WITHOUT_CANDIDATES:
+            self._tell(await self._listed())
+        return snapshot
+
+    async def _listed(self) -> list[AutoMLCandidate]:
+        pages = self.sagemaker.get_paginator(CANDIDATES).paginate(
+            **_AUTOML.named(self.followed.job_name)
+        )
+        return [
+            AutoMLCandidate.from_wire(each) async for page in pages for each in page["Candidates"]
+        ]
+
+    def _tell(self, candidates: list[AutoMLCandidate]) -> None:
+        news = {each.name: (each.status, each.value) for each in candidates}
+        if news == self.told:
+            return
+        facts = AutoMLFacts.from_describe(self.described)
+        log.info(
+            "AutoML job %s: %d of its %d candidates have ended\n%s",
+            self.followed.job_name,
+            sum(each.is_terminal for each in candidates),
+            len(candidates),
+            leaderboard(candidates, metric=facts.metric_name, maximize=facts.maximize),
+        )
+        self.told = news

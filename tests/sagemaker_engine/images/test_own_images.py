@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine import IMAGES_FOLDER
-from sagemaker_engine.images.own_images import NAME, read_own_images, stand_in
+from sagemaker_engine.images.image_file import OWN_IMAGES, read_own_images, stand_in
 from sagemaker_engine.jobs.images import (
     PYTORCH_TRAINING,
     UnknownImageError,
@@ -22,12 +22,12 @@ OWN = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/train"
 
 
 def write(folder: Path, *lines: str) -> Path:
-    (folder / NAME).write_text("\n".join(["[images]", *lines]))
+    (folder / OWN_IMAGES).write_text("\n".join(["[images]", *lines]))
     return folder
 
 
 def test_an_image_of_ones_own_is_unknown_until_the_file_maps_it(tmp_path: Path) -> None:
-    with pytest.raises(UnknownImageError, match=rf"no repository 'team/train'.*{NAME}"):
+    with pytest.raises(UnknownImageError, match=rf"no repository 'team/train'.*{OWN_IMAGES}"):
         check_exists(f"{OWN}:2", image_files=tmp_path)
 
     write(tmp_path, f'"{OWN}" = "pytorch"')
@@ -101,9 +101,9 @@ def test_the_first_pattern_decides_and_a_digest_is_every_tag() -> None:
     ids=["target", "table", "syntax"],
 )
 def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / NAME).write_text(text)
+    (tmp_path / OWN_IMAGES).write_text(text)
 
-    with pytest.raises(UnknownImageError, match=f"{NAME}: {said}"):
+    with pytest.raises(UnknownImageError, match=f"{OWN_IMAGES}: {said}"):
         check_exists(f"{OWN}:1", image_files=tmp_path)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.images.xgboost_metrics import definitions, implied_metrics
-from sagemaker_xgboost_container.checkpoints import NUM_KEPT, Checkpoints
+from sagemaker_xgboost_container.algorithm import NUM_KEPT, Checkpoints
 from sagemaker_xgboost_container.data import check_channels, content_type, read_libsvm
 from sagemaker_xgboost_container.errors import UserError
 from sagemaker_xgboost_container.hyperparameters import read_hyperparameters

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sagemaker_engine.tuning.observations import Observation, TrialPhase
+from sagemaker_engine.tuning.observations import (
+    Observation,
+    TrialPhase,
+    inherited_observations,
+    moved,
+    points_to_repeat,
+)
 from sagemaker_engine.tuning.plan import Definition
 from sagemaker_engine.tuning.ranges import parse_ranges
-from sagemaker_engine.tuning.warm_start import inherited_observations, moved, points_to_repeat
 
 SPACE = parse_ranges({"IntegerParameterRanges": [{"Name": "n", "MinValue": "1", "MaxValue": "9"}]})
 DEFINITION = Definition(

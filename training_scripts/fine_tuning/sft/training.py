@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import torch
+from datasets import Dataset
 from peft import PeftModel
 from transformers import PrinterCallback
 from transformers.trainer_utils import set_seed
@@ -14,13 +16,15 @@ from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 from sft.artifact import save_artifact
 from sft.errors import FineTuningError
 from sft.models import ModelOrigin, adapter_config, has_bf16, load_model, load_tokenizer
-from sft.samples import samples_of
+from sft.rows import RowTokenizer, pair_of, read_rows
 from trainyard_watch.huggingface import WatchCallback, newest_checkpoint
 from trainyard_watch.run import setting_up
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import nn
-    from transformers import Trainer
+    from transformers import PreTrainedTokenizerBase, Trainer
 
     from sft.options import Options
     from trainyard_watch.environment import ContainerPaths
@@ -29,6 +33,10 @@ log = logging.getLogger(__name__)
 
 KEPT_CHECKPOINTS = 3
 """Kept checkpoints: three, since the Trainer deletes an old one before S3 has the new one."""
+_ROWS_PER_BATCH = 1000
+_SCHEMA = pa.schema(
+    [("input_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32()))],
+)
 
 
 def train(options: Options, paths: ContainerPaths) -> int:
@@ -155,3 +163,53 @@ def _shared_arguments(
         "report_to": "none",
         "disable_tqdm": True,
     }
+
+
+def samples_of(options: Options, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Dataset:
+    """Return the data set of a channel for the method of the options.
+
+    Raises:
+        FineTuningError: a row cannot be used, or no row has a token to learn.
+    """
+    if options.method == "dpo":
+        pairs = [pair_of(row, where=where) for where, row in read_rows(folder)]
+        if not pairs:
+            raise FineTuningError(f"{folder} has no rows")
+        return Dataset.from_list(pairs)
+    return _tokenized(tokenizer, folder, max_length=options.max_length)
+
+
+def _tokenized(tokenizer: PreTrainedTokenizerBase, folder: Path, *, max_length: int) -> Dataset:
+    """Return token ids and labels of the rows, cut to `max_length`, without those whose answers were cut off.
+
+    Raises:
+        FineTuningError: no row is left, or one cannot be used.
+    """
+    rows, batches, kept = RowTokenizer(tokenizer), [], []
+    num_cut = num_left_out = 0
+    for where, row in read_rows(folder):
+        whole = rows.tokens(row, where=where)
+        tokens = whole.cut(max_length)
+        num_cut += len(whole.input_ids) > max_length
+        if not tokens.num_trained:
+            num_left_out += 1
+            continue
+        kept.append({"input_ids": tokens.input_ids, "labels": tokens.labels})
+        if len(kept) == _ROWS_PER_BATCH:
+            batches.append(pa.RecordBatch.from_pylist(kept, schema=_SCHEMA))
+            kept = []
+    batches.append(pa.RecordBatch.from_pylist(kept, schema=_SCHEMA))
+    made = Dataset(pa.Table.from_batches(batches))
+    if num_cut or num_left_out:
+        log.warning(
+            "%s: %d rows are longer than max_length %d and were cut; %d rows left out, nothing to learn in them",
+            folder,
+            num_cut,
+            max_length,
+            num_left_out,
+        )
+    if not len(made):
+        raise FineTuningError(
+            f"{folder}: no row has an answer within max_length {max_length}; raise max_length or check the rows"
+        )
+    return made

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_xgboost_container.checkpoints import Checkpoints, save_model
 from sagemaker_xgboost_container.collective import cluster, hosts_with_data
 from sagemaker_xgboost_container.data import check_channels, content_type, read_matrix
 from sagemaker_xgboost_container.errors import UserError
@@ -33,6 +34,9 @@ TAB = "#011"
 """A tab as CloudWatch shows it; AWS's own metric definitions match it."""
 TREES_EVERY = 10
 TRAINING_PORT = 9100
+CHECKPOINT = "xgboost-checkpoint"
+NUM_KEPT = 5
+_CHECKPOINT_FILE = re.compile(rf"{CHECKPOINT}\.(\d+)")
 
 
 def train(environment: Environment) -> None:
@@ -248,3 +252,37 @@ def _document(path: Path) -> dict[str, Any]:
         return {}
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """The checkpoints in one folder: one file per round, `xgboost-checkpoint.<round>`; the newest five are kept."""
+
+    folder: Path
+
+    def newest(self) -> tuple[Path | None, int]:
+        """Return (newest checkpoint, number of rounds in it), or (None, 0) if there is none."""
+        rounds = self._rounds()
+        if not rounds:
+            return None, 0
+        return self.folder / f"{CHECKPOINT}.{rounds[-1]}", rounds[-1] + 1
+
+    def save(self, model: Any, round_number: int) -> None:
+        """Save the model after this round (counted from 0), and remove all but the newest `NUM_KEPT` checkpoints."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save_model(model, self.folder / f"{CHECKPOINT}.{round_number}")
+        for old in self._rounds()[:-NUM_KEPT]:
+            (self.folder / f"{CHECKPOINT}.{old}").unlink(missing_ok=True)
+
+    def _rounds(self) -> list[int]:
+        if not self.folder.exists():
+            return []
+        found = (_CHECKPOINT_FILE.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+
+def save_model(model: Any, path: Path) -> None:
+    """Write a model in XGBoost's UBJSON format. Readers never see an incomplete file."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(model.save_raw("ubj"))
+    beside.replace(path)

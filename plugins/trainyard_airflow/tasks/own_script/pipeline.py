@@ -22,7 +22,6 @@ from trainyard_airflow.tasks.end_to_end.monitoring import (
 )
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
 from trainyard_airflow.tasks.own_script import task_specs
-from trainyard_airflow.tasks.own_script.estimator import estimator_defaults
 from trainyard_airflow.tasks.own_script.params import script_params
 from trainyard_airflow.tasks.own_script.preflight import ScriptPreflightOperator
 from trainyard_airflow.tasks.own_script.register import RegisterIfGoodOperator
@@ -54,6 +53,17 @@ class ScriptRecipe:
 
 
 OWN_SCRIPT = ScriptRecipe()
+_OTHER_NAMES = {"max_run": "max_run_s", "max_wait": "max_wait_s", "volume_size": "volume_size_gb"}
+"""Fields of the form whose name has a unit, by the estimator's name. All other fields have the estimator's names."""
+_OF_THE_RUN = {
+    "output_path": "bucket and prefix",
+    "code_location": "bucket and prefix",
+    "checkpoint_s3_uri": "bucket and prefix",
+    "checkpoint_local_path": "nothing: it is /opt/ml/checkpoints",
+    "base_job_name": "nothing: the job's name follows from DAG, run and task",
+    "sagemaker_session": "aws_conn_id",
+}
+"""Settings that the run makes itself, and what to set instead."""
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 _NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"
 
@@ -192,3 +202,31 @@ def _metrics_in(content: bytes) -> dict[str, float]:
     except ValueError:
         return {}
     return metrics_of(document) if isinstance(document, dict) else {}
+
+
+def estimator_defaults(estimator: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of the form for the keyword arguments of an estimator of SDK v2.
+
+    Unknown names are returned unchanged; `script_pipeline` rejects them with its other faults.
+
+    Raises:
+        SpecError: there are settings that the run makes itself; it lists all of them.
+    """
+    made = [
+        Finding(
+            where=f"estimator.{name}",
+            what="is made by the run",
+            got=str(estimator[name]),
+            next_step=f"remove it, and set {_OF_THE_RUN[name]}",
+        )
+        for name in estimator
+        if name in _OF_THE_RUN
+    ]
+    if made:
+        raise SpecError(made, subject="estimator")
+    defaults = {_OTHER_NAMES.get(name, name): value for name, value in estimator.items()}
+    if metrics := defaults.get("metric_definitions"):
+        defaults["metric_definitions"] = [
+            {key.lower(): value for key, value in each.items()} for each in metrics
+        ]
+    return defaults
