@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 
 import tests.dags.airflow_home  # noqa: F401
 from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
-from trainyard.sagemaker_api.stop_cause import StopCause, stop_cause
-from trainyard_airflow.triggers.stop_criteria import Patience, is_heartbeat, reason_to_stop
+from trainyard.sagemaker_api.stop_cause import StopCause
+from trainyard_airflow.triggers.stop_criteria import Patience, reason_to_stop
 
 PATIENCE = Patience(heartbeat_timeout_s=60, max_wait_s=100)
 
@@ -81,66 +81,3 @@ def test_interruption_and_new_start_are_one_wait() -> None:
 )
 def test_job_that_ends_is_left_alone(status: str, now: float) -> None:
     assert cause(job(status=status), heard_at=0, now=now) is None
-
-
-@pytest.mark.parametrize(
-    ("line", "is_one"),
-    [
-        ("trainyard step=10 loss=2.5", True),
-        ("trainyard alive step=10", True),
-        ("[1,mpirank:0,algo-1]<stdout>:", False),
-        ("[default0]: trainyard checkpoint step=3", True),
-        ("installing trainyard", False),
-        ("my-trainyard step=1", False),
-    ],
-)
-def test_heartbeats_are_the_scripts_own_lines(line: str, is_one: bool) -> None:
-    assert is_heartbeat(line) is is_one
-
-
-@pytest.mark.parametrize("each", list(StopCause))
-def test_cause_is_read_back_from_the_jobs_tags(each: StopCause) -> None:
-    other = {"Key": "trainyard:killed", "Value": "task cleared or marked in Airflow"}
-
-    assert stop_cause([other, each.tag]) is each
-    assert stop_cause([other]) is None
-
-
-CAPPED = Patience(max_billed_s=100)
-
-
-def test_job_under_a_cap_is_stopped_by_the_time_it_is_billed_for() -> None:
-    waited = (
-        Transition(status="Starting", start=0, end=500),
-        Transition(status="Downloading", start=500, end=540),
-        Transition(status="Interrupted", start=540, end=900),
-        Transition(status="Training", start=900),
-    )
-    running = JobSnapshot(
-        kind="training",
-        name="job",
-        arn="arn",
-        status="InProgress",
-        secondary_status="Training",
-        transitions=waited,
-    )
-
-    assert reason_to_stop(running, patience=CAPPED, heard_at=None, now=959) is None
-    verdict = reason_to_stop(running, patience=CAPPED, heard_at=None, now=960)
-    assert verdict is not None
-    assert verdict.cause is StopCause.BUDGET
-    assert verdict.text.startswith("1 min 40 s are billed, and its cost cap leaves 1 min 40 s")
-
-
-@given(now=st.floats(-1e9, 1e9), began=st.floats(0, 1e6))
-def test_clock_that_jumps_back_is_billed_nothing_and_none_is_stopped_before_its_limit(
-    now: float, began: float
-) -> None:
-    verdict = reason_to_stop(job(began=began), patience=CAPPED, heard_at=None, now=now)
-
-    assert (verdict is not None) is (max(0.0, now - began) >= 100)
-
-
-def test_limit_of_the_bill_is_read_back_and_left_out_if_there_is_none() -> None:
-    assert Patience.from_dict(CAPPED.to_dict()) == CAPPED
-    assert "max_billed_s" not in Patience().to_dict()

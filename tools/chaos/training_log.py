@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from trainyard.training_line import TrainingLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-LINE = re.compile(r"^trainyard (?:(?P<word>start) )?step=(?P<step>\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,10 @@ class LogMark:
 
 def parse_mark(message: str, *, at: float) -> LogMark | None:
     """Return the mark of a progress line, or None for other lines; `at` is in epoch seconds."""
-    match = LINE.match(message)
-    if match is None:
+    line = TrainingLine.parse(message)
+    if line is None or line.step is None or line.kind not in {"start", "step"}:
         return None
-    return LogMark(at=at, step=int(match["step"]), is_start=match["word"] == "start")
+    return LogMark(at=at, step=line.step, is_start=line.kind == "start")
 
 
 def read_marks(logs: Any, job_names: Iterable[str]) -> list[LogMark]:

@@ -1,9 +1,4 @@
-"""Parser of the `trainyard ` lines of a training's log.
-
-`trainyard key=value ...` is a step, `trainyard <event> key=value ...` any other event. A value with blanks is a JSON
-string. training_scripts/README.md describes all lines. Only rank 0 writes them. Of a truncated line, the complete
-pairs are used.
-"""
+"""Records of the lines of a training's log. Only rank 0 writes these lines."""
 
 from __future__ import annotations
 
@@ -12,17 +7,16 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from trainyard.rules.records import Facts, MarkRecord, Record, Start, StepRecord, Validation
+from trainyard.training_line import TrainingLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _SIGNS_OF_LIFE = frozenset({"alive", "checkpoint", "durable", "checkpoint_failed", "done"})
 # As training_scripts/trainyard_watch/errors.py words it: `NonFiniteError: ... in step 41 (...) the loss is nan; ...`.
 _DIVERGED = re.compile(
     r"NonFiniteError\b.*?in step (\d+) .*?(loss|gradient norm) is (nan|-?inf)\b", re.DOTALL
 )
-_START, _STEP, _DONE = "trainyard start ", "trainyard step=", "trainyard done "
 _RATES = ("tokens_per_second", "samples_per_second")
 
 
@@ -36,32 +30,27 @@ class TrainingLogReader:
 
     def read(self, text: str, *, time: float | None = None) -> Record | None:
         """Return the record of a line, or None if the line has no record."""
-        head, _, rest = text.partition(" ")
-        if head != "trainyard":
+        line = TrainingLine.parse(text)
+        if line is None or (step := line.step) is None:
             return None
-        word = rest.partition(" ")[0]
-        pairs = dict(_PAIR.findall(rest))
-        step = _whole(pairs, "step")
-        if step is None:
-            return None
-        match "step" if "=" in word else word:
+        match line.kind:
             case "step":
-                return self._step(pairs, step, time)
+                return self._step(line, step, time)
             case "start":
                 self._attempt += 1
-                self._batch = _whole(pairs, "global_batch_size")
+                self._batch = line.integer("global_batch_size")
                 return Start(
                     step=step,
                     time=time,
                     attempt=self._attempt,
-                    world_size=_whole(pairs, "world_size"),
-                    max_steps=_whole(pairs, "max_steps"),
+                    world_size=line.integer("world_size"),
+                    max_steps=line.integer("max_steps"),
                     global_batch_size=self._batch,
                 )
             case "eval":
                 loss, accuracy = (
-                    _number(pairs, "validation_loss"),
-                    _number(pairs, "validation_accuracy"),
+                    line.number("validation_loss"),
+                    line.number("validation_accuracy"),
                 )
                 return Validation(step=step, time=time, loss=loss, accuracy=accuracy)
             case kind if kind in _SIGNS_OF_LIFE:
@@ -69,17 +58,17 @@ class TrainingLogReader:
             case _:
                 return None
 
-    def _step(self, pairs: Mapping[str, str], step: int, time: float | None) -> StepRecord:
-        rates = (_number(pairs, key) for key in _RATES)
+    def _step(self, line: TrainingLine, step: int, time: float | None) -> StepRecord:
+        rates = (line.number(key) for key in _RATES)
         rate = next((each for each in rates if each is not None), None)
-        units = self._batch if "samples_per_second" in pairs else self._facts.units_per_step
+        units = self._batch if "samples_per_second" in line.values else self._facts.units_per_step
         return StepRecord(
             step=step,
             time=time,
-            epoch=_whole(pairs, "epoch"),
-            loss=_number(pairs, "loss"),
-            learning_rate=_number(pairs, "learning_rate"),
-            gradient_norm=_number(pairs, "gradient_norm"),
+            epoch=line.integer("epoch"),
+            loss=line.number("loss"),
+            learning_rate=line.number("learning_rate"),
+            gradient_norm=line.number("gradient_norm"),
             units_per_second=rate,
             step_seconds=units / rate if units and rate else None,
         )
@@ -172,18 +161,6 @@ def _end(attempt: int, last: Record, ends: Mapping[int, float]) -> Iterator[Reco
 
 def _place(line: tuple[int, str]) -> tuple[int, bool, int, bool, bool, str]:
     time_ms, text = line
-    step = _whole(dict(_PAIR.findall(text)), "step") or 0
-    is_start = text.startswith(_START)
-    return time_ms, not is_start, step, text.startswith(_DONE), not text.startswith(_STEP), text
-
-
-def _whole(pairs: Mapping[str, str], key: str) -> int | None:
-    text = pairs.get(key, "")
-    return int(text) if text.isdecimal() else None
-
-
-def _number(pairs: Mapping[str, str], key: str) -> float | None:
-    try:
-        return float(pairs[key])
-    except (KeyError, ValueError):
-        return None
+    content = TrainingLine.parse(text)
+    kind, step = (content.kind, content.step) if content else ("", None)
+    return time_ms, kind != "start", step or 0, kind == "done", kind != "step", text

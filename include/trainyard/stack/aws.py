@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from trainyard.catalog.instances import catalogue
 from trainyard.cost.cost_cap import usd_per_s
 from trainyard.job_status import JobStatus
 from trainyard.stack.airflow_environment import REGION
+from trainyard.training_line import TrainingLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +37,6 @@ _DESCRIBE = {
     "automl": ("describe_auto_ml_job_v2", "AutoMLJobName", "AutoMLJobStatus"),
     "endpoint": ("describe_endpoint", "EndpointName", "EndpointStatus"),
 }
-METRIC_LINE = re.compile(r"^trainyard (?P<eval>eval )?step=")
-PAIR = re.compile(r"(\w+)=(\S+)")
 TAIL_LINES = 40
 
 
@@ -238,15 +236,8 @@ def parse_metrics(line: str) -> dict[str, float]:
     `trainyard step=120 loss=2.34 max_steps=9` -> {"step": 120.0, "loss": 2.34, "max_steps": 9.0}.
     The step of an `eval` line is left out, because it is that of the last step line or earlier.
     """
-    match = METRIC_LINE.match(line)
-    if match is None:
+    content = TrainingLine.parse(line)
+    if content is None or content.kind not in {"step", "eval"}:
         return {}
-    values: dict[str, float] = {}
-    for key, text in PAIR.findall(line):
-        if key == "step" and match["eval"]:
-            continue
-        try:
-            values[key] = float(text)
-        except ValueError:
-            continue
-    return values
+    keys = content.values.keys() - ({"step"} if content.kind == "eval" else set())
+    return {key: number for key in keys if (number := content.number(key)) is not None}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.continuity import LogLine
-from trainyard.runs.continuity.log_lines import PREFIX, without_rank
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
+from trainyard.training_line import PREFIX, without_rank
 from trainyard_airflow.hooks.refusals import code_and_message
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from botocore.exceptions import ClientError
 from trainyard.errors import TrainingRunError
 from trainyard.job_status import TERMINAL_STATUSES, JobStatus
 from trainyard.sagemaker_api.job_kinds import JOB_APIS, JobKind
+from trainyard.training_line import is_heartbeat
 from trainyard_airflow.hooks.job_logs import host_of
 from trainyard_airflow.triggers.answers import FAULTS, Answers, is_refusal
 from trainyard_airflow.triggers.pace import Pace, jittered
 from trainyard_airflow.triggers.renewed_clients import RenewedClients
-from trainyard_airflow.triggers.stop_criteria import is_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from trainyard.runs.continuity.log_lines import PREFIX, LogLine, parse_event, without_rank
+from trainyard.training_line import TrainingLine, is_heartbeat, without_rank
 from trainyard_airflow.hooks.job_logs import host_of
-from trainyard_airflow.triggers.stop_criteria import is_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -144,15 +143,12 @@ async def newest_steps(logs: Any, *, group: str, job_name: str) -> NewestSteps:
     Raises:
         ClientError: the service rejected a call.
     """
-    newest: dict[str, tuple[float, int]] = {}
+    newest: dict[str, tuple[int, int]] = {}
     async for each in _last_events(logs, group=group, job_name=job_name):
-        text = without_rank(each["message"])
-        if not text.startswith(PREFIX):
-            continue
-        line = LogLine(job=job_name, stream="", time_ms=int(each["timestamp"]), text=text)
-        event = parse_event(line)
-        if event.step is not None:
-            newest[event.kind] = max(newest.get(event.kind, (0.0, 0)), (event.time, event.step))
+        line = TrainingLine.parse(without_rank(each["message"]))
+        if line is not None and line.step is not None:
+            at_ms = int(each["timestamp"])
+            newest[line.kind] = max(newest.get(line.kind, (0, 0)), (at_ms, line.step))
     return NewestSteps(
         trained=newest["step"][1] if "step" in newest else None,
         durable=newest["durable"][1] if "durable" in newest else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,13 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
-
-_HEARTBEAT = re.compile(r"(?:^|\s)trainyard [a-z_]+[ =]")
-
-
-def is_heartbeat(message: str) -> bool:
-    """Return whether a log line is a progress line of the training script: `trainyard <word>=...`."""
-    return _HEARTBEAT.search(message) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

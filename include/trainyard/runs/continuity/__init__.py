@@ -1,7 +1,7 @@
 """Continuity of a run: the cost of its interruptions, and proof that each sample was used once. Pure.
 
     document    the measured values, and continuity.json, field by field
-    log_lines   the `trainyard ` lines of a training log, and the file of all attempts' lines
+    log_lines   the lines of a training log, and the file of all attempts' lines
     starts      the starts of the training processes with their steps, from the lines
     spans       the lifetimes of a job's instances, from its secondary statuses
     attempts    the attempts of a run, from starts and spans

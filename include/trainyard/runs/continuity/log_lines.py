@@ -1,32 +1,18 @@
-"""The `trainyard ` lines in a training job's log: their file, and their parser.
-
-A line is `trainyard step=12 loss=2.3 ...` or `trainyard <event> step=12 ...`. Values with blanks are quoted.
-"""
+"""Lines of a training's log with their job, stream and time; the file of all attempts' lines."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from trainyard.training_line import TrainingLine
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
-
-PREFIX = "trainyard "
-_RANK = re.compile(r"^\[[^\]]*\]<stdout>: ?")
-_PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
-
-
-def without_rank(text: str) -> str:
-    """Return a line without the prefix of mpirun.
-
-    Worked: `[1,mpirank:0,algo-1]<stdout>: trainyard step=1` becomes `trainyard step=1`.
-    """
-    return _RANK.sub("", text, count=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,40 +38,19 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Event of a line.
+class Event(TrainingLine):
+    """Content of a line, with its time in epoch seconds."""
 
-    Attributes:
-        kind: `start`, `step`, `checkpoint`, `durable`, `alive`, `done`, ...
-        time: epoch seconds.
-        values: texts by key. Unreadable numbers count as absent.
-    """
-
-    kind: str
     time: float
-    values: Mapping[str, str]
 
-    @property
-    def step(self) -> int | None:
-        """Step of the event; None if it has none."""
-        return self.integer("step")
-
-    def integer(self, key: str) -> int | None:
-        """Return the integer of a key; None if it is absent."""
-        text = self.values.get(key, "")
-        return int(text) if text.isdecimal() else None
-
-    def number(self, key: str) -> float | None:
-        """Return the number of a key; None if it is absent."""
-        try:
-            return float(self.values[key])
-        except (KeyError, ValueError):
-            return None
-
-    def positions(self) -> tuple[int, int] | None:
-        """Return the positions [first, end) of `samples=first:end`; None if they are absent."""
-        first, _, end = self.values.get("samples", "").partition(":")
-        return (int(first), int(end)) if first.isdecimal() and end.isdecimal() else None
+    @classmethod
+    def of(cls, line: LogLine) -> Self:
+        """Return the event of a line; its kind is empty if the training script did not write the line."""
+        content = TrainingLine.parse(line.text)
+        time = line.time_ms / 1000
+        if content is None:
+            return cls(kind="", values={}, time=time)
+        return cls(kind=content.kind, values=content.values, time=time)
 
 
 def write_log(path: Path, lines: Iterable[LogLine]) -> int:
@@ -103,14 +68,3 @@ def read_log(path: Path) -> Iterator[LogLine]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for row in file:
             yield LogLine.from_json(row)
-
-
-def parse_event(line: LogLine) -> Event:
-    """Return the event of a line."""
-    rest = line.text.removeprefix(PREFIX)
-    word = rest.partition(" ")[0]
-    return Event(
-        kind="step" if "=" in word else word,
-        time=line.time_ms / 1000,
-        values={key: value.strip('"') for key, value in _PAIR.findall(rest)},
-    )

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from trainyard.runs.continuity.log_lines import parse_event
+from trainyard.runs.continuity.log_lines import Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from trainyard.runs.continuity.log_lines import Event, LogLine
+    from trainyard.runs.continuity.log_lines import LogLine
 
 # Events that are logged up to the `start` line of their processes. Their `step` is not a step of this start.
 BEFORE_THE_START = frozenset({"start", "resume", "setup"})
@@ -143,7 +143,7 @@ def read_starts(lines: Iterable[LogLine]) -> list[TrainingStart]:
 
 
 def _place(line: LogLine) -> tuple[int, bool, int]:
-    event = parse_event(line)
+    event = Event.of(line)
     return line.time_ms, event.kind != "start", event.step or 0
 
 
@@ -151,7 +151,7 @@ def _split(lines: list[LogLine], *, job: str, stream: str) -> Iterator[TrainingS
     """Yield each start with all its lines."""
     current: TrainingStart | None = None
     for line in lines:
-        event = parse_event(line)
+        event = Event.of(line)
         begun = TrainingStart.of(event, job=job, stream=stream) if event.kind == "start" else None
         if begun and current:
             yield current

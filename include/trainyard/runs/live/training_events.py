@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import finite
-from trainyard.runs.continuity.log_lines import PREFIX, LogLine, parse_event, without_rank
+from trainyard.runs.continuity.log_lines import Event, LogLine
 from trainyard.runs.continuity.starts import BEFORE_THE_START
+from trainyard.training_line import PREFIX, without_rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from trainyard.runs.continuity.log_lines import Event
 
 MOST_POINTS = 20_000
 MOST_VALIDATIONS = 2_000
@@ -90,7 +89,7 @@ class TrainingEvents:
         text = without_rank(line.text)
         if not text.startswith(PREFIX) or len(text) > LONGEST_LINE:
             return
-        event = parse_event(replace(line, text=text))
+        event = Event.of(replace(line, text=text))
         match event.kind:
             case "start":
                 self._start(event, line, step=event.step or 0)
