@@ -26,6 +26,7 @@ _MODULE = "trainyard_airflow.hooks.shard_part"
 _OF_LIBRARY = (
     "__init__.py",
     "errors.py",
+    "job_status.py",
     "units.py",
     "sagemaker_api/__init__.py",
     "sagemaker_api/failures.py",
@@ -133,7 +134,7 @@ def uploaded_sharding_code(
         with_tokenizers: whether the instances need the package `tokenizers`, in this worker's version.
     """
     with tempfile.TemporaryDirectory(prefix="sharding-code-") as folder:
-        for name, path in _files():
+        for name, path in archive_files():
             target = Path(folder, name)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
@@ -147,8 +148,8 @@ def uploaded_sharding_code(
         )
 
 
-def _files() -> Iterator[tuple[str, Path]]:
-    """Yield the files of the archive: the name in the archive, and the local path."""
+def archive_files() -> Iterator[tuple[str, Path]]:
+    """Yield the files of the instances' code: the name in the archive, and the local path."""
     plugin = Path(__file__).resolve().parents[1]
     for root, patterns in (
         (Path(str(trainyard.__file__)).resolve().parent, _OF_LIBRARY),
