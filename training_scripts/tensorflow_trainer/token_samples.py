@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trainer.data.permutation import domain_bits, encipher, epoch_keys
 from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NUM_ROUNDS = 6
-MULTIPLIERS = (0x045D9F3B, 0x2C1B3C6D)
 DIGEST_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
@@ -107,7 +106,7 @@ def order(start: int, stop: int, *, num_samples: int, seed: int) -> np.ndarray:
     while start < stop:
         epoch, first = divmod(start, num_samples)
         last = min(num_samples, first + stop - start)
-        parts.append(_permute(np.arange(first, last), num_samples, _keys(seed, epoch)))
+        parts.append(_permute(np.arange(first, last), num_samples, epoch_keys(seed, epoch)))
         start += last - first
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
@@ -120,35 +119,12 @@ def digest_of(samples: np.ndarray) -> int:
     return int((values ^ (values >> np.uint64(31))).sum(dtype=np.uint64))
 
 
-def _keys(seed: int, epoch: int) -> list[int]:
-    digest = hashlib.sha256(f"trainyard sample order {seed} {epoch}".encode()).digest()
-    return [int.from_bytes(digest[4 * i : 4 * i + 4], "little") for i in range(NUM_ROUNDS)]
-
-
 def _permute(positions: np.ndarray, size: int, keys: list[int]) -> np.ndarray:
-    bits = max(2, (size - 1).bit_length())
-    images = _encipher(positions, bits, keys)
+    bits = domain_bits(size)
+    images: np.ndarray = encipher(positions, bits, keys)
     outside = np.flatnonzero(images >= size)
     while len(outside):
-        walked = _encipher(images[outside], bits, keys)
+        walked = encipher(images[outside], bits, keys)
         images[outside] = walked
         outside = outside[walked >= size]
     return images
-
-
-def _encipher(values: np.ndarray, bits: int, keys: list[int]) -> np.ndarray:
-    low_bits = bits // 2
-    high_bits = bits - low_bits
-    for key in keys:
-        low, high = values & ((1 << low_bits) - 1), values >> low_bits
-        high = high ^ (_mix(low, key) & ((1 << high_bits) - 1))
-        values = (low << high_bits) | high
-        low_bits, high_bits = high_bits, low_bits
-    return values
-
-
-def _mix(values: np.ndarray, key: int) -> np.ndarray:
-    values = (values ^ key) & 0xFFFFFFFF
-    for multiplier in MULTIPLIERS:
-        values = ((values ^ (values >> 16)) * multiplier) & 0xFFFFFFFF
-    return values ^ (values >> 16)

@@ -9,7 +9,7 @@ from sagemaker_engine.wire.errors import ResourceNotFoundError, ValidationError
 from sagemaker_engine.wire.paging import page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from sagemaker_engine.api.context import ApiContext
     from sagemaker_engine.wire.json_service import Call, Handler
@@ -25,6 +25,14 @@ _TABLES = {
     "model": "models",
     "endpoint-config": "endpoint_configs",
 }
+
+
+def duplicate_tags(request: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the problem of a request that has a tag key twice."""
+    keys = [tag["Key"] for tag in request.get("Tags", [])]
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        yield f"Duplicate tag keys found: {', '.join(twice)}. Tag keys must be unique per resource."
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from sagemaker_engine.api.registry.tables import put_tags
+from sagemaker_engine.state.store import put_tags
 
 if TYPE_CHECKING:
     import sqlite3

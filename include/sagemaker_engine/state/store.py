@@ -29,6 +29,7 @@ __all__ = [
     "JobStore",
     "ResourceKind",
     "UnknownJobError",
+    "put_tags",
 ]
 
 SCHEMA = """
@@ -90,7 +91,7 @@ class JobStore:
                     *(runner or (None, None)),
                 ),
             )
-            _put_tags(db, arn, tags or {})
+            put_tags(db, arn, tags or {})
             return _load(db, kind, name)
 
     def get(self, kind: ResourceKind, name: str) -> JobRow:
@@ -295,7 +296,8 @@ def _row(db: sqlite3.Connection, row: sqlite3.Row) -> JobRow:
     )
 
 
-def _put_tags(db: sqlite3.Connection, arn: str, tags: Mapping[str, str]) -> None:
+def put_tags(db: sqlite3.Connection, arn: str, tags: Mapping[str, str]) -> None:
+    """Insert the tags of a new resource."""
     db.executemany(
         "INSERT OR REPLACE INTO tags (arn, key, value) VALUES (?, ?, ?)",
         [(arn, key, value) for key, value in tags.items()],

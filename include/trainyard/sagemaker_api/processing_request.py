@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import Finding, SpecError
 from trainyard.sagemaker_api.request_check import validate_request
 from trainyard.sagemaker_api.request_parts import (
+    no_image,
     present,
     role_arn,
     tag_list,
@@ -98,15 +99,7 @@ def _application(spec: ProcessingJobSpec, image_uri: str | None) -> dict[str, An
         entrypoint, arguments = list(spec.entrypoint), list(spec.arguments)
     image = spec.image_uri or image_uri
     if image is None:
-        raise SpecError(
-            [
-                Finding(
-                    where="image_uri",
-                    what="is not set, and no image was looked up for the framework",
-                    next_step="set image_uri, or framework_version and py_version",
-                )
-            ]
-        )
+        raise no_image()
     return present(
         {
             "ImageUri": image,

@@ -22,6 +22,16 @@ def present(members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value not in (None, "", [], (), {})}
 
 
+def no_image() -> SpecError:
+    """Return the error of a job whose image is neither set nor looked up."""
+    finding = Finding(
+        where="image_uri",
+        what="is not set, and no image was looked up for the framework",
+        next_step="set image_uri, or framework_version and py_version",
+    )
+    return SpecError([finding])
+
+
 def tag_list(*tags: Mapping[str, str] | None) -> list[dict[str, str]]:
     """Return the merged tags (later ones win) in the wire's form, ordered by key."""
     merged = {key: value for each in tags if each for key, value in each.items()}

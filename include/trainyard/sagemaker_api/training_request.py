@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import Finding, SpecError
+from trainyard.errors import SpecError
 from trainyard.sagemaker_api.request_check import validate_request
 from trainyard.sagemaker_api.request_parts import (
     KMS_KEY_VARIABLE,
     STATISTICS_VARIABLE,
+    no_image,
     place_variables,
     present,
     role_arn,
@@ -119,15 +120,7 @@ def _algorithm(spec: TrainingJobSpec, image_uri: str | None) -> dict[str, Any] |
     if spec.serverless_job_config:
         return None
     if not (image or spec.algorithm_name):
-        raise SpecError(
-            [
-                Finding(
-                    where="image_uri",
-                    what="is not set, and no image was looked up for the framework",
-                    next_step="set image_uri, or framework_version and py_version",
-                )
-            ]
-        )
+        raise no_image()
     return present(
         {
             "TrainingImage": image,

@@ -47,21 +47,12 @@ class Reading:
         Raises:
             DataError: a file cannot be read.
         """
-        if self.data_format is DataFormat.PARQUET:
+        if self.data_format in {DataFormat.PARQUET, DataFormat.ARROW}:
+            from trainyard.sharding.arrow_rows import ArrowTable
             from trainyard.sharding.parquet_rows import ParquetTable
 
-            return ParquetTable(
-                self.files,
-                self.objects,
-                self.folder,
-                self.bad_rows,
-                ignored=frozenset(self.settings.ignore_columns),
-                only=self.settings.text_column,
-            )
-        if self.data_format is DataFormat.ARROW:
-            from trainyard.sharding.arrow_rows import ArrowTable
-
-            return ArrowTable(
+            is_parquet = self.data_format is DataFormat.PARQUET
+            return (ParquetTable if is_parquet else ArrowTable)(
                 self.files,
                 self.objects,
                 self.folder,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from trainyard.sharding.shard_file import ColumnShardFile, LocalShard, TokenShardFile
 
@@ -13,23 +13,47 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+ShardFile = TypeVar("ShardFile", TokenShardFile, ColumnShardFile)
 NextWeight = Callable[[int, int], int]
 """Planned weight of a shard (tokens, or rows of a table) from its number and the weight written before it."""
 Finished = Callable[[LocalShard], None]
 
 
-class TokenSplitWriter:
+class _SplitWriter(Generic[ShardFile]):
+    """The open shard of a split, and the shards and the weight so far."""
+
+    def __init__(
+        self, split: str, folder: Path, *, next_weight: NextWeight, finished: Finished
+    ) -> None:
+        self._split, self._folder = split, folder
+        self._next_weight, self._finished = next_weight, finished
+        self._shard: ShardFile | None = None
+        self.num_shards = 0
+        self.weight = 0
+
+    def close(self) -> None:
+        """Finish the shard that is open, if one is."""
+        if self._shard is not None:
+            self._finished(self._shard.close())
+            self._shard = None
+            self.num_shards += 1
+
+    def discard(self) -> None:
+        """Close the file of an unfinished shard; nothing to do when there is none."""
+        if self._shard is not None:
+            self._shard.discard()
+            self._shard = None
+
+
+class TokenSplitWriter(_SplitWriter[TokenShardFile]):
     """Writer of token rows. A row is never split over shards."""
 
     def __init__(
         self, split: str, folder: Path, *, dtype: str, next_weight: NextWeight, finished: Finished
     ) -> None:
-        self._split, self._folder, self._dtype = split, folder, dtype
-        self._next_weight, self._finished = next_weight, finished
-        self._shard: TokenShardFile | None = None
+        super().__init__(split, folder, next_weight=next_weight, finished=finished)
+        self._dtype = dtype
         self._target = 0
-        self.num_shards = 0
-        self.weight = 0
         self.rows = 0
 
     def append(self, tokens: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
@@ -50,19 +74,6 @@ class TokenSplitWriter:
             if shard.num_tokens >= self._target:
                 self.close()
 
-    def close(self) -> None:
-        """Finish the shard that is open, if one is."""
-        if self._shard is not None:
-            self._finished(self._shard.close())
-            self._shard = None
-            self.num_shards += 1
-
-    def discard(self) -> None:
-        """Close the file of an unfinished shard; nothing to do when there is none."""
-        if self._shard is not None:
-            self._shard.discard()
-            self._shard = None
-
     def _open(self) -> TokenShardFile:
         self._target = self._next_weight(self.num_shards, self.weight)
         path = self._folder / f"shard-{self.num_shards:05d}.bin"
@@ -72,7 +83,7 @@ class TokenSplitWriter:
         return self._shard
 
 
-class ColumnSplitWriter:
+class ColumnSplitWriter(_SplitWriter[ColumnShardFile]):
     """Writer of rows of typed columns."""
 
     def __init__(
@@ -84,11 +95,8 @@ class ColumnSplitWriter:
         next_weight: NextWeight,
         finished: Finished,
     ) -> None:
-        self._split, self._folder, self._columns = split, folder, columns
-        self._next_weight, self._finished = next_weight, finished
-        self._shard: ColumnShardFile | None = None
-        self.num_shards = 0
-        self.weight = 0
+        super().__init__(split, folder, next_weight=next_weight, finished=finished)
+        self._columns = columns
 
     @property
     def rows(self) -> int:
@@ -106,19 +114,6 @@ class ColumnSplitWriter:
             start = end
             if shard.room == 0:
                 self.close()
-
-    def close(self) -> None:
-        """Finish the shard that is open, if one is."""
-        if self._shard is not None:
-            self._finished(self._shard.close())
-            self._shard = None
-            self.num_shards += 1
-
-    def discard(self) -> None:
-        """Close the file of an unfinished shard; nothing to do when there is none."""
-        if self._shard is not None:
-            self._shard.discard()
-            self._shard = None
 
     def _open(self) -> ColumnShardFile:
         capacity = max(1, self._next_weight(self.num_shards, self.weight))

@@ -81,7 +81,7 @@ LEAST: dict[str, int] = {
 }
 
 
-CAP_FIELDS = ("max_cost_usd", "stop_reserve_s")
+MONEY_FIELDS = ("budget_usd", "max_cost_usd", "stop_reserve_s")
 """Of a job's spec as of a conf."""
 
 

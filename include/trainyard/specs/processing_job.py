@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from trainyard.catalog.instances import catalogue, volume_findings
 from trainyard.errors import Finding, SpecError, not_an_s3_uri
-from trainyard.specs.limits import CAP_FIELDS, STOP_RESERVE_S, number_findings
+from trainyard.specs.limits import MONEY_FIELDS, STOP_RESERVE_S, number_findings
 from trainyard.specs.reading import read_spec
 
 
@@ -87,7 +87,7 @@ class ProcessingJobSpec:
         if self.code_location is not None and not self.code_location.startswith("s3://"):
             place = not_an_s3_uri("code_location", self.code_location)
             raise SpecError([place], subject="processing job")
-        if findings := list(number_findings(self, only=CAP_FIELDS)):
+        if findings := list(number_findings(self, only=MONEY_FIELDS)):
             raise SpecError(findings, subject="processing job")
         known = catalogue().types.get(self.instance_type)
         if self.volume_kms_key and known is not None and known.has_local_storage:

@@ -13,7 +13,7 @@ from trainyard.errors import Finding, not_an_s3_uri
 from trainyard.specs.built_in_rules import built_in_findings
 from trainyard.specs.channel import Channel, FileSystemInput, TrainingInput
 from trainyard.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
-from trainyard.specs.limits import CAP_FIELDS, MAX_WARM_POOL_S, number_findings
+from trainyard.specs.limits import MAX_WARM_POOL_S, MONEY_FIELDS, number_findings
 from trainyard.specs.run_conf_ladder import rung_findings
 from trainyard.specs.service_debugger import debugger_findings
 from trainyard.specs.strategies.deepspeed import HYPERPARAMETER as DS_CONFIG, deepspeed_findings
@@ -172,14 +172,7 @@ def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield _below("heartbeat_timeout_s", spec.heartbeat_timeout_s, 0)
     if spec.max_quota_wait_s < 0:
         yield _below("max_quota_wait_s", spec.max_quota_wait_s, 0)
-    if spec.budget_usd is not None and spec.budget_usd <= 0:
-        yield Finding(
-            where="budget_usd",
-            what="is too small",
-            got=f"{spec.budget_usd:g}",
-            allowed="more than 0",
-        )
-    yield from number_findings(spec, only=CAP_FIELDS)
+    yield from number_findings(spec, only=MONEY_FIELDS)
     if spec.max_cost_usd is not None:
         yield from _uncapped(spec)
 

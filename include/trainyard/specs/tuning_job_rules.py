@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding
 from trainyard.specs.built_in_rules import is_built_in
-from trainyard.specs.limits import CAP_FIELDS, number_findings
+from trainyard.specs.limits import MONEY_FIELDS, number_findings
 from trainyard.specs.training_job_rules import (
     MAX_HYPERPARAMETERS,
     NUM_SCRIPT_MODE_HYPERPARAMETERS,
@@ -200,14 +200,7 @@ def _time_and_money(spec: TuningJobSpec) -> Iterator[Finding]:
     limit = spec.max_runtime_s
     if limit is not None and not MIN_RUNTIME_S <= limit <= MAX_RUNTIME_S:
         yield _out_of("max_runtime_s", limit, MIN_RUNTIME_S, MAX_RUNTIME_S)
-    if spec.budget_usd is not None and spec.budget_usd <= 0:
-        yield Finding(
-            where="budget_usd",
-            what="is too small",
-            got=f"{spec.budget_usd:g}",
-            allowed="more than 0",
-        )
-    yield from number_findings(spec, only=CAP_FIELDS)
+    yield from number_findings(spec, only=MONEY_FIELDS)
     if spec.random_seed is not None and not 0 <= spec.random_seed < 2**31:
         yield _out_of("random_seed", spec.random_seed, 0, 2**31 - 1)
 

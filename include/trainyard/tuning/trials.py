@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+PARQUET = "application/vnd.apache.parquet"
+"""Content type of a Parquet file."""
 _PREFIX = "hp_"
 _TUNED = "tuned_hyperparameters"
 

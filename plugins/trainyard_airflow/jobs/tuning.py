@@ -19,7 +19,7 @@ from trainyard.specs.tuning_job_rules import MAX_RUNTIME_S, MIN_RUNTIME_S
 from trainyard.tuning.ceiling import Ceiling, check_affordable, estimate, spent_usd, usd_per_s
 from trainyard.tuning.result import EndedBy
 from trainyard.tuning.trial_table import trial_table
-from trainyard.tuning.trials import to_parquet
+from trainyard.tuning.trials import PARQUET, to_parquet
 from trainyard.units import format_usd
 from trainyard_airflow.jobs.cost_cap import cap_of
 from trainyard_airflow.jobs.job_code import job_image
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 log = logging.getLogger(__name__)
-
-PARQUET = "application/vnd.apache.parquet"
 
 
 class TuningJobType(JobType):

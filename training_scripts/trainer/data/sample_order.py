@@ -14,19 +14,18 @@ each sample once.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from trainer.data.permutation import domain_bits, encipher, epoch_keys
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NUM_ROUNDS = 6
 POSITIONS_AT_ONCE = 4096
-MULTIPLIERS = (0x045D9F3B, 0x2C1B3C6D)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,46 +52,19 @@ class SampleOrder:
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 
 
-def epoch_keys(seed: int, epoch: int) -> list[int]:
-    """Return the 32-bit round keys of one epoch, drawn by SHA-256 from (seed, epoch)."""
-    digest = hashlib.sha256(f"trainyard sample order {seed} {epoch}".encode()).digest()
-    return [int.from_bytes(digest[4 * i : 4 * i + 4], "little") for i in range(NUM_ROUNDS)]
-
-
 def permute(positions: Tensor, size: int, keys: list[int]) -> Tensor:
     """Return the images of `positions` (int64, all below `size`) under the permutation of `keys`.
 
-    The domain of the cipher is the smallest power of two that is at least `size` (and 4). An image of `size` or
-    more is enciphered again until it is below `size`, on average fewer than two rounds.
+    An image of `size` or more is enciphered again until it is below `size`, on average fewer than two rounds.
     """
-    bits = max(2, (size - 1).bit_length())
-    images = _encipher(positions, bits, keys)
+    bits = domain_bits(size)
+    images: Tensor = encipher(positions, bits, keys)
     outside = (images >= size).nonzero().squeeze(1)
     while len(outside):
-        walked = _encipher(images[outside], bits, keys)
+        walked = encipher(images[outside], bits, keys)
         images[outside] = walked
         outside = outside[walked >= size]
     return images
-
-
-def _encipher(values: Tensor, bits: int, keys: list[int]) -> Tensor:
-    """Return the images in [0, 2^bits) of an unbalanced Feistel network; halves swap widths."""
-    low_bits = bits // 2
-    high_bits = bits - low_bits
-    for key in keys:
-        low, high = values & ((1 << low_bits) - 1), values >> low_bits
-        high = high ^ (_mix(low, key) & ((1 << high_bits) - 1))
-        values = (low << high_bits) | high
-        low_bits, high_bits = high_bits, low_bits
-    return values
-
-
-def _mix(values: Tensor, key: int) -> Tensor:
-    """Return 32 well-mixed bits of (values, key); products stay below 2^63."""
-    values = (values ^ key) & 0xFFFFFFFF
-    for multiplier in MULTIPLIERS:
-        values = ((values ^ (values >> 16)) * multiplier) & 0xFFFFFFFF
-    return values ^ (values >> 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.api.tags import duplicate_tags
 from sagemaker_engine.automl.plan import METRICS, Mode, Problem, chosen_algorithms
 from sagemaker_engine.wire.errors import ValidationError
 
@@ -172,13 +173,6 @@ def _not_here(request: Request) -> Iterator[str]:
         yield "AutoMLComputeConfig (EMR Serverless) is not supported by the local engine."
 
 
-def _tags(request: Request) -> Iterator[str]:
-    keys = [tag["Key"] for tag in request.get("Tags", [])]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        yield f"Duplicate tag keys found: {', '.join(twice)}. Tag keys must be unique per resource."
-
-
 _RULES: tuple[Callable[[Request], Iterator[str]], ...] = (
     _problem_type,
     _channels,
@@ -188,5 +182,5 @@ _RULES: tuple[Callable[[Request], Iterator[str]], ...] = (
     _weights,
     _limits,
     _not_here,
-    _tags,
+    duplicate_tags,
 )

@@ -7,7 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.api.registry.tables import ExistingRowError, put_tags
+from sagemaker_engine.api.registry.tables import ExistingRowError
+from sagemaker_engine.state.store import put_tags
 
 if TYPE_CHECKING:
     import sqlite3

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.state.store import put_tags
+
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable
@@ -152,14 +154,6 @@ class RegistryTables:
         with self.database.read() as db:
             rows = db.execute(sql, [*values, limit, offset]).fetchall()
         return [json.loads(row["document"]) for row in rows]
-
-
-def put_tags(db: sqlite3.Connection, arn: str, tags: dict[str, str]) -> None:
-    """Insert the tags of a new resource."""
-    db.executemany(
-        "INSERT OR REPLACE INTO tags (arn, key, value) VALUES (?, ?, ?)",
-        [(arn, key, value) for key, value in tags.items()],
-    )
 
 
 def _exists(db: sqlite3.Connection, table: str, arn: str) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.instance_storage import storage_problems
 from sagemaker_engine.api.local_paths import is_folder_path
+from sagemaker_engine.api.tags import duplicate_tags
 from sagemaker_engine.api.training.debugger_rules import debugger_problems
 from sagemaker_engine.coverage import PAGE, REJECTED_MEMBERS
 from sagemaker_engine.wire.errors import ValidationError
@@ -152,13 +153,6 @@ def _metrics(request: Request) -> Iterator[str]:
         yield f"Metric names must be unique; {', '.join(twice)} is given more than once."
 
 
-def _tags(request: Request) -> Iterator[str]:
-    keys = [tag["Key"] for tag in request.get("Tags", [])]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        yield f"Duplicate tag keys found: {', '.join(twice)}. Tag keys must be unique per resource."
-
-
 def _retries(request: Request) -> Iterator[str]:
     checkpoint = request.get("CheckpointConfig", {}).get("LocalPath")
     if checkpoint is not None and not is_folder_path(checkpoint):
@@ -178,7 +172,7 @@ _RULES: tuple[Callable[[Request], Iterator[str]], ...] = (
     _warm_pool,
     _channels,
     _metrics,
-    _tags,
+    duplicate_tags,
     _retries,
     debugger_problems,
 )

@@ -178,3 +178,10 @@ def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return tuple(index * step for index in range(first, last + 1))
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Return seconds per unit, and the unit, for a scale of so many seconds: s, min or h."""
+    if seconds <= 300:
+        return 1.0, "s"
+    return (60.0, "min") if seconds <= 4 * 3600 else (3600.0, "h")

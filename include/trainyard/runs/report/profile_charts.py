@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from trainyard.runs.profile.step_times import PART_NAMES, Part
+from trainyard.runs.report.axes import time_unit
 from trainyard.runs.report.line_chart import Series, legend, line_chart
 from trainyard.runs.report.marks import CurveMark, Frame
 from trainyard.runs.report.stacked_chart import (
@@ -133,7 +134,7 @@ def usage_charts(profile: Profile) -> list[Chart]:
     longest = max(
         (x for each in profile.usages for own in each.series for x, _ in own.points), default=0.0
     )
-    scale, unit = _time_unit(longest)
+    scale, unit = time_unit(longest)
     marks = tuple(
         CurveMark(label=f"start {each.attempt}", x=each.seconds / scale)
         for each in profile.attempts[1:]
@@ -192,9 +193,3 @@ def step_time(seconds: float) -> str:
 
 def _step_unit(longest: float) -> tuple[float, str]:
     return (1000.0, "ms") if longest < 1 else (1.0, "s")
-
-
-def _time_unit(seconds: float) -> tuple[float, str]:
-    if seconds <= 300:
-        return 1.0, "s"
-    return (60.0, "min") if seconds <= 4 * 3600 else (3600.0, "h")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from trainyard.runs.report.axes import Axis, exact_axis
+from trainyard.runs.report.axes import Axis, exact_axis, time_unit
 from trainyard.units import format_duration
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def timeline(record: RunRecord) -> Markup:
     if not tasks:
         return Markup("")
     begin, end = _span(record, tasks)
-    scale, unit = _unit(end - begin)
+    scale, unit = time_unit(end - begin)
     x = exact_axis(0, (end - begin) / scale, start=_LEFT, end=WIDTH - _RIGHT, num_ticks=9)
     place = _Place(x=x, begin=begin, scale=scale, end=end)
     rows: list[Markup] = []
@@ -126,12 +126,6 @@ def _span(record: RunRecord, tasks: list[TaskRecord]) -> tuple[float, float]:
     ends += [job.ended_at for job in record.jobs if job.ended_at is not None]
     begin = min([*starts, *([record.started_at] if record.started_at is not None else [])])
     return begin, max([*ends, *starts, begin + 1])
-
-
-def _unit(seconds: float) -> tuple[float, str]:
-    if seconds <= 300:
-        return 1.0, "s"
-    return (60.0, "min") if seconds <= 4 * 3600 else (3600.0, "h")
 
 
 def _grid(x: Axis, height: float, label: str) -> Markup:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainyard.specs.automl_conf import DATASETS, AutoMLConf
 from trainyard.specs.automl_job import MAX_CANDIDATES, METRICS, AutoMLMode, ProblemType
-from trainyard.specs.base_run_conf_rules import BASE_CHOICES
+from trainyard_airflow.tasks.shared.form_fields import REGISTRY
 from trainyard_airflow.tasks.shared.form_schema import (
     COUNT_OR_NONE,
     FRACTION,
@@ -105,23 +105,7 @@ _SECTIONS: Sections = {
             named("image_uri", or_none=True),
         ),
     },
-    "Place and registry": {
-        "role": (
-            "Execution role",
-            "ARN or name. Empty: the connection's.",
-            named("role", or_none=True),
-        ),
-        "model_package_group": (
-            "Model package group",
-            "Created if it does not exist.",
-            named("model_package_group"),
-        ),
-        "approval_status": (
-            "Approval",
-            "Approval status of the registered model.",
-            {"type": "string", "enum": list(BASE_CHOICES["approval_status"])},
-        ),
-    },
+    "Place and registry": REGISTRY,
 }
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 CELLS = "cells"
 _TASKS = (TaskId.PREFLIGHT, TaskId.SHARD)
 _MODEL_FILE, _OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
-_PARQUET = "application/vnd.apache.parquet"
 
 
 class ComparisonReportOperator(ClosingReportOperator):
@@ -145,11 +144,12 @@ class ComparisonReportOperator(ClosingReportOperator):
     ) -> dict[str, str]:
         from trainyard.runs.comparison.page import render_comparison_html
         from trainyard.runs.comparison.table import to_parquet
+        from trainyard.tuning.trials import PARQUET
 
         html, data, table = (f"{to}/comparison.{kind}" for kind in ("html", "json", "parquet"))
         page, content = render_comparison_html(record, findings), record.to_json(findings.to_dict())
         self._write(page, content, html_uri=html, json_uri=data)
-        self.objects.write(table, to_parquet(record, findings), content_type=_PARQUET)
+        self.objects.write(table, to_parquet(record, findings), content_type=PARQUET)
         return {"report_html": html, "report_json": data, "table": table}
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TRIALS_NAME, DOCUMENT_NAME = "trials.parquet", "tuning.json"
-_PARQUET = "application/vnd.apache.parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,7 @@ def _account(
     clients: AwsClients, objects: S3Objects, *, conf: RunConf, paths: RunPaths, facts: TaskFacts
 ) -> SearchAccount:
     from trainyard.tuning.document import tuning_document
-    from trainyard.tuning.trials import from_parquet, to_parquet
+    from trainyard.tuning.trials import PARQUET, from_parquet, to_parquet
     from trainyard_airflow.hooks.tuning_trials import TuningTrials
 
     service = TuningTrials(clients)
@@ -118,7 +117,7 @@ def _account(
         chosen=_chosen(conf, result),
         num_steps=None if jobs else _longest_trial(conf),
     )
-    objects.write(f"{paths.report}/{TRIALS_NAME}", content, content_type=_PARQUET)
+    objects.write(f"{paths.report}/{TRIALS_NAME}", content, content_type=PARQUET)
     text = json.dumps(document, indent=1, allow_nan=False).encode()
     objects.write(f"{paths.report}/{DOCUMENT_NAME}", text, content_type="application/json")
     records = [

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.cost_cap import CostCap
-from trainyard.rules.rule import RuleAction
-from trainyard.rules.watch_plan import WatchPlan, with_idle_rule
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.run_conf_tuning import with_values
 from trainyard.task_ids import TaskId
@@ -25,9 +23,10 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
     tuning_spec,
     with_judge,
 )
-from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd, stop_lineage
+from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
+from trainyard_airflow.tasks.shared.training import training_lineage, watch_plan
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -143,15 +142,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
     """Return the plan of the training's watch, as `WatchPlan.to_dict`; None if it is not watched."""
     conf = RunState.of(context).conf
-    if not conf.watch_rules:
-        return None
-    return WatchPlan(
-        rules=with_idle_rule(conf.rules, conf.stop_if_idle_minutes),
-        conf=asdict(conf),
-        on_error=RuleAction(conf.on_rule_error),
-        on_stop=conf.on_rule_stop,
-        poll_interval_s=conf.rules_poll_interval_s,
-    ).to_dict()
+    return watch_plan(conf, on_stop=conf.on_rule_stop)
 
 
 def _tell_winner(state: RunState[RunConf], found: TuningResult, conf: RunConf) -> None:
@@ -220,21 +211,13 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
 
 
 def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> dict[str, Any]:
-    ti, state = context["ti"], RunState.of(context)
-    evaluation = result_of(context, TaskId.EVALUATE)
+    state, evaluation = RunState.of(context), result_of(context, TaskId.EVALUATE)
     return {
-        "dag_id": ti.dag_id,
-        "run_id": ti.run_id,
+        **training_lineage(training, paths=state.paths),
         "dataset_uri": dataset["dataset_uri"],
         "data_fingerprint": dataset["fingerprint"],
-        "code_sha256": (training.get("code") or {}).get("sha256"),
-        "training_job": training["job_name"],
-        "training_image": training["image_uri"],
-        "training_image_digest": training.get("image_digest"),
-        "training_attempts": training["attempt"],
         "evaluation_max_samples": (state.plan.get("evaluation") or {}).get("max_samples"),
         "evaluation_job": evaluation.get("job_name") or evaluation["measured_by"],
-        **stop_lineage(training),
         **_search_lineage(context),
         **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
     }

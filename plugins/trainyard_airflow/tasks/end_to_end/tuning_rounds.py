@@ -24,7 +24,7 @@ from trainyard.tuning.ask_tell import (
     winner,
 )
 from trainyard.tuning.result import BestTrial, EndedBy, Objective, TuningResult
-from trainyard.tuning.trials import Trial, to_parquet
+from trainyard.tuning.trials import PARQUET, Trial, to_parquet
 from trainyard.units import format_usd
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from trainyard_airflow.operators.trial_job import TrialJobOperator
 
 TRIAL_TASKS = tuple(f"trials_{number}" for number in range(1, NUM_ROUNDS + 1))
-_PARQUET = "application/vnd.apache.parquet"
 
 
 @retried_by_error
@@ -144,7 +143,7 @@ class ChooseTrialOperator(ConnectedOperator):
         told = [row_told(each) for each in rows]
         best = winner(search, told)
         trials = [_trial(row, told) for row in rows]
-        self.objects.write(self.trials_uri, to_parquet(trials), content_type=_PARQUET)
+        self.objects.write(self.trials_uri, to_parquet(trials), content_type=PARQUET)
         if best is None:
             raise JobFailedError(
                 f"none of the {len(trials)} trials has a result",

@@ -6,16 +6,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from trainyard.rules.rule import RuleAction
-from trainyard.rules.watch_plan import WatchPlan, with_idle_rule
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.fine_tune_conf import ENTRY_POINT, SOURCE_DIR
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, with_judge
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
 from trainyard_airflow.tasks.own_script.register import evaluation_result
-from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd, stop_lineage
+from trainyard_airflow.tasks.shared.cost_cap import cap_left_usd
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
+from trainyard_airflow.tasks.shared.training import training_lineage, watch_plan
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -53,15 +52,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 
 def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
     """Return the plan of the training's watch, as `WatchPlan.to_dict`; None if it is not watched."""
-    conf = RunState.of_script(context).conf
-    if not conf.watch_rules:
-        return None
-    return WatchPlan(
-        rules=with_idle_rule(conf.rules, conf.stop_if_idle_minutes),
-        conf=asdict(conf),
-        on_error=RuleAction(conf.on_rule_error),
-        poll_interval_s=conf.rules_poll_interval_s,
-    ).to_dict()
+    return watch_plan(RunState.of_script(context).conf)
 
 
 def evaluate_task_spec(context: Context, jinja_env: object) -> ProcessingJobSpec | None:
@@ -109,17 +100,10 @@ def _lineage(context: Context, state: RunState[Any], training: dict[str, Any]) -
     inputs = dict(list(state.conf.inputs.items())[:_MOST_INPUTS])
     metrics = dict(list(training["final_metrics"].items())[:_MOST_METRICS])
     return {
-        "dag_id": state.paths.dag_id,
-        "run_id": state.paths.run_id,
+        **training_lineage(training, paths=state.paths),
         "entry_point": state.conf.entry_point,
         "source_dir": state.conf.source_dir,
-        "code_sha256": (training.get("code") or {}).get("sha256"),
-        "training_job": training["job_name"],
-        "training_image": training["image_uri"],
-        "training_image_digest": training.get("image_digest"),
-        "training_attempts": training["attempt"],
         "evaluation_job": evaluation.get("job_name"),
-        **stop_lineage(training),
         **{f"input.{name}": _address(value) for name, value in inputs.items()},
         **{f"metric.{name}": value for name, value in metrics.items()},
     }

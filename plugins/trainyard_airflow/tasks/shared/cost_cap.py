@@ -1,4 +1,4 @@
-"""Cost cap of a run: the amount left for a task, and the lineage of a model whose training was stopped for money."""
+"""Cost cap of a run: the amount left for a task."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from trainyard.cost.cost_cap import unpriced
 from trainyard.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow.sdk import Context
 
     from trainyard.specs.base_run_conf import BaseRunConf
@@ -49,15 +47,3 @@ def cap_left_usd(
         raise SpecError([unpriced(f"job {', '.join(unknown)}", cap_usd)], subject="cost cap")
     paid_usd = sum(each.cost_usd or 0.0 for each in others)
     return max(_LEAST_USD, cap_usd - paid_usd - kept_back_usd)
-
-
-def stop_lineage(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `ended_by` and `stopped_at_step` for the lineage of a model; empty unless it was stopped for money.
-
-    Args:
-        training: the result of the training task.
-    """
-    stop = training.get("cap_stop") or training.get("idle_stop")
-    return (
-        {} if stop is None else {"ended_by": training["ended_by"], "stopped_at_step": stop["step"]}
-    )

@@ -226,13 +226,7 @@ WATCHING: Fields = {
     "notifications": ("Notifications", _NOTIFICATIONS_HELP, _NOTIFICATIONS),
     "monitoring": ("Alarms and dashboard", _MONITORING_HELP, _MONITORING),
 }
-PLACE: Fields = {
-    "bucket": ("Bucket", "Empty: the connection's.", named("bucket", or_none=True)),
-    "prefix": (
-        "Prefix",
-        "Prefix of all keys in the bucket.",
-        named("prefix"),
-    ),
+REGISTRY: Fields = {
     "role": (
         "Execution role",
         "ARN or name. Empty: the connection's.",
@@ -248,6 +242,15 @@ PLACE: Fields = {
         "Approval status of the registered model.",
         {"type": "string", "enum": list(BASE_CHOICES["approval_status"])},
     ),
+}
+PLACE: Fields = {
+    "bucket": ("Bucket", "Empty: the connection's.", named("bucket", or_none=True)),
+    "prefix": (
+        "Prefix",
+        "Prefix of all keys in the bucket.",
+        named("prefix"),
+    ),
+    **REGISTRY,
 }
 LAST_SECTIONS: Sections = {
     "Capacity": {**WAITING, **CAP},

@@ -1,0 +1,40 @@
+"""Keyed permutation of the sample order, for torch tensors and numpy arrays of int64 alike. Standard library only."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+NUM_ROUNDS = 6
+MULTIPLIERS = (0x045D9F3B, 0x2C1B3C6D)
+
+
+def epoch_keys(seed: int, epoch: int) -> list[int]:
+    """Return the 32-bit round keys of one epoch, drawn by SHA-256 from (seed, epoch)."""
+    digest = hashlib.sha256(f"trainyard sample order {seed} {epoch}".encode()).digest()
+    return [int.from_bytes(digest[4 * i : 4 * i + 4], "little") for i in range(NUM_ROUNDS)]
+
+
+def domain_bits(size: int) -> int:
+    """Return the bits of the cipher's domain: the smallest power of two that is at least `size` (and 4)."""
+    return max(2, (size - 1).bit_length())
+
+
+def encipher(values: Any, bits: int, keys: list[int]) -> Any:
+    """Return the images in [0, 2^bits) of an unbalanced Feistel network; halves swap widths."""
+    low_bits = bits // 2
+    high_bits = bits - low_bits
+    for key in keys:
+        low, high = values & ((1 << low_bits) - 1), values >> low_bits
+        high = high ^ (_mix(low, key) & ((1 << high_bits) - 1))
+        values = (low << high_bits) | high
+        low_bits, high_bits = high_bits, low_bits
+    return values
+
+
+def _mix(values: Any, key: int) -> Any:
+    """Return 32 well-mixed bits of (values, key); products stay below 2^63."""
+    values = (values ^ key) & 0xFFFFFFFF
+    for multiplier in MULTIPLIERS:
+        values = ((values ^ (values >> 16)) * multiplier) & 0xFFFFFFFF
+    return values ^ (values >> 16)
