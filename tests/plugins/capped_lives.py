@@ -30,7 +30,7 @@ from trainyard.specs.metrics import MetricDefinition
 from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard.specs.tuning_job import TuningJobSpec
-from trainyard_airflow.jobs.cost_cap import ENDED_BY_CAP, bounded_run_s
+from trainyard_airflow.jobs.cost_cap import ENDED_BY_CAP
 from trainyard_airflow.jobs.job_run import JobRun
 from trainyard_airflow.jobs.processing import ProcessingJobType
 from trainyard_airflow.jobs.steps import Done, Follow
@@ -222,7 +222,7 @@ class SimulatedTraining(TrainingJobType):
             "instance_count": spec.instance_count,
             "is_spot": spec.use_spot_instances,
             "checkpoint_s3_uri": "s3://b/c/",
-            "max_run_s": bounded_run_s(spec.max_run, place),
+            "max_run_s": place.bounded_run_s(spec.max_run),
         }, {}
 
     def telling_log(self, name: str) -> list[str]:
@@ -238,7 +238,7 @@ class SimulatedEvaluation(ProcessingJobType):
             "kind": "processing",
             "name": name,
             "instance_type": spec.instance_type,
-            "max_run_s": bounded_run_s(spec.max_run, place),
+            "max_run_s": place.bounded_run_s(spec.max_run),
         }, {}
 
     def telling_log(self, name: str) -> list[str]:
@@ -382,7 +382,7 @@ def _search(
     )
     kind = TuningJobType(task_jobs(life, "tune", JobKind.TUNING), search)
     try:
-        runtime_s = kind.place([])["max_runtime_s"]
+        runtime_s = kind.place([]).max_runtime_s or 0
     except (BudgetExceededError, SpecError):
         return 0.0
     stop_s = chance.uniform(0, GRACE_S + LONGEST_UPLOAD_S)

@@ -106,9 +106,7 @@ def trained(aws_connection: RunningEngine, script: Any, task: TaskSurroundings) 
             shutil.copy(SCRIPTS / "trainyard_watch" / f"{name}.py", part)
         made = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=watch, deferrable=False)
         name = made.task_jobs(task.context).name_of(1)
-        made.task_jobs(task.context).service.create(
-            made.job_run(task.context).render(name, place={})[0]
-        )
+        made.task_jobs(task.context).service.create(made.job_run(task.context).render(name)[0])
         return made
 
     return start
@@ -481,7 +479,7 @@ def two_jobs(trained: Any, task: Any) -> tuple[Any, str, str]:
     first, second = jobs.name_of(1), jobs.name_of(2)
     until_ended(jobs.service, first)
     train.spec["hyperparameters"] = {"bad": 10**6, "last": 600}
-    jobs.service.create(train.job_run(task.context).render(second, place={})[0])
+    jobs.service.create(train.job_run(task.context).render(second)[0])
     return jobs, first, second
 
 

@@ -379,7 +379,7 @@ def test_service_judges_a_live_job_and_its_verdict_is_followed_by_our_stop(
     spec = script(SCRIPT, debugger="service", rules=[nan], image_uri=with_hook)
     made = TrainingJobOperator(task_id="train", spec=spec)
     name = made.task_jobs(task.context).name_of(1)
-    request, facts = made.job_run(task.context).render(name, place={})
+    request, facts = made.job_run(task.context).render(name)
     assert made.job_run(task.context).job_type.create(request, facts) == {}
     ours = {"rule": "LRSanity", "action": "warn"}
     plan = WatchPlan(rules=({"rule": "NonFinite", "name": "nan"}, ours), poll_interval_s=0.3)

@@ -24,9 +24,12 @@ from trainyard.errors import (
 )
 from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.specs.capacity_rung import CapacityRung
 from trainyard_airflow.hooks.jobs import NameTakenError
+from trainyard_airflow.jobs.job_place import JobPlace
 from trainyard_airflow.jobs.job_run import JobRun
 from trainyard_airflow.jobs.job_type import JobType
+from trainyard_airflow.jobs.ladder import Placement
 from trainyard_airflow.jobs.steps import AwaitQuota, AwaitStop, Done, Follow, Step
 from trainyard_airflow.jobs.task_jobs import TaskJobs, TaskKey
 from trainyard_airflow.jobs.task_memory import TaskMemory
@@ -108,16 +111,14 @@ class PlainJobs(JobType):
     def render(self, name: str, *, place: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return {"name": name}, {}
 
-    def place(self, earlier: Any, *, full_rungs: Any = ()) -> dict[str, Any]:
+    def place(self, earlier: Any, *, full_rungs: Any = ()) -> JobPlace:
         lost = [each for each in earlier if each.failure_reason == NO_CAPACITY]
-        rung = max([len(lost), *(each + 1 for each in full_rungs)])
-        return {
-            "rung": rung,
-            "rung_name": f"rung {rung}",
-            "rung_reason": "a test",
-            "rung_max_wait_s": 60 if rung + 1 < self.rungs else None,
-            "is_last_rung": rung + 1 >= self.rungs,
-        }
+        index = min(self.rungs - 1, max([len(lost), *(each + 1 for each in full_rungs)]))
+        rung = CapacityRung(
+            instance_type="ml.m5.large", max_wait_s=60 if index + 1 < self.rungs else None
+        )
+        placement = Placement(rung=rung, index=index, num_rungs=self.rungs, reason="a test")
+        return JobPlace(placement=placement)
 
     def telling_log(self, name: str) -> list[str]:
         return ["ValueError: no column age"]

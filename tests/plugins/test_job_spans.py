@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.plugins.otlp_receiver import OtlpReceiver, otlp_receiver, values
 from trainyard.sagemaker_api.model_package import ModelVersion
+from trainyard.sagemaker_api.request_parts import add_environment
 from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
 from trainyard_airflow.hooks.job_spans import TRACEPARENT, TaskTrace, export_jobs
-from trainyard_airflow.jobs.job_run import add_environment
 from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 
@@ -166,7 +166,7 @@ def test_the_request_of_a_traced_job_has_its_span(
     made = TrainingJobOperator(task_id="train", spec=script("", environment={"A": "b"}))
 
     def environment() -> dict[str, str]:
-        request, _ = made.job_run(traced(task).context).render("job-1", place={})
+        request, _ = made.job_run(traced(task).context).render("job-1")
         return dict(request["Environment"])
 
     assert TRACEPARENT not in environment()

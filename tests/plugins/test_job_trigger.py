@@ -59,7 +59,7 @@ def submit(spec: dict[str, Any], task: Any) -> JobTrigger:
     """Create the job as the operator does and return a trigger that follows it."""
     made = TrainingJobOperator(task_id="train", spec=spec)
     name = made.task_jobs(task.context).name_of(1)
-    request, facts = made.job_run(task.context).render(name, place={})
+    request, facts = made.job_run(task.context).render(name)
     made.task_jobs(task.context).service.create(request)
     return JobTrigger(
         echoed={"facts": facts},
@@ -254,9 +254,7 @@ def test_on_kill_of_an_ended_job_changes_nothing(aws_connection, task, script):
 
 def test_second_creation_of_a_name_is_a_typed_error(aws_connection, task, script):
     made = TrainingJobOperator(task_id="train", spec=script("print('done')\n"))
-    request, _ = made.job_run(task.context).render(
-        made.task_jobs(task.context).name_of(1), place={}
-    )
+    request, _ = made.job_run(task.context).render(made.task_jobs(task.context).name_of(1))
     made.task_jobs(task.context).service.create(request)
     with pytest.raises(NameTakenError):
         made.task_jobs(task.context).service.create(request)

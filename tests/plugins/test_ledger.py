@@ -106,9 +106,7 @@ def test_job_that_came_after_its_entry_was_closed_opens_it_again(
     later = ledger_of(task, aws_connection, age_s=3600)
     assert only(later.reconciled()).status == NEVER_CREATED
 
-    made.task_jobs(task.context).service.create(
-        made.job_run(task.context).render(name, place={})[0]
-    )
+    made.task_jobs(task.context).service.create(made.job_run(task.context).render(name)[0])
 
     assert not later.reconciled().is_empty
     assert not ledger_of(task, aws_connection).read().is_empty
@@ -178,9 +176,7 @@ def test_run_is_closed_once_its_stopped_job_has_ended(aws_connection, task, scri
     made = operator(task, script(WAITS, forward_sigterm=True))
     name = made.task_jobs(task.context).name_of(1)
     made.job_run(task.context).ledger.intend(name)
-    made.task_jobs(task.context).service.create(
-        made.job_run(task.context).render(name, place={})[0]
-    )
+    made.task_jobs(task.context).service.create(made.job_run(task.context).render(name)[0])
     pauses = []
 
     def stop_at_first(seconds: float) -> None:

@@ -30,9 +30,7 @@ def left_running(task: Any, spec: dict[str, Any]) -> str:
     """Create the task's job and leave no trace of it in Airflow."""
     made = TrainingJobOperator(task_id=task.task_id, spec=spec)
     name = made.task_jobs(task.context).name_of(1)
-    made.task_jobs(task.context).service.create(
-        made.job_run(task.context).render(name, place={})[0]
-    )
+    made.task_jobs(task.context).service.create(made.job_run(task.context).render(name)[0])
     return name
 
 
@@ -127,7 +125,7 @@ def test_mapped_trial_that_left_no_xcom_is_stopped(aws_connection, task, script)
     made = TrainingJobOperator(task_id="trials_1", spec=spec)
     context = task.context | {"ti": replace(task, task_id="trials_1", map_index=1)}
     name = made.task_jobs(context).name_of(1)
-    made.task_jobs(context).service.create(made.job_run(context).render(name, place={})[0])
+    made.task_jobs(context).service.create(made.job_run(context).render(name)[0])
     clients = AwsClients(ConnectionArguments())
 
     stopped = stop_leftover_jobs(

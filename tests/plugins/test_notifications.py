@@ -356,8 +356,7 @@ def test_a_rule_that_stops_a_live_job_tells_the_topic_once(
     )
     train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=PLAN)
     name = train.task_jobs(task.context).name_of(1)
-    request, _ = train.job_run(task.context).render(name, place={})
-    train.task_jobs(task.context).service.create(request)
+    train.task_jobs(task.context).service.create(train.job_run(task.context).render(name)[0])
     notifier = notifier_of(arn, aws_connection, task)
 
     first = watched(name, notifier=notifier)["watched"]

@@ -36,7 +36,8 @@ def examples(page: Path, folder: Path) -> list[str]:
 def rendered(operator: TrainingJobOperator, task: TaskSurroundings) -> dict[str, Any]:
     """Return the request of an operator's job, on its first rung."""
     name = operator.task_jobs(task.context).name_of(1)
-    return operator.job_run(task.context).render(name, place={"rung": 0})[0]
+    run = operator.job_run(task.context)
+    return run.render(name, place=run.job_type.place([]))[0]
 
 
 def test_the_readmes_dag_trains_on_spot_under_torchrun_and_measures(

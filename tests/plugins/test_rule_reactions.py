@@ -333,9 +333,7 @@ def stopped(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
         )
         train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=plan, deferrable=False)
         name = train.task_jobs(task.context).name_of(1)
-        train.task_jobs(task.context).service.create(
-            train.job_run(task.context).render(name, place={})[0]
-        )
+        train.task_jobs(task.context).service.create(train.job_run(task.context).render(name)[0])
         assert watched(name, plan)["watched"]["stopped_by"]["step"] == 4
         train.spec["hyperparameters"]["last"] = 6
         return train
@@ -443,7 +441,7 @@ def ended(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
 
         run = a_try().job_run(task.context)
         name = run.jobs.name_of(1)
-        run.service.create(run.render(name, place={})[0])
+        run.service.create(run.render(name)[0])
         if not guard:
             arn = run.service.describe(name).arn
             for tag in RuleStop(rule="NonFinite", step=step, onset=step).tags:

@@ -676,7 +676,8 @@ def test_a_spot_training_has_a_folder_of_checkpoints_by_default(
     made = operator(spec)
     jobs = made.task_jobs(task.context)
 
-    request, _ = made.job_run(task.context).render(jobs.name_of(1), place={"rung": 0})
+    run = made.job_run(task.context)
+    request, _ = run.render(jobs.name_of(1), place=run.job_type.place([]))
 
     expected = folder and f"{jobs.clients.root}/{folder.format(run=run_slug(task.run_id))}"
     assert request.get("CheckpointConfig", {}).get("S3Uri") == expected

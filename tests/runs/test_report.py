@@ -19,6 +19,7 @@ from tests.runs.sample_run import (
 )
 from trainyard.errors import Finding, SpecError
 from trainyard.runs.builder import build_run_record, job_record
+from trainyard.runs.record import MoneyStop, RunRecord
 from trainyard.runs.report.axes import TIMES
 from trainyard.runs.report.page import render_report_html
 
@@ -275,12 +276,14 @@ def test_a_run_that_a_rule_ended_begins_with_the_verdict() -> None:
 
 
 def test_a_run_that_its_cap_stopped_begins_with_the_money_and_the_model() -> None:
-    stop = {"step": 30, "last_checkpoint": "s3://bucket/step-00000030", "cost_usd": 0.1}
-    record = sample_record(cap_stop={**stop, "max_cost_usd": 0.2})
+    checkpoint = "s3://bucket/step-00000030"
+    stop = MoneyStop(step=30, last_checkpoint=checkpoint, cost_usd=0.1, max_cost_usd=0.2)
+    record = sample_record(cap_stop=stop)
 
     page = render_report_html(record)
 
     assert record.status == "stopped by its cost cap"
+    assert RunRecord.from_json(record.to_json()).cap_stop == stop
     assert "The cost cap ended the training at step 30" in page
     assert "A rule ended the training" not in page
     assert page.index('id="verdict"') < page.index('id="learning"')
@@ -289,7 +292,7 @@ def test_a_run_that_its_cap_stopped_begins_with_the_money_and_the_model() -> Non
 
 
 def test_a_run_with_idle_accelerators_begins_with_the_stop_and_the_model() -> None:
-    record = sample_record(idle_stop={"step": 30, "last_checkpoint": None, "cost_usd": 0.1})
+    record = sample_record(idle_stop=MoneyStop(step=30, cost_usd=0.1))
 
     page = render_report_html(record)
 

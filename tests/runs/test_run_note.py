@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, STOPPED_IDLE, RunRecord
+from trainyard.runs.record import (
+    STOPPED_BY_CAP,
+    STOPPED_BY_RULE,
+    STOPPED_IDLE,
+    MoneyStop,
+    RunRecord,
+)
 from trainyard.runs.run_note import run_note
 
 COST = {"total_usd": 0.125, "is_complete": True}
@@ -35,7 +41,7 @@ def record(**members: object) -> RunRecord:
         (
             record(
                 status=STOPPED_BY_CAP,
-                cap_stop={"step": 40, "last_checkpoint": "s3://b/c/step-00000040"},
+                cap_stop=MoneyStop(step=40, last_checkpoint="s3://b/c/step-00000040"),
                 cost={**COST, "max_cost_usd": 0.13},
                 model_package_arn=ARN,
             ),
@@ -44,7 +50,7 @@ def record(**members: object) -> RunRecord:
         (
             record(
                 status=STOPPED_IDLE,
-                idle_stop={"step": 40, "last_checkpoint": None},
+                idle_stop=MoneyStop(step=40),
                 model_package_arn=ARN,
             ),
             "Stopped: idle accelerators at step 40; model forecasts version 7; cost $0.125",

@@ -17,6 +17,7 @@ from trainyard.runs.record import (
     SUCCEEDED,
     DatasetRecord,
     JobRecord,
+    MoneyStop,
     RunRecord,
     ShardRecord,
     TaskRecord,
@@ -57,8 +58,8 @@ def build_run_record(
     tuning: Mapping[str, Any] | None = None,
     ledger: Mapping[str, Any] | None = None,
     verdict: Mapping[str, Any] | None = None,
-    cap_stop: Mapping[str, Any] | None = None,
-    idle_stop: Mapping[str, Any] | None = None,
+    cap_stop: MoneyStop | None = None,
+    idle_stop: MoneyStop | None = None,
     failure: Mapping[str, Any] | None = None,
 ) -> RunRecord:
     """Return the record of a run, complete or not. Only the ids are required.
@@ -126,8 +127,8 @@ def build_run_record(
         ),
         ledger=None if ledger is None else dict(ledger),
         verdict=None if verdict is None else dict(verdict),
-        cap_stop=None if cap_stop is None else dict(cap_stop),
-        idle_stop=None if idle_stop is None else dict(idle_stop),
+        cap_stop=cap_stop,
+        idle_stop=idle_stop,
         failure=None if failure is None else dict(failure),
     )
 
@@ -270,8 +271,8 @@ def _status(
     tasks: Sequence[TaskRecord],
     failure: Mapping[str, Any] | None,
     verdict: Mapping[str, Any] | None,
-    cap_stop: Mapping[str, Any] | None,
-    idle_stop: Mapping[str, Any] | None,
+    cap_stop: MoneyStop | None,
+    idle_stop: MoneyStop | None,
 ) -> str:
     if failure is not None or any(task.state in _FAILED_STATES for task in tasks):
         return FAILED

@@ -122,6 +122,28 @@ class DatasetRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoneyStop:
+    """Stop of a training by its cost cap or for idle accelerators; its model so far is the run's.
+
+    Attributes:
+        step: step of the last checkpoint; None without one.
+        last_checkpoint: address of the last checkpoint; None without one.
+        cost_usd: cost of the stopped job; None if its price is unknown.
+        max_cost_usd: the training's part of the run's cap; None without a cap.
+    """
+
+    step: int | None
+    last_checkpoint: str | None = None
+    cost_usd: float | None = None
+    max_cost_usd: float | None = None
+
+    @property
+    def at_step(self) -> str:
+        """` at step N`; empty if there is no checkpoint."""
+        return "" if self.step is None else f" at step {self.step}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """The record of one run.
 
@@ -146,9 +168,8 @@ class RunRecord:
         ledger: `Ledger.to_dict()`: the paid resources of the run; None if it kept no ledger.
         verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
             if none did.
-        cap_stop: step, last_checkpoint, cost_usd and max_cost_usd (its part of the cap) of a training that the cost cap
-            stopped, and whose last model is the run's; None without such a stop.
-        idle_stop: the same of a training that was stopped because it used no accelerator; None without such a stop.
+        cap_stop: stop of the training by its cost cap; None without such a stop.
+        idle_stop: stop of the training because it used no accelerator; None without such a stop.
         failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
             if none.
     """
@@ -180,8 +201,8 @@ class RunRecord:
     goodput: Mapping[str, Any] | None = None
     ledger: Mapping[str, Any] | None = None
     verdict: Mapping[str, Any] | None = None
-    cap_stop: Mapping[str, Any] | None = None
-    idle_stop: Mapping[str, Any] | None = None
+    cap_stop: MoneyStop | None = None
+    idle_stop: MoneyStop | None = None
     failure: Mapping[str, Any] | None = None
     format: str = FORMAT
     version: int = VERSION
@@ -233,9 +254,5 @@ def _members(data: dict[str, Any]) -> dict[str, Any]:
         "dataset": dataset,
         "history": tuple(data["history"]),
         "resources": tuple(data["resources"]),
+        **{name: MoneyStop(**data[name]) for name in ("cap_stop", "idle_stop") if data.get(name)},
     }
-
-
-def at_step(stop: Mapping[str, Any]) -> str:
-    """Return ` at step N` of a stop; empty if no checkpoint has the step."""
-    return "" if stop["step"] is None else f" at step {stop['step']}"

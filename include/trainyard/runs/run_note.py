@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import shortened
-from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, STOPPED_IDLE, SUCCEEDED, at_step
+from trainyard.runs.record import STOPPED_BY_CAP, STOPPED_BY_RULE, STOPPED_IDLE, SUCCEEDED
 from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 
@@ -47,9 +47,9 @@ def _verdict(record: RunRecord) -> str:
             f"Stopped by rule {told['rule']} at step {told['step']}, no model: {told['evidence']}"
         )
     if record.status == STOPPED_BY_CAP and record.cap_stop:
-        return f"Stopped by its cost cap{at_step(record.cap_stop)}"
+        return f"Stopped by its cost cap{record.cap_stop.at_step}"
     if record.status == STOPPED_IDLE and record.idle_stop:
-        return f"Stopped: idle accelerators{at_step(record.idle_stop)}"
+        return f"Stopped: idle accelerators{record.idle_stop.at_step}"
     if record.failure:
         at = record.failure.get("task_id")
         return f"Failed{f' in {at}' if at else ''}: {_cause(record.failure)}"

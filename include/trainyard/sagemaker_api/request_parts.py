@@ -158,3 +158,18 @@ def with_overrides(request: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
         else:
             merged[name] = value
     return merged
+
+
+def add_environment(request: dict[str, Any], variables: Mapping[str, str]) -> None:
+    """Add environment variables to a Create request, for a search to the jobs that it starts; set ones stay.
+
+    AutoML's requests have no environment.
+    """
+    if "AutoMLJobName" in request:
+        return
+    definitions = [
+        *([request["TrainingJobDefinition"]] if "TrainingJobDefinition" in request else ()),
+        *request.get("TrainingJobDefinitions", ()),
+    ]
+    for each in definitions or [request]:
+        each["Environment"] = {**variables, **each.get("Environment", {})}

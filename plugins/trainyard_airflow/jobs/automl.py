@@ -17,10 +17,11 @@ from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.units import format_duration, format_usd
 from trainyard_airflow.jobs.automl_result import automl_result, runtime_ceiling
+from trainyard_airflow.jobs.job_place import JobPlace
 from trainyard_airflow.jobs.job_type import JobType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate
     from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
@@ -53,14 +54,12 @@ class AutoMLJobType(JobType):
             mapping["output_path"] = f"{self.jobs.run_uri}/automl"
         return AutoMLJobSpec.from_mapping(mapping, where="spec")
 
-    def render(
-        self, name: str, *, place: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateAutoMLJobV2 request, and no facts."""
         request = render_automl_job(
             self.jobs.clients.of_account(self.spec),
             name=name,
-            max_runtime_s=place.get("max_runtime_s"),
+            max_runtime_s=place.max_runtime_s,
             tags=self.jobs.tags,
             region=self.jobs.clients.region,
             account=self.jobs.account_for(self.spec.role),
@@ -76,7 +75,7 @@ class AutoMLJobType(JobType):
         earlier: Sequence[JobSnapshot],
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
-    ) -> dict[str, Any]:
+    ) -> JobPlace:
         """Log the possible cost of the next job; return the cost of the earlier jobs, and the next job's time limit.
 
         Raises:
@@ -94,7 +93,7 @@ class AutoMLJobType(JobType):
                 spec.num_parallel,
                 spec.candidate_instance_type,
             )
-        return {"paid_usd": paid, "max_runtime_s": limit_s}
+        return JobPlace(paid_usd=paid, max_runtime_s=limit_s)
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the best candidate with the search's results; the leaderboard is written to `leaderboard_uri`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainyard.catalog.instances import catalogue
 from trainyard.cost.attempt_budget import paid_usd
@@ -12,12 +12,14 @@ from trainyard.cost.cost_cap import CostCap, usd_per_s
 from trainyard.cost.job_cost import job_cost
 from trainyard.errors import BudgetExceededError, RuleViolatedError
 from trainyard.job_status import JobStatus
+from trainyard.runs.record import MoneyStop
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.units import format_usd
+from trainyard_airflow.jobs.job_place import UNLIMITED, JobPlace
 from trainyard_airflow.jobs.rule_retry import checkpoints_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.specs.processing_job import ProcessingJobSpec
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 ENDED_BY_CAP, ENDED_BY_IDLE = "cost cap", "idle accelerators"
 STOP_KEYS = {ENDED_BY_CAP: "cap_stop", ENDED_BY_IDLE: "idle_stop"}
 """Key of the stop in the task's result, by `ended_by`."""
-MAX_BILLED, RATE = "max_billed_s", "usd_per_s"
-"""Facts of a job under a cap: seconds that each instance may be billed before the stop, and the price of all."""
 
 
 def cap_of(spec: TrainingJobSpec | ProcessingJobSpec | TuningJobSpec) -> CostCap | None:
@@ -39,15 +39,15 @@ def cap_of(spec: TrainingJobSpec | ProcessingJobSpec | TuningJobSpec) -> CostCap
     return CostCap(max_cost_usd=spec.max_cost_usd, stop_reserve_s=spec.stop_reserve_s)
 
 
-def limit_facts(
+def capped_place(
     cap: CostCap | None,
     earlier: Sequence[JobSnapshot],
     *,
     instance_type: str,
     instance_count: int,
     is_new: bool = True,
-) -> dict[str, Any]:
-    """Return the facts `max_billed_s` and `usd_per_s` of the job after `earlier`; empty without a cap.
+) -> JobPlace:
+    """Return the limit on the billed time of the job after `earlier`; none without a cap.
 
     Args:
         cap: the task's cap, or None.
@@ -61,20 +61,16 @@ def limit_facts(
         BudgetExceededError: the rest of the cap is too small for a new job.
     """
     if cap is None:
-        return {}
+        return UNLIMITED
     known = catalogue().types.get(instance_type)
     rate = usd_per_s(known.price_usd_per_hour if known else None, instance_count)
     paid = paid_usd(each.to_dict() for each in earlier)
     if is_new or rate is None:
         on = f"{instance_count} x {instance_type}"
-        return {MAX_BILLED: cap.job_limit_s(paid_usd=paid, usd_per_s=rate, on=on), RATE: rate}
-    return {MAX_BILLED: cap.left_s(paid_usd=paid, usd_per_s=rate), RATE: rate}
-
-
-def bounded_run_s(max_run_s: int, facts: Mapping[str, Any]) -> int:
-    """Return `max_run` limited to the rest of the cap, so that the service ends the job even without a follower."""
-    limit_s = facts.get(MAX_BILLED)
-    return max_run_s if limit_s is None else min(max_run_s, int(limit_s))
+        limit_s = cap.job_limit_s(paid_usd=paid, usd_per_s=rate, on=on)
+    else:
+        limit_s = cap.left_s(paid_usd=paid, usd_per_s=rate)
+    return JobPlace(max_billed_s=limit_s, usd_per_s=rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +102,15 @@ class MoneyStops:
         uri = snapshot.model_artifact
         return uri is not None and self.ended_by(snapshot) is not None and self._has_files(uri)
 
-    def stop(self, snapshot: JobSnapshot) -> dict[str, Any]:
-        """Return the stop for the task's result: last checkpoint, and the job's cost and the task's cap in USD."""
+    def stop(self, snapshot: JobSnapshot) -> MoneyStop:
+        """Return the stop of a job for the task's result."""
         found = self._checkpoints(snapshot)
-        return {
-            "step": max(found) if found else None,
-            "last_checkpoint": found[max(found)] if found else None,
-            "max_cost_usd": self.spec.max_cost_usd,
-            "cost_usd": job_cost(snapshot.to_dict()).cost_usd,
-        }
+        return MoneyStop(
+            step=max(found) if found else None,
+            last_checkpoint=found[max(found)] if found else None,
+            cost_usd=job_cost(snapshot.to_dict()).cost_usd,
+            max_cost_usd=self.spec.max_cost_usd,
+        )
 
     def without_model(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]

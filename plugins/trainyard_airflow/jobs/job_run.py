@@ -25,11 +25,13 @@ from trainyard.errors import (
 )
 from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import failure_error, telling_lines
+from trainyard.sagemaker_api.request_parts import add_environment
 from trainyard.units import format_duration
 from trainyard_airflow.hooks.redaction import redacted
 from trainyard_airflow.jobs.attempts import NextAction, check_own_job, find_standing
 from trainyard_airflow.jobs.end_policy import EndPolicy
 from trainyard_airflow.jobs.job_code import UploadedCode
+from trainyard_airflow.jobs.job_place import UNLIMITED, JobPlace
 from trainyard_airflow.jobs.quota_wait import QuotaWait
 from trainyard_airflow.jobs.steps import Again, AwaitQuota, AwaitStop, Done, Follow
 from trainyard_airflow.triggers.pace import backoff_s, jittered
@@ -195,7 +197,7 @@ class JobRun:
             **facts,
             "job_name": snapshot.name,
             "earlier_attempts": [
-                {**job.to_dict(), **self.job_type.place_of(job, earlier[:index])}
+                {**job.to_dict(), **self.job_type.place_of(job, earlier[:index]).facts()}
                 for index, job in enumerate(earlier)
             ],
         }
@@ -296,9 +298,9 @@ class JobRun:
 
     def _facts(self, standing: Standing) -> dict[str, Any]:
         job = standing.snapshot
-        place = self.job_type.place_of(job, standing.earlier) if job else {}
+        place = self.job_type.place_of(job, standing.earlier) if job else UNLIMITED
         noted = self.memory.facts_of(self.jobs.name_of(standing.attempt))
-        return {"attempt": standing.attempt, **place, **noted}
+        return {"attempt": standing.attempt, **place.facts(), **noted}
 
     def _announce(self, name: str, facts: Mapping[str, Any], *, output: str | None = None) -> None:
         # An interruption meanwhile leaves a task that names its job and knows its facts.
@@ -306,20 +308,14 @@ class JobRun:
         self.memory.note_job(name, facts)
         self.host.link_job(name, output=output)
 
-    def _placed(self, standing: Standing, quota: QuotaWait | None) -> dict[str, Any]:
+    def _placed(self, standing: Standing, quota: QuotaWait | None) -> JobPlace:
         full_rungs = quota.full_rungs if quota else ()
         place = self.job_type.place(standing.earlier, full_rungs=full_rungs)
-        if "rung" in place:
+        if on := place.placement:
             log.info(
-                "Attempt %d on rung %d, %s: %s",
-                standing.attempt,
-                place["rung"],
-                place["rung_name"],
-                place["rung_reason"],
+                "Attempt %d on rung %d, %s: %s", standing.attempt, on.index, on.rung, on.reason
             )
-        if quota is None:
-            return place
-        return {**place, "quota_waited_s": round(time.time() - quota.began_at, 1)}
+        return place
 
     def _create(
         self, standing: Standing, name: str, quota: QuotaWait | None
@@ -329,6 +325,7 @@ class JobRun:
         Returns a `QuotaWait` if the next rung is to be tried, and None if another process created the job meanwhile.
         """
         place = self._placed(standing, quota)
+        waited = {} if quota is None else {"quota_waited_s": round(time.time() - quota.began_at, 1)}
         try:
             submitted = self._submit(name, place)
         except (QuotaExceededError, CapacityError) as refusal:
@@ -337,9 +334,10 @@ class JobRun:
             return _leave_rung(place, quota, refusal)
         if submitted is None:
             return None
-        return self._follow(name, {"attempt": standing.attempt, **place, **submitted})
+        facts = {"attempt": standing.attempt, **place.facts(), **waited, **submitted}
+        return self._follow(name, facts)
 
-    def _submit(self, name: str, place: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _submit(self, name: str, place: JobPlace) -> dict[str, Any] | None:
         """Create the job and return its facts, or None if another process created it meanwhile.
 
         Raises:
@@ -367,13 +365,13 @@ class JobRun:
             raise
 
     def render(
-        self, name: str, *, place: Mapping[str, Any]
+        self, name: str, *, place: JobPlace = UNLIMITED
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the Create request of the job `name`, and facts about it for the result.
 
         Args:
             name: the job's name.
-            place: its capacity, from `JobType.place`.
+            place: its capacity and limits, from `JobType.place`.
         """
         request, facts = self.job_type.render(name, place=place)
         if self.trace is not None:
@@ -422,7 +420,7 @@ class JobRun:
 
     def _await_quota(
         self,
-        place: Mapping[str, Any],
+        place: JobPlace,
         name: str,
         quota: QuotaWait | None,
         refusal: QuotaExceededError | CapacityError,
@@ -444,11 +442,13 @@ class JobRun:
         """
         now = time.time()
         quota = quota or QuotaWait.begin(now)
-        if quota.is_over(place.get("rung_max_wait_s") or self.job_type.max_quota_wait_s, now=now):
-            if place.get("is_last_rung", True):
+        on = place.placement
+        limit_s = (on.rung.max_wait_s if on else None) or self.job_type.max_quota_wait_s
+        if quota.is_over(limit_s, now=now):
+            if on is None or on.is_last:
                 raise refusal
-            log.warning("Quota for %s stayed full: the next rung is tried", place["rung_name"])
-            return quota.given_up(place["rung"], now=now)
+            log.warning("Quota for %s stayed full: the next rung is tried", on.rung)
+            return quota.given_up(on.index, now=now)
         code = self.job_type.code
         quota = replace(quota.refused(), code=code.to_dict() if code else None)
         # The jitter spreads the next calls of tasks that were rejected together.
@@ -478,8 +478,8 @@ class JobRun:
         )
         error = failure_error(snapshot, log_lines=lines, log_hint=where, stopped_for=cause)
         if isinstance(error, _LACKS_CAPACITY) and result.get("is_last_rung") is False:
-            place = self.job_type.place([*earlier, snapshot])
-            if place["rung"] > result["rung"]:
+            on = self.job_type.place([*earlier, snapshot]).placement
+            if on and on.index > result["rung"]:
                 log.warning("%s", error.what)
                 self.memory.note_reported(attempt)
                 return self.next()
@@ -489,31 +489,15 @@ class JobRun:
         return self.policy.failed(snapshot, result, judged)
 
 
-def _leave_rung(
-    place: Mapping[str, Any], quota: QuotaWait | None, refusal: QuotaTooSmallError
-) -> QuotaWait:
+def _leave_rung(place: JobPlace, quota: QuotaWait | None, refusal: QuotaTooSmallError) -> QuotaWait:
     """Return the wait on the next rung, because the quota of this rung is too small for the job.
 
     Raises:
         QuotaTooSmallError: there is no further rung.
     """
-    if place.get("is_last_rung", True):
+    on = place.placement
+    if on is None or on.is_last:
         raise refusal
     log.warning("%s: the next rung is tried", refusal.got or refusal.what)
     now = time.time()
-    return (quota or QuotaWait.begin(now)).refused().given_up(place["rung"], now=now)
-
-
-def add_environment(request: dict[str, Any], variables: Mapping[str, str]) -> None:
-    """Add environment variables to a Create request, for a search to the jobs that it starts; set ones stay.
-
-    AutoML's requests have no environment.
-    """
-    if "AutoMLJobName" in request:
-        return
-    definitions = [
-        *([request["TrainingJobDefinition"]] if "TrainingJobDefinition" in request else ()),
-        *request.get("TrainingJobDefinitions", ()),
-    ]
-    for each in definitions or [request]:
-        each["Environment"] = {**variables, **each.get("Environment", {})}
+    return (quota or QuotaWait.begin(now)).refused().given_up(on.index, now=now)

@@ -10,6 +10,7 @@ from trainyard.sagemaker_api.failures import NO_CAUSE, cause_rank, names_excepti
 from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
 from trainyard_airflow.hooks.redaction import masked, secret_forms, spec_secrets
 from trainyard_airflow.jobs.job_code import job_code
+from trainyard_airflow.jobs.job_place import UNLIMITED, JobPlace
 from trainyard_airflow.triggers.stop_criteria import Patience
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ class JobType(ABC):
         return (*spec_secrets(self.given), *spec_secrets(self.jobs.clients.job_defaults))
 
     @abstractmethod
-    def render(
-        self, name: str, *, place: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the Create request of the job `name`, and facts about it for the result.
 
         Args:
@@ -89,21 +88,21 @@ class JobType(ABC):
         earlier: Sequence[JobSnapshot],  # noqa: ARG002
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """Return the capacity of the job after `earlier`, as facts for its result; empty in this class.
+    ) -> JobPlace:
+        """Return the capacity and the limits of the job after `earlier`; none in this class.
 
         Raises:
             BudgetExceededError: the task may not pay for another job.
         """
-        return {}
+        return UNLIMITED
 
     def place_of(
         self,
         job: JobSnapshot,  # noqa: ARG002
         earlier: Sequence[JobSnapshot],  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """Return the capacity facts of an already submitted job, in the form of `place`."""
-        return {}
+    ) -> JobPlace:
+        """Return the capacity and the limits of an already submitted job."""
+        return UNLIMITED
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:  # noqa: ARG002
         """Return the limits on the job's silence and on its wait for instances; none in this class."""

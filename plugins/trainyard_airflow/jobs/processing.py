@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard.specs.processing_job import ProcessingJobSpec
-from trainyard_airflow.jobs.cost_cap import bounded_run_s, cap_of, limit_facts
+from trainyard_airflow.jobs.cost_cap import cap_of, capped_place
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.jobs.job_place import JobPlace
 
 
 class ProcessingJobType(JobType):
@@ -43,12 +44,12 @@ class ProcessingJobType(JobType):
         self,
         name: str,
         *,
-        place: Mapping[str, Any],
+        place: JobPlace,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
         image = job_image(self.spec, region=clients.region)
-        bounded = replace(self.spec, max_run=bounded_run_s(self.spec.max_run, place))
+        bounded = replace(self.spec, max_run=place.bounded_run_s(self.spec.max_run))
         spec = clients.of_account(bounded, image_uri=image)
         code = self.uploaded_code(spec)
         request = render_processing_job(
@@ -67,15 +68,15 @@ class ProcessingJobType(JobType):
         earlier: Sequence[JobSnapshot],
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """Return the limit on the job's billed time as facts; empty without a cost cap.
+    ) -> JobPlace:
+        """Return the limit on the job's billed time; none without a cost cap.
 
         Raises:
             SpecError: there is a cost cap, but the price is unknown.
             BudgetExceededError: the rest of the cap is too small for another job.
         """
         spec = self.spec
-        return limit_facts(
+        return capped_place(
             cap_of(spec),
             earlier,
             instance_type=spec.instance_type,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.processing_request import render_processing_job
-from trainyard_airflow.jobs.cost_cap import bounded_run_s, limit_facts
+from trainyard_airflow.jobs.cost_cap import capped_place
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.sharding_job import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainyard.sharding import DatasetPlan, ShardIndex
     from trainyard.sharding.settings import ShardSettings, Source
     from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+    from trainyard_airflow.jobs.job_place import JobPlace
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ class ShardingJobType(JobType):
         self,
         name: str,
         *,
-        place: Mapping[str, Any],
+        place: JobPlace,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with plan and code uploaded, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
@@ -104,7 +105,7 @@ class ShardingJobType(JobType):
             max_source_bytes=self.spec.source.max_source_bytes,
             kms_key_id=clients.kms_key_id,
         )
-        job = replace(job, max_run=bounded_run_s(job.max_run, place))
+        job = replace(job, max_run=place.bounded_run_s(job.max_run))
         image = job_image(job, region=clients.region)
         # It reads and writes S3 itself, which an isolated container cannot.
         job = replace(clients.job_defaults.of(job), enable_network_isolation=False)
@@ -124,15 +125,15 @@ class ShardingJobType(JobType):
         earlier: Sequence[JobSnapshot],
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """Return the limit on the job's billed time as facts; empty without a cost cap.
+    ) -> JobPlace:
+        """Return the limit on the job's billed time; none without a cost cap.
 
         Raises:
             SpecError: there is a cost cap, but the price is unknown.
             BudgetExceededError: the rest of the cap is too small for another job.
         """
         job = self._job
-        return limit_facts(
+        return capped_place(
             job.cap,
             earlier,
             instance_type=job.instance_type,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,14 @@ from trainyard.units import format_usd
 from trainyard_airflow.hooks.redaction import spec_secrets
 from trainyard_airflow.jobs.cost_cap import (
     ENDED_BY_CAP,
-    MAX_BILLED,
-    RATE,
     STOP_KEYS,
     MoneyStops,
-    bounded_run_s,
     cap_of,
-    limit_facts,
+    capped_place,
 )
 from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
 from trainyard_airflow.jobs.job_code import job_image
+from trainyard_airflow.jobs.job_place import UNLIMITED, JobPlace
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.ladder import place_next, place_of, rungs_of, spec_on_rung
 from trainyard_airflow.jobs.model_trainer import (
@@ -43,7 +41,7 @@ from trainyard_airflow.triggers.stop_criteria import Patience
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from trainyard.specs.capacity_rung import CapacityRung
+    from trainyard_airflow.jobs.ladder import Placement
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 log = logging.getLogger(__name__)
@@ -99,16 +97,14 @@ class TrainingJobType(JobType):
         """Secret values of the spec, to mask in logs; a trainer's are known only after its creation."""
         return (*spec_secrets(self.spec), *spec_secrets(self.jobs.clients.job_defaults))
 
-    def render(
-        self, name: str, *, place: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateTrainingJob request, with the code uploaded, and the facts about code and image."""
         from trainyard_airflow.hooks.image_digests import image_digest
 
         spec, clients = self.spec, self.jobs.clients
-        spec = replace(spec, max_run=bounded_run_s(spec.max_run, place))
-        if spec.capacity_ladder:
-            spec = spec_on_rung(spec, rungs_of(spec)[place["rung"]])
+        spec = replace(spec, max_run=place.bounded_run_s(spec.max_run))
+        if spec.capacity_ladder and place.placement:
+            spec = spec_on_rung(spec, place.placement.rung)
         image = job_image(spec, region=clients.region)
         spec = clients.of_account(spec, image_uri=image)
         for finding in lint(launched_by(spec, self._trainer_launch)):
@@ -141,10 +137,8 @@ class TrainingJobType(JobType):
         """Return the addresses of the channels in S3."""
         return channel_uris(self.spec)
 
-    def place(
-        self, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()
-    ) -> dict[str, Any]:
-        """Return the facts on the rung of the attempt after `earlier`; empty for a cluster of several instance types.
+    def place(self, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()) -> JobPlace:
+        """Return the rung of the attempt after `earlier`; none for a cluster of several instance types.
 
         Raises:
             SpecError: the spec has a cost cap, but the price of the rung is unknown.
@@ -154,43 +148,44 @@ class TrainingJobType(JobType):
         spec = self.spec
         rungs = rungs_of(spec)
         if not rungs:
-            return {}
+            return UNLIMITED
         placement = place_next(rungs, earlier, max_run_s=spec.max_run, full_rungs=full_rungs)
-        capped = self._cap_facts(placement.rung, earlier)
+        place = self._place_on(placement, earlier)
         if spec.budget_usd is not None:
             check_budget(
                 [each.to_dict() for each in earlier],
                 rung=placement.rung,
-                max_run_s=bounded_run_s(spec.max_run, capped),
+                max_run_s=place.bounded_run_s(spec.max_run),
                 budget_usd=spec.budget_usd,
             )
-        return {**placement.facts(), **capped}
+        return place
 
-    def place_of(self, job: JobSnapshot, earlier: Sequence[JobSnapshot]) -> dict[str, Any]:
-        """Return the facts on a job's rung, by its instances."""
+    def place_of(self, job: JobSnapshot, earlier: Sequence[JobSnapshot]) -> JobPlace:
+        """Return a job's rung, by its instances."""
         placement = place_of(rungs_of(self.spec), job, earlier)
         if placement is None:
-            return {}
-        return {**placement.facts(), **self._cap_facts(placement.rung, earlier, is_new=False)}
+            return UNLIMITED
+        return self._place_on(placement, earlier, is_new=False)
 
-    def _cap_facts(
-        self, rung: CapacityRung, earlier: Sequence[JobSnapshot], *, is_new: bool = True
-    ) -> dict[str, Any]:
-        return limit_facts(
+    def _place_on(
+        self, placement: Placement, earlier: Sequence[JobSnapshot], *, is_new: bool = True
+    ) -> JobPlace:
+        capped = capped_place(
             cap_of(self.spec),
             earlier,
-            instance_type=rung.instance_type,
-            instance_count=rung.instance_count or 1,
+            instance_type=placement.rung.instance_type,
+            instance_count=placement.rung.instance_count or 1,
             is_new=is_new,
         )
+        return replace(capped, placement=placement)
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
         """Return the limits on the training's silence, on its wait for instances, and on its billed time."""
         return Patience(
             heartbeat_timeout_s=self.spec.heartbeat_timeout_s,
             max_wait_s=facts.get("rung_max_wait_s"),
-            max_billed_s=facts.get(MAX_BILLED),
-            usd_per_s=facts.get(RATE),
+            max_billed_s=facts.get("max_billed_s"),
+            usd_per_s=facts.get("usd_per_s"),
         )
 
     @property
@@ -212,11 +207,11 @@ class TrainingJobType(JobType):
         log.warning(
             "Job %s was stopped by %s at step %s after %s; its model is the result",
             result["job_name"],
-            f"its cost cap of {format_usd(stop['max_cost_usd'])}" if by == ENDED_BY_CAP else by,
-            stop["step"],
-            format_usd(stop["cost_usd"]),
+            f"its cost cap of {format_usd(stop.max_cost_usd)}" if by == ENDED_BY_CAP else by,
+            stop.step,
+            format_usd(stop.cost_usd),
         )
-        return {**result, "ended_by": by, STOP_KEYS[by]: stop}
+        return {**result, "ended_by": by, STOP_KEYS[by]: asdict(stop)}
 
     def known_error(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]

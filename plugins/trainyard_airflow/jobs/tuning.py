@@ -23,6 +23,7 @@ from trainyard.tuning.trials import PARQUET, to_parquet
 from trainyard.units import format_usd
 from trainyard_airflow.jobs.cost_cap import cap_of
 from trainyard_airflow.jobs.job_code import job_image
+from trainyard_airflow.jobs.job_place import JobPlace
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.training import channel_uris
 from trainyard_airflow.jobs.tuning_result import ended_by, tuning_result, usable_best
@@ -75,13 +76,13 @@ class TuningJobType(JobType):
         self,
         name: str,
         *,
-        place: Mapping[str, Any],
+        place: JobPlace,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateHyperParameterTuningJob request, the code uploaded, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
         image = job_image(self.spec.training, region=clients.region)
         training = clients.of_account(self.spec.training, image_uri=image)
-        max_runtime_s = place.get("max_runtime_s", self.spec.max_runtime_s)
+        max_runtime_s = place.max_runtime_s or self.spec.max_runtime_s
         spec = replace(self.spec, training=training, max_runtime_s=max_runtime_s)
         code = self.uploaded_code(training)
         request = render_tuning_job(
@@ -104,7 +105,7 @@ class TuningJobType(JobType):
         earlier: Sequence[JobSnapshot],
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
-    ) -> dict[str, Any]:
+    ) -> JobPlace:
         """Log the possible cost of the next search; return the cost of the earlier ones.
 
         Raises:
@@ -121,10 +122,12 @@ class TuningJobType(JobType):
                 format_usd(spec.budget_usd - paid),
                 format_usd(found.wave_usd),
             )
-        return {"paid_usd": paid, **self._cap_facts(paid)}
+        return JobPlace(paid_usd=paid, max_runtime_s=self._capped_runtime_s(paid))
 
-    def _cap_facts(self, paid_usd: float) -> dict[str, Any]:
-        """Return `max_runtime_s` within the rest of the cost cap, with all parallel trials running the whole time.
+    def _capped_runtime_s(self, paid_usd: float) -> int | None:
+        """Return the time limit within the rest of the cost cap, with all parallel trials running the whole time.
+
+        None without a cap.
 
         Raises:
             SpecError: the price is unknown.
@@ -132,7 +135,7 @@ class TuningJobType(JobType):
         """
         spec, cap = self.spec, cap_of(self.spec)
         if cap is None:
-            return {}
+            return None
         rate, at_once = usd_per_s(spec.training), spec.max_parallel_jobs
         left_s = cap.job_limit_s(
             paid_usd=paid_usd,
@@ -141,15 +144,15 @@ class TuningJobType(JobType):
             least_s=MIN_RUNTIME_S,
         )
         longest_s = min(MAX_RUNTIME_S, int(left_s))
-        return {"max_runtime_s": min(spec.max_runtime_s or longest_s, longest_s)}
+        return min(spec.max_runtime_s or longest_s, longest_s)
 
     def place_of(
         self,
         job: JobSnapshot,  # noqa: ARG002
         earlier: Sequence[JobSnapshot],
-    ) -> dict[str, Any]:
+    ) -> JobPlace:
         """Return the cost of the earlier searches."""
-        return {"paid_usd": self._paid_usd(earlier)}
+        return JobPlace(paid_usd=self._paid_usd(earlier))
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
         """Return the limits on the search's remaining cost and on its duration."""

@@ -16,7 +16,6 @@ from trainyard.runs.record import (
     STOPPED_BY_RULE,
     STOPPED_IDLE,
     SUCCEEDED,
-    at_step,
 )
 from trainyard.runs.report.axes import TIMES
 from trainyard.units import format_bytes, format_usd
@@ -140,12 +139,12 @@ def money_view(record: RunRecord) -> FailureView | None:
         next_step = "the section on rules has the evidence: use the GPU or load data faster, and start another run"
     labelled = (
         ("cost of the run", format_usd(spent) + ("" if cap is None else f" of {format_usd(cap)}")),
-        ("last checkpoint", stop["last_checkpoint"] or "none"),
+        ("last checkpoint", stop.last_checkpoint or "none"),
         ("model so far", record.model_package_arn or "not registered"),
         ("next step", next_step),
     )
     return FailureView(
-        headline=f"{by} ended the training{at_step(stop)}; its model so far is this run's",
+        headline=f"{by} ended the training{stop.at_step}; its model so far is this run's",
         details=labelled,
     )
 

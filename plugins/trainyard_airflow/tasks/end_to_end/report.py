@@ -11,6 +11,7 @@ from trainyard.errors import SpecError, TrainingRunError
 from trainyard.runs.builder import build_run_record
 from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.runs.notifier import failure_notice, stop_notice
+from trainyard.runs.record import MoneyStop
 from trainyard.runs.run_note import run_figures, run_image, run_note
 from trainyard.specs.monitoring import Notifications
 from trainyard.specs.reading import read_spec
@@ -225,8 +226,8 @@ class ReportOperator(ClosingReportOperator):
             tuning=search.document,
             ledger=None if ledger is None else ledger.to_dict(),
             verdict=training.get("verdict"),
-            cap_stop=training.get("cap_stop"),
-            idle_stop=training.get("idle_stop"),
+            cap_stop=_stop(training, "cap_stop"),
+            idle_stop=_stop(training, "idle_stop"),
             failure=first_failure(list(facts.values()))
             or ({"what": MARKED_FAILED} if _was_marked_failed(context, facts) else None),
         )
@@ -416,3 +417,7 @@ def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool
 def _is_of_ours(result: Mapping[str, Any]) -> bool:
     """Return whether the result is one of `EvaluationJobOperator`: a job's snapshot, or the training job's name."""
     return "measured_by" in result or {"job_name", "kind"} <= result.keys()
+
+
+def _stop(training: Mapping[str, Any], key: str) -> MoneyStop | None:
+    return MoneyStop(**training[key]) if training.get(key) else None

@@ -1,0 +1,46 @@
+"""`JobPlace`: capacity and cost limits of one job, decided before its creation. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainyard_airflow.jobs.ladder import Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlace:
+    """Capacity and limits; a member is None if it does not apply.
+
+    Attributes:
+        placement: rung of the capacity ladder.
+        max_billed_s: seconds that each instance may be billed before the job is stopped at its task's cost cap.
+        usd_per_s: price of all instances under that cap.
+        paid_usd: cost of the task's earlier searches or AutoML jobs.
+        max_runtime_s: time limit of a search or an AutoML job within the money that is left.
+    """
+
+    placement: Placement | None = None
+    max_billed_s: float | None = None
+    usd_per_s: float | None = None
+    paid_usd: float | None = None
+    max_runtime_s: int | None = None
+
+    def bounded_run_s(self, max_run_s: int) -> int:
+        """Return `max_run` limited to the rest of the cap, so that the service ends the job even without a follower."""
+        return max_run_s if self.max_billed_s is None else min(max_run_s, int(self.max_billed_s))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the place as facts of the job's result, JSON-safe."""
+        limits = {
+            "max_billed_s": self.max_billed_s,
+            "usd_per_s": self.usd_per_s,
+            "paid_usd": self.paid_usd,
+            "max_runtime_s": self.max_runtime_s,
+        }
+        rung = self.placement.facts() if self.placement else {}
+        return {**rung, **{name: value for name, value in limits.items() if value is not None}}
+
+
+UNLIMITED = JobPlace()
