@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.reading import read_spec
-from trainyard.specs.run_conf import RunConf
+from trainyard.specs.run_conf import HYPERPARAMETERS, RunConf
 
 MOST_CELLS = 64
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}"
@@ -38,22 +38,8 @@ _SHARED = (
         "max_source_bytes",
     ),
     *("shard_instance_count", "shard_instance_type"),
-    *("model", "num_layers", "num_heads", "hidden_size", "sequence_length"),
-    *(
-        "global_batch_size",
-        "micro_batch_size",
-        "max_steps",
-        "learning_rate",
-        "warmup_steps",
-        "precision",
-        "seed",
-    ),
-    *(
-        "eval_interval",
-        "checkpoint_interval",
-        "mean_time_to_interruption_s",
-        "early_stopping_patience",
-    ),
+    *HYPERPARAMETERS,
+    "warmup_steps",
     *(
         "hyperparameters",
         "instance_type",

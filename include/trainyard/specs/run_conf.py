@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping  # read_spec evaluates the annotations
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import SpecError
@@ -15,6 +15,13 @@ from trainyard.specs.run_conf_rules import HYBRID_DEGREE, SPLITTING_DEGREES, con
 
 if TYPE_CHECKING:
     from trainyard.errors import Finding
+
+_HYPERPARAMETER = "hyperparameter"
+
+
+def _hyperparameter(default: Any) -> Any:
+    """Declare a field that the training gets as the hyperparameter of the same name, also in a comparison."""
+    return field(default=default, metadata={_HYPERPARAMETER: True})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,25 +79,25 @@ class RunConf(BaseRunConf):
     max_source_bytes: int = 0
     shard_instance_count: int = 0
     shard_instance_type: str = "ml.m5.xlarge"
-    model: str = "gpt"
-    num_layers: int = 4
-    num_heads: int = 4
-    hidden_size: int = 128
-    sequence_length: int = 256
+    model: str = _hyperparameter("gpt")
+    num_layers: int = _hyperparameter(4)
+    num_heads: int = _hyperparameter(4)
+    hidden_size: int = _hyperparameter(128)
+    sequence_length: int = _hyperparameter(256)
     strategy: str = "ddp"
     evaluation_place: str = "auto"
     evaluation_max_samples: int | None = None
-    mean_time_to_interruption_s: float = 3600.0
-    global_batch_size: int = 16
-    micro_batch_size: int = 8
-    max_steps: int = 400
-    learning_rate: float = 4e-3
+    mean_time_to_interruption_s: float = _hyperparameter(3600.0)
+    global_batch_size: int = _hyperparameter(16)
+    micro_batch_size: int = _hyperparameter(8)
+    max_steps: int = _hyperparameter(400)
+    learning_rate: float = _hyperparameter(4e-3)
     warmup_steps: int | None = None
-    precision: str = AUTO
-    seed: int = 0
-    eval_interval: int = 50
-    checkpoint_interval: int = 0
-    early_stopping_patience: int = 0
+    precision: str = _hyperparameter(AUTO)
+    seed: int = _hyperparameter(0)
+    eval_interval: int = _hyperparameter(50)
+    checkpoint_interval: int = _hyperparameter(0)
+    early_stopping_patience: int = _hyperparameter(0)
     on_rule_stop: Mapping[str, Any] = field(default_factory=dict)
     tune: bool = False
     tuning_strategy: str = "Bayesian"
@@ -150,6 +157,10 @@ class RunConf(BaseRunConf):
     def readers_per_rank(self) -> int:
         """Number of processes that share a rank's shards: its loader workers, or 1 for the rank itself."""
         return int(self.hyperparameters.get("num_workers", 0)) or 1
+
+
+HYPERPARAMETERS = tuple(each.name for each in fields(RunConf) if _HYPERPARAMETER in each.metadata)
+"""Fields that are hyperparameters of the training."""
 
 
 def readable_conf(params: Mapping[str, Any]) -> RunConf | None:

@@ -11,6 +11,7 @@ from trainyard.errors import ContractError
 from trainyard.installation import SHIPPED
 from trainyard.specs.metrics import TRAINYARD_METRICS
 from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
+from trainyard.specs.run_conf import HYPERPARAMETERS
 from trainyard.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, with_values
 from trainyard.specs.service_debugger import Debugger
 from trainyard.specs.strategies.torch_distributed import RANK_RESTARTS
@@ -35,23 +36,6 @@ EVALUATION_FILE = "evaluation.json"
 
 _INPUT = "/opt/ml/processing/input"
 _OUTPUT = "/opt/ml/processing/output"
-_FROM_CONF = (
-    "model",
-    "num_layers",
-    "num_heads",
-    "hidden_size",
-    "sequence_length",
-    "global_batch_size",
-    "micro_batch_size",
-    "max_steps",
-    "learning_rate",
-    "precision",
-    "seed",
-    "eval_interval",
-    "checkpoint_interval",
-    "mean_time_to_interruption_s",
-    "early_stopping_patience",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +59,7 @@ class LastStepEvaluation:
 
 def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
     """Return the hyperparameters of the conf's training job."""
-    hyperparameters: dict[str, Any] = {name: getattr(conf, name) for name in _FROM_CONF}
+    hyperparameters: dict[str, Any] = {name: getattr(conf, name) for name in HYPERPARAMETERS}
     hyperparameters["warmup_steps"] = conf.num_warmup_steps
     if conf.target_column:
         hyperparameters["target_column"] = conf.target_column
