@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.state.store import put_tags
 from sagemaker_engine.wire.errors import ResourceNotFoundError, ValidationError
 from sagemaker_engine.wire.paging import page_of
 
@@ -67,10 +68,7 @@ class Tags:
                 raise ValidationError(
                     f"The resource would have {len(tags)} tags; at most {MAX_TAGS} are allowed."
                 )
-            db.executemany(
-                "INSERT OR REPLACE INTO tags (arn, key, value) VALUES (?, ?, ?)",
-                [(arn, key, value) for key, value in added.items()],
-            )
+            put_tags(db, arn, added)
         return {"Tags": _wire(tags)}
 
     def list(self, call: Call) -> dict[str, Any]:

@@ -297,7 +297,7 @@ def _row(db: sqlite3.Connection, row: sqlite3.Row) -> JobRow:
 
 
 def put_tags(db: sqlite3.Connection, arn: str, tags: Mapping[str, str]) -> None:
-    """Insert the tags of a new resource."""
+    """Insert or replace tags of a resource."""
     db.executemany(
         "INSERT OR REPLACE INTO tags (arn, key, value) VALUES (?, ?, ?)",
         [(arn, key, value) for key, value in tags.items()],

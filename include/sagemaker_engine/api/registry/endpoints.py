@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sagemaker_engine.api.registry.tables import RegistryTables
     from sagemaker_engine.wire.json_service import Call, Handler
 
+_TABLE = "endpoint_configs"
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
@@ -27,6 +29,10 @@ class Endpoints:
 
     context: ApiContext
     tables: RegistryTables
+
+    def __post_init__(self) -> None:
+        """Create the table of endpoint configurations."""
+        self.tables.create_plain(_TABLE)
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handler per operation."""
@@ -85,7 +91,7 @@ class Endpoints:
         return Descriptions(
             context=self.context,
             tables=self.tables,
-            table="endpoint_configs",
+            table=_TABLE,
             noun="endpoint configuration",
             member="EndpointConfig",
             kind="endpoint-config",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from sagemaker_engine.api.registry.tables import RegistryTables
     from sagemaker_engine.wire.json_service import Call, Handler
 
+_TABLE = "models"
+
 
 @dataclass(frozen=True, slots=True)
 class Models:
@@ -23,6 +25,10 @@ class Models:
 
     context: ApiContext
     tables: RegistryTables
+
+    def __post_init__(self) -> None:
+        """Create the table of models."""
+        self.tables.create_plain(_TABLE)
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handler per operation."""
@@ -89,5 +95,5 @@ class Models:
 def models_of(context: ApiContext, tables: RegistryTables) -> Descriptions:
     """Return the stored models."""
     return Descriptions(
-        context=context, tables=tables, table="models", noun="model", member="Model", kind="model"
+        context=context, tables=tables, table=_TABLE, noun="model", member="Model", kind="model"
     )

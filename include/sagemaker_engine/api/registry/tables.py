@@ -1,4 +1,4 @@
-"""Tables of model package groups, model packages, models and endpoint configurations."""
+"""Tables of model package groups, model packages, and resources that consist of their description only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,6 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS model_package_groups (
     arn TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, document TEXT NOT NULL,
     last_version INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS models (
-    arn TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, document TEXT NOT NULL
-    ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS endpoint_configs (
-    arn TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, document TEXT NOT NULL
-    ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS model_packages (
     arn TEXT PRIMARY KEY, group_arn TEXT, name TEXT NOT NULL, version INTEGER,
     created_at REAL NOT NULL, approval TEXT, document TEXT NOT NULL,
@@ -55,8 +49,15 @@ class RegistryTables:
     database: Database
 
     def __post_init__(self) -> None:
-        """Create missing tables."""
+        """Create the missing tables of groups and packages."""
         self.database.apply(SCHEMA)
+
+    def create_plain(self, table: str) -> None:
+        """Create the table of a resource that consists of its description only, unless it exists."""
+        self.database.apply(
+            f"CREATE TABLE IF NOT EXISTS {table} (arn TEXT PRIMARY KEY, name TEXT NOT NULL, "
+            "created_at REAL NOT NULL, document TEXT NOT NULL) WITHOUT ROWID"
+        )
 
     def add(
         self,
