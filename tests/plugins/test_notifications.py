@@ -17,7 +17,7 @@ from trainyard.runs.notifier import (
     rule_notice,
     stop_notice,
 )
-from trainyard.runs.record import STOPPED_BY_CAP, RunRecord
+from trainyard.runs.record import STOPPED_BY_CAP, MoneyStop, RunRecord
 from trainyard.specs.monitoring import Notifications, Occasion
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.notifications import notify, notify_from_trigger
@@ -191,7 +191,7 @@ def test_an_interruption_is_told_with_step_cost_and_what_is_next() -> None:
 def test_a_stop_for_money_is_told_with_step_cost_and_what_is_left(
     model: str | None, left: str
 ) -> None:
-    stop = {"step": 480, "last_checkpoint": "s3://b/c/step-480", "cost_usd": 9.5}
+    stop = MoneyStop(step=480, last_checkpoint="s3://b/c/step-480", cost_usd=9.5)
 
     notice = stop_notice(stop, by="its cost cap", run_cost_usd=11.0, model=model, report="s3://r")
 
@@ -213,7 +213,7 @@ def test_a_run_that_was_stopped_for_money_is_told_once(
     paths = RunPaths(
         bucket=aws_connection.bucket, prefix="t", dag_id="dag", run_id=f"run-{task.run_id}"
     )
-    stop = {"step": 480, "last_checkpoint": None, "cost_usd": 9.5}
+    stop = MoneyStop(step=480, last_checkpoint=None, cost_usd=9.5)
     record = RunRecord(run_id="r", dag_id="d", status=STOPPED_BY_CAP, cap_stop=stop)
 
     def told(record: RunRecord) -> bool:

@@ -13,6 +13,8 @@ from trainyard.units import format_duration, format_usd
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trainyard.runs.record import MoneyStop
+
 _MOST_SUBJECT = 100  # characters of ASCII; SNS Publish
 _MOST_MESSAGE = 200 * 1024  # bytes of UTF-8; SNS takes 256 KiB, attributes included
 
@@ -143,7 +145,7 @@ def interruption_notice(
 
 
 def stop_notice(
-    stop: Mapping[str, Any],
+    stop: MoneyStop,
     *,
     by: str,
     run_cost_usd: float | None,
@@ -153,7 +155,7 @@ def stop_notice(
     """Return the notification of a training that was stopped to save money.
 
     Args:
-        stop: `step`, `last_checkpoint` and `cost_usd` of the training.
+        stop: the stop.
         by: `its cost cap`, or another cause.
         run_cost_usd: cost of the whole run; None if it is unknown.
         model: the registered version of the last model; None if it was not registered.
@@ -165,10 +167,10 @@ def stop_notice(
         event=f"stop:{by}",
         says=f"The training was stopped by {by}",
         facts={
-            "step": "unknown" if stop["step"] is None else stop["step"],
-            "cost of the training": _amount(stop["cost_usd"]),
+            "step": "unknown" if stop.step is None else stop.step,
+            "cost of the training": _amount(stop.cost_usd),
             "cost of the run": _amount(run_cost_usd),
-            "checkpoint": stop["last_checkpoint"] or "none",
+            "checkpoint": stop.last_checkpoint or "none",
             "next": f"{left}; to continue, start a run with a higher limit",
             "report": report,
         },
