@@ -12,7 +12,6 @@ from trainyard.errors import DataError
 from trainyard.sharding.columnar_schema import (
     check_names,
     decodable_rows,
-    is_text,
     joined_schema,
     text_columns,
     wanted_schema,
@@ -21,7 +20,7 @@ from trainyard.sharding.columnar_schema import (
 from trainyard.sharding.objects import download
 from trainyard.sharding.source_files import ReadProgress, bytes_to_read, unreadable
 from trainyard.sharding.table_batch import TableBatch
-from trainyard.sharding.table_schema import ReplanNeededError
+from trainyard.sharding.table_schema import ReplanNeededError, is_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

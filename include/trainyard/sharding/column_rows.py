@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainyard.errors import DataError, Finding, SpecError
-from trainyard.sharding.columnar_schema import is_text
-from trainyard.sharding.table_schema import unknown_column
+from trainyard.sharding.table_schema import is_text, unknown_column
 from trainyard.sharding.text_rows import TextBatch
 from trainyard.sharding.token_rows import TokenBatch, good_rows
 

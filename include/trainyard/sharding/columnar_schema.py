@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from trainyard.errors import DataError
-from trainyard.sharding.table_schema import joined_dtype
+from trainyard.sharding.table_schema import is_text, joined_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -177,11 +177,6 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 def is_string(kind: pa.DataType) -> bool:
     """Return whether a type is a string with offsets."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Return whether a type is a string of any kind."""
-    return is_string(kind) or bool(pa.types.is_string_view(kind))
 
 
 def holds_token_ids(kind: pa.DataType) -> bool:

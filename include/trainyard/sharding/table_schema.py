@@ -196,6 +196,14 @@ def content_type(plan: ColumnPlan, arrow_type: pa.DataType) -> str:
             return "bool" if str(arrow_type) == "bool" else plan.dtype
 
 
+def is_text(arrow_type: Any) -> bool:
+    """Return whether an Arrow type is a string of any kind."""
+    import pyarrow.types as types
+
+    kinds = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(is_kind(arrow_type) for is_kind in kinds)
+
+
 def _validity_name(name: str, names: list[str]) -> str:
     validity = f"{name}.valid"
     while validity in names:
@@ -205,8 +213,6 @@ def _validity_name(name: str, names: list[str]) -> str:
 
 def _kind(name: str, arrow_type: Any) -> ColumnKind:
     import pyarrow.types as types
-
-    from trainyard.sharding.columnar_schema import is_text
 
     if types.is_dictionary(arrow_type):
         return _kind(name, arrow_type.value_type)
