@@ -33,7 +33,7 @@ def test_a_script_that_fails_its_smoke_test_is_not_trained(
     assert [(each["task_id"], each["instance_count"]) for each in report["jobs"]] == [
         ("smoke_test", 1)
     ]
-    assert "unrecognized arguments: --steps 5" in json.dumps(report["failure"])
+    assert "error: unrecognized arguments: --steps 5" in report["failure"]["log_tail"][-1]
     assert aws_connection.endpoint_url
 
 
