@@ -11,6 +11,7 @@ class TaskId(StrEnum):
     PREFLIGHT = "preflight"
     CHECK_DATA = "check_data"
     SHARD = "shard"
+    SMOKE_TEST = "smoke_test"
     TUNE = "tune"
     TRAIN = "train"
     WATCH_RULES = "watch_rules"

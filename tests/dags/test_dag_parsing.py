@@ -29,15 +29,25 @@ DAG_IDS = {
     "fine_tune": "fine_tune.py",
 }
 PIPELINE_TASKS = [
-    *("preflight", "shard", "tune", "train", "evaluate", "register", "report", "outcome"),
+    *(
+        "preflight",
+        "shard",
+        "smoke_test",
+        "tune",
+        "train",
+        "evaluate",
+        "register",
+        "report",
+        "outcome",
+    ),
 ]
 MONITORED_TASKS = [
-    *("preflight", "shard", "tune", "train", "watch_rules", "set_up_monitoring"),
+    *("preflight", "shard", "smoke_test", "tune", "train", "watch_rules", "set_up_monitoring"),
     *("tear_down_monitoring", "evaluate", "register", "report", "outcome"),
 ]
 SCRIPT_TASKS = [each for each in MONITORED_TASKS if each not in {"shard", "tune"}]
 FINE_TUNE_TASKS = [
-    *("preflight", "watch_rules", "set_up_monitoring", "check_data", "train"),
+    *("preflight", "set_up_monitoring", "check_data", "smoke_test", "train", "watch_rules"),
     *("tear_down_monitoring", "evaluate", "register", "report", "outcome"),
 ]
 AUTOML_TASKS = ["prepare", "search", "evaluate", "register", "report", "outcome"]
@@ -49,7 +59,7 @@ TASKS = dict.fromkeys(PIPELINES, MONITORED_TASKS) | {
     "compare_strategies": ["preflight", "shard", "plan", "cells", "report", "outcome"],
     "train_own_script": SCRIPT_TASKS,
     "fine_tune": FINE_TUNE_TASKS,
-    "tune_mapped": [*PIPELINE_TASKS[:2], *ROUNDS, *PIPELINE_TASKS[2:]],
+    "tune_mapped": [*PIPELINE_TASKS[:2], *ROUNDS, *PIPELINE_TASKS[3:]],
 }
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]
 HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws", "trainyard.runs.report.page"]
@@ -171,8 +181,9 @@ def test_report_runs_after_a_failure_and_the_outcome_decides_the_run(bag, dag_id
 @pytest.mark.parametrize("dag_id", sorted(PIPELINES))
 def test_training_follows_the_shards_also_where_the_search_is_skipped(bag, dag_id):
     dag = bag.dags[dag_id]
-    assert dag.get_task("tune").upstream_task_ids == {"preflight", "shard"}
-    assert dag.get_task("train").upstream_task_ids == {"shard", "tune"}
+    assert dag.get_task("tune").upstream_task_ids == {"preflight", "shard", "smoke_test"}
+    assert dag.get_task("train").upstream_task_ids == {"shard", "smoke_test", "tune"}
+    assert dag.get_task("tune").trigger_rule == "none_failed_min_one_success"
     assert dag.get_task("train").trigger_rule == "none_failed_min_one_success"
 
 

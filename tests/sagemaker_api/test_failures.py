@@ -32,6 +32,7 @@ from trainyard.sagemaker_api.failures import (
     is_name_taken,
     is_unknown_job,
     service_error,
+    telling_lines,
 )
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.stop_cause import StopCause
@@ -369,3 +370,10 @@ def test_a_quota_that_could_never_hold_the_job_is_not_waited_for(
     )
 
     assert type(service_error("ResourceLimitExceeded", message, operation="Create")) is kind
+
+
+def test_the_lines_of_a_failure_end_with_what_the_script_refused() -> None:
+    toolkit = ["ChildFailedError: ", "train.py FAILED", "ExitCode 1", 'ErrorMessage ""'] * 10
+    log = ["usage: train.py [-h]", "train.py: error: unrecognized arguments: --steps 5", *toolkit]
+
+    assert telling_lines(log) == log[:2]

@@ -44,6 +44,7 @@ class CapPlan:
     Attributes:
         max_cost_usd: the cap.
         shard_usd: cost of the sharding job for its longest run.
+        smoke_usd: cost of the smoke test for its longest run.
         search_usd: the most that the search may cost.
         least_training_usd: cost of the shortest training on the most expensive tier.
         evaluation_usd: cost of the evaluation for its longest run; reserved until the training has ended.
@@ -52,6 +53,7 @@ class CapPlan:
 
     max_cost_usd: float
     shard_usd: float
+    smoke_usd: float
     search_usd: float
     least_training_usd: float
     evaluation_usd: float
@@ -60,7 +62,7 @@ class CapPlan:
     @property
     def after_sharding_usd(self) -> float:
         """Amount that sharding may not spend, because the later tasks need it."""
-        return self.search_usd + self.least_training_usd + self.evaluation_usd
+        return self.smoke_usd + self.search_usd + self.least_training_usd + self.evaluation_usd
 
     @property
     def least_usd(self) -> float:
@@ -91,6 +93,7 @@ def cap_plan(
     return CapPlan(
         max_cost_usd=conf.max_cost_usd,
         shard_usd=part(TaskId.SHARD),
+        smoke_usd=part(TaskId.SMOKE_TEST),
         search_usd=search_usd,
         least_training_usd=part(TaskId.TRAIN, LEAST_RUN_S),
         evaluation_usd=part(TaskId.EVALUATE),
@@ -132,6 +135,7 @@ def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Findi
         return
     parts = {
         "sharding": plan.shard_usd,
+        "smoke test": plan.smoke_usd,
         "search": plan.search_usd,
         "the shortest training": plan.least_training_usd,
         "evaluation": plan.evaluation_usd,

@@ -9,6 +9,7 @@ from trainyard.cost.job_cost import CostEstimate, cost_ceiling
 from trainyard.planning.cap_plan import RunCost, cap_plan
 from trainyard.planning.evaluation_plan import Place, plan_evaluation, processing_run_s
 from trainyard.planning.search_cost import search_cost
+from trainyard.specs.smoke_test import smoke_conf
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ def rung_estimate(conf: BaseRunConf, rung: CapacityRung) -> CostEstimate:
 def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
     """Return the estimate of one attempt of each job for its longest time, by task id."""
     estimates: dict[str, CostEstimate] = {TaskId.TRAIN: training_estimate(conf)}
+    if test := smoke_conf(conf):
+        estimates[TaskId.SMOKE_TEST] = training_estimate(test)
     evaluating = [plan_evaluation(conf, trained_on=each.instance_type) for each in conf.rungs]
     if evaluating[0].place is Place.PROCESSING:
         estimates[TaskId.EVALUATE] = _dearest(

@@ -23,6 +23,7 @@ from trainyard.planning.run_plan import (
 )
 from trainyard.specs.limits import LEAST_RUN_S, MAX_PROCESSING_RUN_S
 from trainyard.specs.script_conf import ScriptConf
+from trainyard.specs.smoke_test import smoke_conf
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ def _instance_findings(conf: ScriptConf) -> Iterator[Finding]:
 
 def _estimates(conf: ScriptConf) -> Mapping[str, CostEstimate]:
     estimates: dict[str, CostEstimate] = {TaskId.TRAIN: training_estimate(conf)}
+    if test := smoke_conf(conf):
+        estimates[TaskId.SMOKE_TEST] = training_estimate(test)
     if evaluation := script_evaluation(conf):
         estimates[TaskId.EVALUATE] = cost_ceiling(
             instance_type=evaluation.instance_type,

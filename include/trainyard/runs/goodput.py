@@ -30,6 +30,7 @@ class Cause(StrEnum):
     STARTING = "starting"
     FINISHING = "uploading"
     DATA = "preparing data"
+    TESTING = "smoke test"
     SEARCHING = "searching"
     EVALUATING = "evaluating"
     AIRFLOW = "in Airflow"
@@ -128,6 +129,7 @@ _OF_TASKS = {
     TaskId.SHARD: Cause.DATA,
     TaskId.PREPARE: Cause.DATA,
     TaskId.CHECK_DATA: Cause.DATA,
+    TaskId.SMOKE_TEST: Cause.TESTING,
     TaskId.TUNE: Cause.SEARCHING,
     TaskId.SEARCH: Cause.SEARCHING,
     TaskId.EVALUATE: Cause.EVALUATING,

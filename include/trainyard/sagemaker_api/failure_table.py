@@ -70,10 +70,10 @@ _VOLUME_STEP = "raise the volume's size (volume_size_gb, volume_size), which ins
 _SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
 
 # An exception by its name, but not the wrappers that the service, its toolkit and torchrun put
-# around every failure.
+# around every failure; or argparse's refusal of a hyperparameter.
 RAISED = (
-    r"\b(?!AlgorithmError|ClientError|ExecuteUserScriptError|ChildFailedError)"
-    r"\w+(Error|Exception)\b: "
+    r"(?:\b(?!AlgorithmError|ClientError|ExecuteUserScriptError|ChildFailedError)"
+    r"\w+(Error|Exception)\b: |\.py: error: )"
 )
 # SIGKILL or SIGBUS on the rank that failed first. torchrun itself kills the ranks that are left
 # over, so a signal elsewhere in its table is no evidence.

@@ -45,6 +45,10 @@ class BaseRunConf:
             None = no approval.
         approval_timeout_s: longest wait for that answer, or for one about a model.
         hyperparameters: further hyperparameters, which override those derived from other fields.
+        smoke_hyperparameters: hyperparameters of a short training that must complete before the training itself starts,
+            such as {"max_steps": 5}; they override the run's. None = no such smoke test.
+        smoke_instance_count: instances of the smoke test.
+        smoke_max_run_s: longest time of the smoke test. If it takes longer, the run ends without a training.
         rules: rules for the training, read by trainyard.rules.configuration; empty = all rules in the robust profile.
         debugger: evaluator of the rules that SageMaker also has: "own", or the "service" if it can.
         watch_rules: whether the rules are evaluated while the training runs.
@@ -71,6 +75,9 @@ class BaseRunConf:
     keep_alive_period_in_seconds: int | None = None
     volume_size_gb: int = 30
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    smoke_hyperparameters: Mapping[str, Any] | None = None
+    smoke_instance_count: int = 1
+    smoke_max_run_s: int = 900
     rules: tuple[Any, ...] = ()
     debugger: str = "own"
     watch_rules: bool = True

@@ -50,6 +50,7 @@ def base_findings(conf: BaseRunConf) -> Iterator[Finding]:
     yield from _names(conf)
     yield from rung_findings(conf.capacity_ladder)
     yield from _waiting(conf)
+    yield from _smoke_test(conf)
     yield from _idling(conf)
     yield from _warm_pool(conf)
 
@@ -93,6 +94,19 @@ def _warm_pool(conf: BaseRunConf) -> Iterator[Finding]:
             what=f"cannot be combined with {name}, because {why}",
             got=str(conf.keep_alive_period_in_seconds),
             next_step="remove one of them",
+        )
+
+
+def _smoke_test(conf: BaseRunConf) -> Iterator[Finding]:
+    if conf.smoke_hyperparameters is None:
+        return
+    counts = [each.instance_count or conf.instance_count for each in conf.capacity_ladder]
+    if conf.smoke_instance_count > max(counts, default=conf.instance_count):
+        yield Finding(
+            where="smoke_instance_count",
+            what="is more than the training has",
+            got=str(conf.smoke_instance_count),
+            allowed=f"at most {max(counts, default=conf.instance_count)}",
         )
 
 

@@ -34,9 +34,13 @@ USUAL_MOST = 10**9
 MOST: dict[str, float] = {
     **dict.fromkeys(("num_layers", "num_heads", "num_kv_heads"), 2**12),
     **dict.fromkeys(("hidden_size", "feed_forward_size"), 2**20),
-    **dict.fromkeys(("instance_count", "tuning_instance_count", "max_instances"), 1000),
+    **dict.fromkeys(
+        ("instance_count", "tuning_instance_count", "smoke_instance_count", "max_instances"), 1000
+    ),
     **dict.fromkeys(("sequence_length", "vocab_size", "global_batch_size", "max_length"), 2**24),
-    **dict.fromkeys(("max_run_s", "tuning_max_run_s", "heartbeat_timeout_s"), MAX_RUN_S),
+    **dict.fromkeys(
+        ("max_run_s", "tuning_max_run_s", "smoke_max_run_s", "heartbeat_timeout_s"), MAX_RUN_S
+    ),
     "processes_per_instance": 256,
     "micro_batch_size": 2**16,
     "max_wait_s": 2 * MAX_RUN_S,
@@ -59,7 +63,7 @@ AT_LEAST_ONE = (
     *("processes_per_instance", "max_run_s", "volume_size_gb", "global_batch_size"),
     *("micro_batch_size", "max_steps"),
     *("evaluation_max_run_s", "evaluation_volume_size_gb", "evaluation_max_samples"),
-    *("rank", "batch_size", "max_length"),
+    *("rank", "batch_size", "max_length", "smoke_instance_count"),
 )
 AT_LEAST_ZERO = (
     *("num_shards", "max_source_bytes", "shard_instance_count", "warmup_steps", "seed"),
@@ -74,6 +78,7 @@ LEAST: dict[str, int] = {
     **dict.fromkeys(AT_LEAST_ONE, 1),
     **dict.fromkeys(AT_LEAST_ZERO, 0),
     "approval_timeout_s": LEAST_RUN_S,
+    "smoke_max_run_s": LEAST_RUN_S,
     "keep_alive_period_in_seconds": 1,
     "checkpoint_interval": -1,
     "stop_if_idle_minutes": LEAST_IDLE_MINUTES,

@@ -53,6 +53,7 @@ _LATE_LINES_S = 60.0
 _GROUP = JOB_APIS[JobKind.TRAINING].log_group
 _KINDS = {
     TaskId.SHARD: JobKind.PROCESSING,
+    TaskId.SMOKE_TEST: JobKind.TRAINING,
     TaskId.TUNE: JobKind.TUNING,
     TaskId.TRAIN: JobKind.TRAINING,
     TaskId.EVALUATE: JobKind.PROCESSING,

@@ -146,7 +146,7 @@ def _between_jobs(history: Sequence[RunMeasurement]) -> AmountRange:
 def _job(conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]) -> JobEstimate:
     learned = _seconds(conf, work, measured)
     one = learned.total.at_most(work.max_run_s)
-    is_restarted = work.task_id in {TaskId.TRAIN, TaskId.TUNE}
+    is_restarted = work.task_id in {TaskId.TRAIN, TaskId.TUNE, TaskId.SMOKE_TEST}
     one = _with_restarts(conf, one, learned) if is_restarted else one
     price = catalogue().find(work.instance_type).price_usd_per_hour
     rate = usd_per_s(price, work.instance_count)
@@ -163,9 +163,12 @@ def _job(conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]) -
 def _seconds(
     conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]
 ) -> LearnedSeconds:
-    """Return a job's seconds, from earlier jobs or from the planner. For trials, earlier trainings are used as well."""
+    """Return a job's seconds, from earlier jobs or from the planner.
+
+    For trials and smoke tests, earlier trainings are used as well.
+    """
     learned = learned_seconds(work, measured)
-    if learned is None and work.task_id == TaskId.TUNE:
+    if learned is None and work.task_id in {TaskId.TUNE, TaskId.SMOKE_TEST}:
         learned = learned_seconds(replace(work, task_id=TaskId.TRAIN), measured)
     return learned or _planned(conf, work)
 

@@ -19,6 +19,7 @@ from trainyard.planning.script_plan import script_evaluation
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_tuning import search_of
 from trainyard.specs.script_conf import ScriptConf
+from trainyard.specs.smoke_test import smoke_conf
 from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def _works(conf: RunConf, test_units: float | None) -> Iterator[JobWork]:
     if conf.shard_instance_count:
         yield _sharding(conf)
     training = _training(conf)
+    if test := smoke_conf(conf):
+        yield replace(_training(test), task_id=TaskId.SMOKE_TEST)
     search = search_of(conf)
     if search:
         trial = replace(
@@ -171,27 +174,33 @@ def _sharding(conf: RunConf) -> JobWork:
 
 
 def _script_works(conf: ScriptConf) -> Iterator[JobWork]:
-    kind = _digest({name: getattr(conf, name) for name in _OF_THE_SCRIPT})
-    yield JobWork(
-        task_id=TaskId.TRAIN,
-        workload=f"{conf.source_dir}/{conf.entry_point}",
-        kind=kind,
-        instance_type=conf.rungs[0].instance_type,
-        instance_count=conf.rungs[0].instance_count or conf.instance_count,
-        num_ranks=conf.world_size,
-        max_run_s=conf.max_run_s,
-    )
+    if test := smoke_conf(conf):
+        yield replace(_script_training(test), task_id=TaskId.SMOKE_TEST)
+    training = _script_training(conf)
+    yield training
     evaluation = script_evaluation(conf)
     if evaluation:
         yield JobWork(
             task_id=TaskId.EVALUATE,
             workload=f"{conf.source_dir}/{conf.evaluation_entry_point}",
-            kind=_digest([kind, dict(conf.evaluation_inputs)]),
+            kind=_digest([training.kind, dict(conf.evaluation_inputs)]),
             instance_type=evaluation.instance_type,
             instance_count=1,
             num_ranks=1,
             max_run_s=evaluation.max_run_s,
         )
+
+
+def _script_training(conf: ScriptConf) -> JobWork:
+    return JobWork(
+        task_id=TaskId.TRAIN,
+        workload=f"{conf.source_dir}/{conf.entry_point}",
+        kind=_digest({name: getattr(conf, name) for name in _OF_THE_SCRIPT}),
+        instance_type=conf.rungs[0].instance_type,
+        instance_count=conf.rungs[0].instance_count or conf.instance_count,
+        num_ranks=conf.world_size,
+        max_run_s=conf.max_run_s,
+    )
 
 
 def _kind(conf: RunConf) -> str:

@@ -25,6 +25,7 @@ from trainyard_airflow.tasks.shared.form_fields import (
     PLACE,
     RANKS,
     RULES,
+    SMOKE_TEST,
     SPOT,
     WAITING,
     WATCHING,
@@ -291,6 +292,7 @@ SECTIONS: Sections = {
         **EVALUATION,
         **LIMITS,
     },
+    "Smoke test": SMOKE_TEST,
     "Capacity": {
         **WAITING,
         **CAP,

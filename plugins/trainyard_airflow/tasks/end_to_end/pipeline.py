@@ -11,6 +11,7 @@ from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.check_rules import CheckRulesOperator
 from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
 from trainyard_airflow.tasks.end_to_end import task_specs
@@ -64,6 +65,13 @@ def training_pipeline(
             asset=SHARDS_ASSET,
             ledger_uri=_LEDGER_URI,
         )
+        # Without `smoke_hyperparameters`, preflight skips this task.
+        smoke_test = TrainingJobOperator(
+            task_id=TaskId.SMOKE_TEST,
+            spec=task_specs.smoke_task_spec,
+            ledger_uri=_LEDGER_URI,
+            retries=JOB_RETRIES,
+        )
         # Without `tune`, preflight skips this task, and the training follows the shards.
         tune = TuneHyperparametersOperator(
             task_id=TaskId.TUNE,
@@ -71,6 +79,7 @@ def training_pipeline(
             trials_uri="{{ ti.xcom_pull(task_ids='preflight')['trials_uri'] }}",
             ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
+            trigger_rule="none_failed_min_one_success",
         )
         train = WatchedTrainingJobOperator(
             task_id=TaskId.TRAIN,
@@ -110,10 +119,11 @@ def training_pipeline(
         outcome = EmptyOperator(
             task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
         )
-        chain(preflight, shard, tune, train, evaluate, register, report, outcome)
-        preflight >> tune
-        shard >> train
-        [preflight, shard, tune] >> watch_rules >> report
+        chain(preflight, shard, smoke_test, tune, train, evaluate, register, report, outcome)
+        preflight >> [smoke_test, tune]
+        shard >> [tune, train]
+        smoke_test >> train
+        [preflight, shard, smoke_test, tune] >> watch_rules >> report
         preflight >> set_up
         train >> tear_down
         register >> outcome

@@ -313,6 +313,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             "monitoring": (TaskId.SET_UP_MONITORING, params.get("monitoring")),
             "watch_rules": (TaskId.WATCH_RULES, params.get("watch_rules")),
             "on_rule_error": (TaskId.WATCH_RULES, params.get("on_rule_error", "stop") != "stop"),
+            "smoke_hyperparameters": (
+                TaskId.SMOKE_TEST,
+                params.get("smoke_hyperparameters") is not None,
+            ),
             "on_rule_stop": (TaskId.WATCH_RULES, params.get("on_rule_stop")),
             "debugger": (TaskId.WATCH_RULES, params.get("debugger", "own") != "own"),
         }
@@ -339,6 +343,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         """Return the ids of optional tasks that this conf does not request."""
         is_monitored = Monitoring(**(conf.get("monitoring") or {})).is_on
         asked: Mapping[str, bool] = {
+            TaskId.SMOKE_TEST: conf.get("smoke_hyperparameters") is not None,
             TaskId.TUNE: conf.get("tune", False),
             TaskId.SET_UP_MONITORING: is_monitored,
             TaskId.WATCH_RULES: conf["watch_rules"],

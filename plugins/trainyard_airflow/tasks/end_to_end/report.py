@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 _TASKS = (
     TaskId.PREFLIGHT,
     TaskId.SHARD,
+    TaskId.SMOKE_TEST,
     TaskId.TUNE,
     TaskId.TRAIN,
     TaskId.WATCH_RULES,
@@ -96,6 +97,8 @@ class ReportOperator(ClosingReportOperator):
         asked = (facts[TaskId.PREFLIGHT].result or {}).get("conf") or context["params"]
         if not asked.get("tune"):  # the run has no search: its task was skipped, or never reached
             facts.pop(TaskId.TUNE, None)
+        if asked.get("smoke_hyperparameters") is None:
+            facts.pop(TaskId.SMOKE_TEST, None)
         state = facts[TaskId.PREFLIGHT].result
         with self._unless_preflight_failed(state):
             return self._reported(context, facts, self._paths(context, state))

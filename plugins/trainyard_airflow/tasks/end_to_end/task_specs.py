@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.cost.cost_cap import CostCap
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.run_conf_tuning import with_values
+from trainyard.specs.smoke_test import smoke_conf
 from trainyard.task_ids import TaskId
 from trainyard.tuning.provenance import provenance
 from trainyard.tuning.result import TuningResult
@@ -97,6 +98,21 @@ def _sharding_job(context: Context, state: RunState[RunConf]) -> ShardingJob | N
         cap=None
         if left is None
         else CostCap(max_cost_usd=left, stop_reserve_s=conf.stop_reserve_s),
+    )
+
+
+def smoke_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
+    """Return the smoke test on the run's shards."""
+    state = RunState.of(context)
+    conf = smoke_conf(state.conf)
+    assert conf is not None  # noqa: S101  # without a smoke test preflight skips the task
+    return training_spec(
+        conf,
+        paths=state.paths,
+        dataset_uri=result_of(context, TaskId.SHARD)["dataset_uri"],
+        role=state.role,
+        task_id=context["ti"].task_id,
+        max_cost_usd=cap_left_usd(context, state),
     )
 
 

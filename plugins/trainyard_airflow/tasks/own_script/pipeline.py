@@ -14,6 +14,7 @@ from trainyard.runs.evaluation_metrics import metrics_of
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.check_rules import CheckRulesOperator
 from trainyard_airflow.operators.processing_job import ProcessingJobOperator
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
 from trainyard_airflow.tasks.end_to_end.monitoring import (
@@ -109,6 +110,13 @@ def script_pipeline(
             has_own_evaluation=evaluate is not None,
             has_preparation=prepare is not None,
         )
+        # Without `smoke_hyperparameters`, preflight skips this task.
+        smoke_test = TrainingJobOperator(
+            task_id=TaskId.SMOKE_TEST,
+            spec=task_specs.smoke_task_spec,
+            ledger_uri=_LEDGER_URI,
+            retries=JOB_RETRIES,
+        )
         train = WatchedTrainingJobOperator(
             task_id=TaskId.TRAIN,
             spec=task_specs.train_task_spec,
@@ -116,12 +124,14 @@ def script_pipeline(
             watch=task_specs.watch_task_plan,
             notifier=_NOTIFIER,
             retries=JOB_RETRIES,
+            trigger_rule="none_failed_min_one_success",
         )
         watch_rules = CheckRulesOperator(
             task_id=TaskId.WATCH_RULES,
             watch=task_specs.watch_task_plan,
             watched_task_id=TaskId.TRAIN,
             notifier=_NOTIFIER,
+            trigger_rule="none_failed_min_one_success",
         )
         set_up = SetUpMonitoringOperator(task_id=TaskId.SET_UP_MONITORING)
         tear_down = TearDownMonitoringOperator(task_id=TaskId.TEAR_DOWN_MONITORING)
@@ -146,12 +156,14 @@ def script_pipeline(
             task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
         )
         before = [make() for make in (recipe.check, prepare) if make]
-        chain(preflight, *before, train, measure, register)
+        chain(preflight, *before, smoke_test, train, measure, register)
+        preflight >> smoke_test
+        [preflight, *before] >> train
         chain(register, report, outcome)
         register >> outcome
         train >> register
         preflight >> measure
-        preflight >> watch_rules >> report
+        [preflight, smoke_test] >> watch_rules >> report
         preflight >> set_up
         train >> tear_down
     give_params(dag, params)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.model_package import ModelVersion
 from trainyard.specs.fine_tune_conf import ENTRY_POINT, SOURCE_DIR
+from trainyard.specs.smoke_test import smoke_conf
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, with_judge
 from trainyard_airflow.tasks.own_script.jobs import script_evaluation_spec, script_training_spec
@@ -27,6 +28,20 @@ if TYPE_CHECKING:
 
 _MOST_INPUTS, _MOST_METRICS = 15, 20
 """Maximum inputs and metrics in the lineage of a model version, which may have 50 properties."""
+
+
+def smoke_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
+    """Return the smoke test of the run's script."""
+    state = RunState.of_script(context)
+    conf = smoke_conf(state.conf)
+    assert conf is not None  # noqa: S101  # without a smoke test preflight skips the task
+    return script_training_spec(
+        conf,
+        paths=state.paths,
+        role=state.role,
+        task_id=context["ti"].task_id,
+        max_cost_usd=cap_left_usd(context, state),
+    )
 
 
 def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:

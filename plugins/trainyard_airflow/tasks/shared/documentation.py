@@ -8,6 +8,7 @@ _TASKS = """
 |---|---|---|
 | `preflight` | checks conf, code, bucket, role and data; reports all problems at once, before anything is paid | the run's state: conf, addresses, plan, cost ceiling |
 | `shard` | cuts the data into shards and an index in S3, in the worker, or by a processing job over `shard_instance_count` instances that read an `s3://` source; the same data and settings upload nothing again | address and fingerprint of the data set |
+| `smoke_test` | with `smoke_hyperparameters`: a short training on one instance, which must complete before search and training; otherwise skipped | the job's snapshot |
 | `tune` | with `tune`: a search by a SageMaker tuning job over short trainings; otherwise skipped | the best trial, its hyperparameters, all trials, the cost |
 | `train` | one SageMaker training job over all instances, with the best trial's hyperparameters if there was a search, followed while deferred | the job's snapshot: metrics, times, artifact |
 | `watch_rules` | parallel to `train`: evaluates the conf's `rules` on the statistics of its ranks, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and downstream tasks are skipped | the findings, and the rule that stopped the training |

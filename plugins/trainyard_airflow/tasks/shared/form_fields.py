@@ -199,6 +199,23 @@ CAP: Fields = {
         INTEGER,
     ),
 }
+SMOKE_TEST: Fields = {
+    "smoke_hyperparameters": (
+        "Smoke test",
+        'Hyperparameters of a short training that must complete first, such as {"max_steps": 5}. Empty: no test.',
+        {"type": ["null", "object"]},
+    ),
+    "smoke_instance_count": (
+        "Instances of the smoke test",
+        "The model must fit on them. A test on one instance finds most faults of a script.",
+        INTEGER,
+    ),
+    "smoke_max_run_s": (
+        "Longest smoke test",
+        "Seconds. If the test takes longer, the run ends without a training.",
+        {**INTEGER, "minimum": LEAST_RUN_S},
+    ),
+}
 RULES: Fields = {
     "rules": ("Rules", _RULES_HELP, {"type": "array", "items": {"type": ["string", "object"]}}),
 }
@@ -253,6 +270,7 @@ PLACE: Fields = {
     **REGISTRY,
 }
 LAST_SECTIONS: Sections = {
+    "Smoke test": SMOKE_TEST,
     "Capacity": {**WAITING, **CAP},
     "Watching": {**RULES, **WATCHING},
     "Place and registry": PLACE,

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 JOB_TASKS: Mapping[str, JobKind] = {
     TaskId.SHARD: JobKind.PROCESSING,
+    TaskId.SMOKE_TEST: JobKind.TRAINING,
     TaskId.TUNE: JobKind.TUNING,
     TaskId.TRAIN: JobKind.TRAINING,
     TaskId.EVALUATE: JobKind.PROCESSING,
