@@ -23,6 +23,6 @@ SUCCEEDED = {
         ("preflight", "shard", "train", "watch_rules", "evaluate", "register", "report", "outcome"),
         "success",
     ),
-    **dict.fromkeys(("tune", "set_up_monitoring", "tear_down_monitoring"), "skipped"),
+    **dict.fromkeys(("smoke_test", "tune", "set_up_monitoring", "tear_down_monitoring"), "skipped"),
 }
 """Its tasks' states once it has succeeded: it has no search, no alarms and no dashboard."""
