@@ -6,14 +6,15 @@ stops before the first purchase.
 
 from __future__ import annotations
 
-import json
 import time
-import urllib.request
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
+
+from sagemaker_engine.testing import advance_plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,13 +33,7 @@ def advance(endpoint: Endpoint, request: pytest.FixtureRequest) -> Callable[[flo
     if request.config.getoption("--aws"):
         pytest.fail("a training plan costs thousands of USD: run this file against the engine")
 
-    def move(seconds: float) -> None:
-        url = f"{endpoint.sagemaker.meta.endpoint_url}/_engine/training-plans"
-        body = json.dumps({"advance_s": seconds}).encode()
-        asked = urllib.request.Request(url, data=body, method="PUT")  # noqa: S310  # loopback
-        urllib.request.urlopen(asked, timeout=30).close()  # noqa: S310  # loopback
-
-    return move
+    return partial(advance_plans, endpoint.sagemaker.meta.endpoint_url)
 
 
 def offers(endpoint: Endpoint, **members: Any) -> list[dict[str, Any]]:

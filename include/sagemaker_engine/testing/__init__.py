@@ -9,6 +9,14 @@ pytest finds `plugin` if the distribution is installed; if not, use `-p sagemake
 """
 
 from sagemaker_engine.testing.faults import end_faults, faults, times_fired
+from sagemaker_engine.testing.plans import advance_plans
 from sagemaker_engine.testing.running_engine import EngineStartError, RunningEngine
 
-__all__ = ["EngineStartError", "RunningEngine", "end_faults", "faults", "times_fired"]
+__all__ = [
+    "EngineStartError",
+    "RunningEngine",
+    "advance_plans",
+    "end_faults",
+    "faults",
+    "times_fired",
+]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.attempt_budget import check_budget
@@ -42,10 +43,14 @@ from trainyard_airflow.triggers.stop_criteria import Patience
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from trainyard.sagemaker_api.training_plan import TrainingPlanState
     from trainyard.specs.capacity_rung import CapacityRung
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 log = logging.getLogger(__name__)
+
+PLAN_STOPS = "plan_stops"
+"""Fact of a job in a training plan: times at which it is stopped before a window ends, epoch seconds."""
 
 
 def channel_uris(spec: TrainingJobSpec) -> tuple[str, ...]:
@@ -89,7 +94,8 @@ class TrainingJobType(JobType):
         mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
         if not mapping.get("output_path"):
             mapping["output_path"] = f"{self.jobs.run_uri}/output"
-        if mapping.get("use_spot_instances") and "checkpoint_s3_uri" not in mapping:
+        needs_checkpoints = mapping.get("use_spot_instances") or mapping.get("training_plan")
+        if needs_checkpoints and "checkpoint_s3_uri" not in mapping:
             mapping["checkpoint_s3_uri"] = self.jobs.checkpoints_uri
         return TrainingJobSpec.from_mapping(mapping, where="spec")
 
@@ -146,7 +152,8 @@ class TrainingJobType(JobType):
         """Return the facts on the rung of the attempt after `earlier`; empty for a cluster of several instance types.
 
         Raises:
-            SpecError: the spec has a cost cap, but the price of the rung is unknown.
+            SpecError: the spec has a cost cap, but the price of the rung is unknown; or a training plan does not exist.
+                CapacityError: no rung can be used, one of them because of its training plan.
             BudgetExceededError: the cost so far plus the largest cost of the attempt exceeds the spec's budget, or the
                 limits of all rungs; or the rest of the spec's cost cap is too small.
         """
@@ -154,7 +161,14 @@ class TrainingJobType(JobType):
         rungs = rungs_of(spec)
         if not rungs:
             return {}
-        placement = place_next(rungs, earlier, max_run_s=spec.max_run, full_rungs=full_rungs)
+        plans = self._plans(rungs)
+        placement = place_next(
+            rungs,
+            earlier,
+            max_run_s=spec.max_run,
+            full_rungs=full_rungs,
+            closed_rungs=self._closed(rungs, plans),
+        )
         capped = self._cap_facts(placement.rung, earlier)
         if spec.budget_usd is not None:
             check_budget(
@@ -163,14 +177,49 @@ class TrainingJobType(JobType):
                 max_run_s=bounded_run_s(spec.max_run, capped),
                 budget_usd=spec.budget_usd,
             )
-        return {**placement.facts(), **capped}
+        return {**placement.facts(), **capped, **self._plan_facts(plans.get(placement.index))}
 
     def place_of(self, job: JobSnapshot, earlier: Sequence[JobSnapshot]) -> dict[str, Any]:
         """Return the facts on a job's rung, by its instances."""
         placement = place_of(rungs_of(self.spec), job, earlier)
         if placement is None:
             return {}
-        return {**placement.facts(), **self._cap_facts(placement.rung, earlier, is_new=False)}
+        plan = {} if job.is_terminal else self._plans([placement.rung])
+        return {
+            **placement.facts(),
+            **self._cap_facts(placement.rung, earlier, is_new=False),
+            **self._plan_facts(plan.get(0)),
+        }
+
+    def _plans(self, rungs: Sequence[CapacityRung]) -> dict[int, TrainingPlanState]:
+        """Return the training plans of the rungs, by the rung's index."""
+        from trainyard_airflow.hooks.account_check import asked
+        from trainyard_airflow.hooks.training_plans import plan_state
+
+        return {
+            index: asked(
+                partial(plan_state, self.jobs.clients, each.training_plan),
+                where=f"capacity_ladder[{index}].training_plan",
+                got=each.training_plan,
+            )
+            for index, each in enumerate(rungs)
+            if each.training_plan is not None
+        }
+
+    def _closed(
+        self, rungs: Sequence[CapacityRung], plans: Mapping[int, TrainingPlanState]
+    ) -> dict[int, str]:
+        now, reserve_s = time.time(), self.spec.stop_reserve_s
+        reasons = {
+            index: plan.closed(rungs[index], now, reserve_s=reserve_s)
+            for index, plan in plans.items()
+        }
+        return {index: reason for index, reason in reasons.items() if reason}
+
+    def _plan_facts(self, plan: TrainingPlanState | None) -> dict[str, Any]:
+        if plan is None:
+            return {}
+        return {PLAN_STOPS: list(plan.stops(reserve_s=self.spec.stop_reserve_s))}
 
     def _cap_facts(
         self, rung: CapacityRung, earlier: Sequence[JobSnapshot], *, is_new: bool = True
@@ -180,16 +229,18 @@ class TrainingJobType(JobType):
             earlier,
             instance_type=rung.instance_type,
             instance_count=rung.instance_count or 1,
+            training_plan=rung.training_plan,
             is_new=is_new,
         )
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
-        """Return the limits on the training's silence, on its wait for instances, and on its billed time."""
+        """Return the limits on the training's silence, wait for instances, billed time and plan windows."""
         return Patience(
             heartbeat_timeout_s=self.spec.heartbeat_timeout_s,
             max_wait_s=facts.get("rung_max_wait_s"),
             max_billed_s=facts.get(MAX_BILLED),
             usd_per_s=facts.get(RATE),
+            plan_stops=tuple(facts.get(PLAN_STOPS, ())),
         )
 
     @property
