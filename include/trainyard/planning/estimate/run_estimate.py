@@ -151,7 +151,9 @@ def _job(conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]) -
     price = catalogue().find(work.instance_type).price_usd_per_hour
     rate = usd_per_s(price, work.instance_count)
     usd = None if rate is None else one.times(rate * work.num_jobs)
-    if usd is not None and is_restarted:
+    if is_restarted and all(each.training_plan for each in conf.rungs):
+        usd = AmountRange(low=0.0, expected=0.0, high=0.0)
+    elif usd is not None and is_restarted:
         usd = _of_the_tiers(conf, _billed(conf, work, usd, measured))
     rounds = math.ceil(work.num_jobs / work.num_parallel)
     wait = _wait(work, measured)
