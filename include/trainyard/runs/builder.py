@@ -169,6 +169,7 @@ def job_record(
 _SAME_NAMES = (
     "secondary_status",
     "instance_type",
+    "training_plan",
     "training_seconds",
     "billable_seconds",
     "created_at",
