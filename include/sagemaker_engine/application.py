@@ -21,6 +21,7 @@ from sagemaker_engine.api.registry import (
 from sagemaker_engine.api.searches import make_ports
 from sagemaker_engine.api.tags import Tags
 from sagemaker_engine.api.training.jobs import TrainingJobs
+from sagemaker_engine.api.training_plans import TrainingPlans
 from sagemaker_engine.api.tuning.jobs import TuningJobs
 from sagemaker_engine.automl.rounds import AutoMLSearch
 from sagemaker_engine.automl.tables import AutoMLTables
@@ -31,6 +32,8 @@ from sagemaker_engine.faults.s3_faults import S3Faults
 from sagemaker_engine.http.gateway import ControlRoute, Gateway
 from sagemaker_engine.logs import LogsApi
 from sagemaker_engine.logs.log_folder import LogFolder
+from sagemaker_engine.plans.clock import FILE as PLANS_FILE, PlanClock
+from sagemaker_engine.plans.tables import PlanTables
 from sagemaker_engine.s3.application import S3Application
 from sagemaker_engine.searches.thread import SearchThread
 from sagemaker_engine.services.container_registry import ContainerRegistry
@@ -66,6 +69,7 @@ def make_application(
 ) -> tuple[WSGIApplication, tuple[SearchThread[Any, Any], ...]]:
     """Return the application for all requests to the engine's port, and the threads of its searches."""
     quotas = Quotas(path=settings.root / "quotas.json")
+    plan_clock = PlanClock(path=settings.root / PLANS_FILE)
     context = ApiContext(
         settings=settings,
         store=store,
@@ -73,6 +77,8 @@ def make_application(
         launch=launch,
         clock=time.time,
         quotas=quotas,
+        plans=PlanTables(store.database),
+        plan_clock=plan_clock,
     )
     fault_store = FaultStore(settings.root)
     tables = TuningTables(store.database)
@@ -112,6 +118,9 @@ def make_application(
             "/_engine/quotas": ControlRoute(
                 put=quotas.change, delete=partial(quotas.change, {}), get=quotas.changed
             ),
+            "/_engine/training-plans": ControlRoute(
+                put=plan_clock.change, delete=plan_clock.reset, get=plan_clock.report
+            ),
             "/_engine/access": ControlRoute(
                 put=permissions.put, delete=permissions.clear, get=permissions.report
             ),
@@ -126,6 +135,7 @@ def _sagemaker(context: ApiContext, tuning: TuningJobs, automl: AutoMLJobs) -> J
     tables = RegistryTables(context.store.database)
     handlers = {
         **TrainingJobs(context).handlers(),
+        **TrainingPlans(context).handlers(),
         **ProcessingJobs(context).handlers(),
         **tuning.handlers(),
         **automl.handlers(),

@@ -53,6 +53,16 @@ ANSWERED = (
         note="AWS's container toolkit runs the script on each instance",
     ),
     OperationFamily(
+        title="Training plans",
+        effect=OperationEffect.EXECUTES,
+        operations=(
+            *("SearchTrainingPlanOfferings", "CreateTrainingPlan", "DescribeTrainingPlan"),
+            *("ListTrainingPlans", "ExtendTrainingPlan", "DescribeTrainingPlanExtensionHistory"),
+            *("DescribeReservedCapacity", "ListUltraServersByReservedCapacity"),
+        ),
+        note="offers of a catalogue, windows on a clock that you can move; jobs run in a window only",
+    ),
+    OperationFamily(
         title="Processing jobs",
         effect=OperationEffect.EXECUTES,
         operations=(
@@ -197,7 +207,7 @@ SILENT_MEMBERS: Mapping[str, str] = {
     "KmsKeyId, VolumeKmsKeyId, OutputDataConfig.KmsKeyId": "nothing is encrypted",
     "EnableInterContainerTrafficEncryption": "traffic between instances stays on this machine, in the clear",
     "RemoteDebugConfig, InfraCheckConfig, SessionChainingConfig": "no session, no health check, no session tags",
-    "InstancePlacementConfig, TrainingPlanArn": "there is one machine",
+    "InstancePlacementConfig": "there is one machine",
 }
 """Members that are accepted and returned by Describe, but have no effect on a job."""
 

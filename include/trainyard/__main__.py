@@ -48,6 +48,10 @@ COMMANDS = {
         module="trainyard.prices.__main__",
         help="print the date and region of the catalogue's prices, or refresh them",
     ),
+    "offers": Command(
+        module="trainyard.offers.__main__",
+        help="print the offers of training plans for a training, beside spot and on demand",
+    ),
     "bill": Command(
         module="trainyard.bill.__main__",
         help="print what AWS billed for an ended run, beside its ledger and estimate",

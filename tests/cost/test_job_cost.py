@@ -164,3 +164,16 @@ def test_a_spot_job_that_never_ran_tells_its_waiting_alone() -> None:
 @pytest.mark.parametrize("job", [{"is_spot": False}, {"is_spot": True, "kind": "tuning"}])
 def test_a_job_on_demand_and_a_search_have_no_spot_line(job: dict[str, Any]) -> None:
     assert spot_line(job) is None
+
+
+def test_a_job_in_a_training_plan_costs_nothing_and_says_why() -> None:
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-november"
+    note = "in training plan p5-november, whose fee is paid up front"
+    snapshot = {"instance_type": "ml.p5.48xlarge", "billable_seconds": 3600, "training_plan": plan}
+
+    ceiling = cost_ceiling(
+        instance_type="ml.p5.48xlarge", instance_count=2, max_run_s=3600, training_plan=plan
+    )
+
+    assert (ceiling.ceiling_usd, ceiling.note) == (0.0, note)
+    assert (job_cost(snapshot).cost_usd, job_cost(snapshot).note) == (0.0, note)

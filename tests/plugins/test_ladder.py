@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tests.dags.airflow_home  # noqa: F401
-from trainyard.errors import BudgetExceededError
+from trainyard.errors import BudgetExceededError, CapacityError
 from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
 from trainyard.specs.capacity_rung import CapacityRung
 from trainyard.specs.training_job import TrainingJobSpec
@@ -251,3 +251,48 @@ def test_without_a_ladder_the_one_rung_is_the_specs_own_cluster() -> None:
 
 def _fields(rung: CapacityRung) -> dict[str, Any]:
     return {name: getattr(rung, name) for name in type(rung).__dataclass_fields__}
+
+
+PLAN = CapacityRung(instance_type="ml.g5.xlarge", instance_count=2, training_plan="mine")
+PLAN_ARN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
+
+
+def test_rung_in_a_plan_is_never_on_spot_and_is_named_by_its_plan() -> None:
+    assert not PLAN.use_spot_instances
+    assert str(PLAN) == "2 x ml.g5.xlarge in plan mine"
+
+
+def test_job_in_a_plan_is_on_the_rung_of_its_plan() -> None:
+    rungs = (DEMAND, PLAN)
+
+    assert rung_index(rungs, job(PLAN, training_plan=PLAN_ARN)) == 1
+    assert rung_index(rungs, job(DEMAND)) == 0
+    assert rung_index(rungs, job(DEMAND, training_plan=f"{PLAN_ARN}-2")) is None
+
+
+def test_rung_whose_plan_is_closed_is_passed_with_the_reason() -> None:
+    placement = place_next(
+        (PLAN, SPOT), [], max_run_s=HOUR, closed_rungs={0: "plan mine is Expired"}
+    )
+
+    assert placement.index == 1
+    assert "rung 0 (2 x ml.g5.xlarge in plan mine): plan mine is Expired" in placement.reason
+
+
+def test_ladder_whose_plans_are_all_closed_lacks_capacity() -> None:
+    with pytest.raises(CapacityError, match="no rung of the capacity ladder") as raised:
+        place_next((PLAN,), [], max_run_s=HOUR, closed_rungs={0: "plan mine is Expired"})
+    assert "plan mine is Expired" in str(raised.value)
+
+
+def test_spec_on_a_rung_has_its_plan_and_no_other() -> None:
+    spec = TrainingJobSpec(
+        role="arn:aws:iam::123456789012:role/r",
+        image_uri="image",
+        output_path="s3://bucket/output",
+        max_run=HOUR,
+        capacity_ladder=(PLAN, SPOT),
+    )
+    plan, spot = (spec_on_rung(spec, each) for each in rungs_of(spec))
+    assert (plan.training_plan, plan.use_spot_instances) == ("mine", False)
+    assert (spot.training_plan, spot.use_spot_instances) == (None, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -81,3 +82,40 @@ def test_interruption_and_new_start_are_one_wait() -> None:
 )
 def test_job_that_ends_is_left_alone(status: str, now: float) -> None:
     assert cause(job(status=status), heard_at=0, now=now) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"), [(999, None), (1000, StopCause.WINDOW), (5000, StopCause.WINDOW)]
+)
+def test_job_is_stopped_before_the_window_of_its_plan_ends(
+    now: float, expected: StopCause | None
+) -> None:
+    patience = Patience(plan_stops=(1000, 9000))
+    verdict = reason_to_stop(job(began=500), patience=patience, heard_at=None, now=now)
+    assert (verdict.cause if verdict else None) is expected
+
+
+def test_stop_of_an_earlier_window_or_of_a_waiting_job_is_none() -> None:
+    patience = Patience(plan_stops=(1000, 9000))
+    spans = (
+        Transition(status="Pending", start=0, end=2000),
+        Transition(status="Training", start=2000),
+    )
+    second = JobSnapshot(
+        kind="training",
+        name="job",
+        arn="arn",
+        status="InProgress",
+        secondary_status="Training",
+        transitions=spans,
+    )
+    waiting = job("Pending")
+
+    for each in (second, waiting):
+        assert reason_to_stop(each, patience=patience, heard_at=None, now=3000) is None
+
+
+def test_plan_stops_survive_the_deferral() -> None:
+    patience = Patience(plan_stops=(1000.0, 9000.0))
+    assert Patience.from_dict(json.loads(json.dumps(patience.to_dict()))) == patience
+    assert "plan_stops" not in Patience().to_dict()

@@ -37,6 +37,15 @@ def test_a_job_has_its_cost_and_its_spot_savings() -> None:
     assert job.cost["saved_usd"] == pytest.approx(2 * (218 - 89) * 0.115 / 3600)
 
 
+def test_a_job_in_a_training_plan_is_recorded_as_paid_up_front() -> None:
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-november"
+    job = job_record("train", training_snapshot(training_plan=plan))
+
+    assert job.training_plan == plan
+    assert job.cost["cost_usd"] == 0
+    assert job.cost["note"] == "in training plan p5-november, whose fee is paid up front"
+
+
 def test_the_cost_of_the_run_is_the_sum_of_its_jobs() -> None:
     record = sample_record()
 

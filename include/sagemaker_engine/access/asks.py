@@ -43,6 +43,9 @@ _FOLDERS = {
     "ModelName": "model",
     "EndpointConfigName": "endpoint-config",
     "EndpointName": "endpoint",
+    "TrainingPlanName": "training-plan",
+    "TrainingPlanArn": "training-plan",
+    "ReservedCapacityArn": "reserved-capacity",
 }
 """Request member that names a resource -> the resource type in its ARN."""
 _WITHOUT_RESOURCE = ("sagemaker:List", "sagemaker:Search")

@@ -10,6 +10,8 @@ from sagemaker_engine.s3.errors import S3Error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sagemaker_engine.plans.clock import PlanClock
+    from sagemaker_engine.plans.tables import PlanTables
     from sagemaker_engine.s3.object_store import ObjectStore
     from sagemaker_engine.services.moto import MotoBackend
     from sagemaker_engine.services.quotas import Quotas
@@ -55,6 +57,8 @@ class ApiContext:
     """Starts the runner of a stored job."""
     clock: Callable[[], float]
     quotas: Quotas
+    plans: PlanTables
+    plan_clock: PlanClock
 
     def arn(self, region: str, kind: str, name: str) -> str:
         """Return the ARN of a resource; `kind` is for example `training-job`."""

@@ -25,6 +25,7 @@ _TABLES = {
     "model-package": "model_packages",
     "model": "models",
     "endpoint-config": "endpoint_configs",
+    "training-plan": "training_plans",
 }
 
 

@@ -78,6 +78,8 @@ class JobAttempt:
     max_runtime_s: float
     on_training: Callable[[], None] = lambda: None
     """Called immediately before the instances start."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the attempt adds to those of the job."""
     model_uri: str | None = field(default=None, init=False)
     """S3 URI of the model; None until it is uploaded."""
     _mirrors: Mirrors = field(default_factory=Mirrors, init=False)
@@ -291,7 +293,10 @@ class JobAttempt:
         return InstanceRequest(
             host=host,
             command=container.training_command(self.job, self.runtime),
-            environment=container.training_environment(self.job, self.runtime, host),
+            environment={
+                **self.environment,
+                **container.training_environment(self.job, self.runtime, host),
+            },
             descriptor=descriptor,
             folders=folders,
             volumes=volumes,

@@ -15,6 +15,8 @@ from sagemaker_engine.faults import FaultKind, JobState
 from sagemaker_engine.jobs.supervision import POLL_S, Ending, Loss
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sagemaker_engine.channels.checkpoints import Mirrors
     from sagemaker_engine.faults import Fault
     from sagemaker_engine.jobs.disturbances import Disturbances
@@ -42,7 +44,7 @@ class HostsLostError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class AttemptFaults:
-    """Faults of one attempt, from its downloads to its uploads.
+    """Faults of one attempt, from its downloads to its uploads, and the end of its training plan's window.
 
     `disturbances` applies the faults that leave the hosts in place; `watch` detects writes of checkpoints.
     """
@@ -50,6 +52,8 @@ class AttemptFaults:
     moments: Moments
     disturbances: Disturbances
     watch: FolderWatch
+    window_loss: Callable[[], Ending | None] = lambda: None
+    """Returns why the job's training plan takes the hosts now, or None."""
     _mirrors: Mirrors | None = field(default=None, init=False)
     _known: list[Fault] | None = field(default=None, init=False)
     """The `disk_full` faults that were known before the instances were created; None before the first call."""
@@ -69,6 +73,8 @@ class AttemptFaults:
         Raises:
             HostsLostError: As for `pass_state`.
         """
+        if (lost := self.window_loss()) is not None:
+            raise HostsLostError(lost)
         for fault in self.moments.due():
             if fault.what in _ENDINGS:
                 log.info("fault %s: the hosts are lost: %s", fault.id, fault.what)
@@ -95,6 +101,8 @@ class AttemptFaults:
     def loss(self, cluster: SandboxCluster) -> Loss | None:
         """Apply the due faults, and return the loss of hosts if one of them removes hosts."""
         self.disturbances.go_on(cluster)
+        if (lost := self.window_loss()) is not None:
+            return Loss(ending=lost)
         loss = None
         for fault in self.moments.due(is_checkpointing=self.watch.has_changed()):
             log.info("fault %s occurs: %s", fault.id, fault.what)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MESSAGES = {
+    "Pending": "Waiting for the instances of the training plan",
     "Starting": "Preparing the instances for training",
     "Downloading": "Downloading input data",
     "Training": "Training image download completed. Training in progress.",
@@ -27,7 +28,9 @@ MESSAGES = {
 
 ON_INSTANCES = frozenset({"Downloading", "Training", "Uploading"})
 """Secondary statuses in which a job has instances. In Stopping it has them if it had them before."""
-NOT_WHILE_STOPPING = frozenset({"Starting", "Downloading", "Training", "Interrupted"})
+NOT_WHILE_STOPPING = frozenset({"Pending", "Starting", "Downloading", "Training", "Interrupted"})
+BETWEEN_INSTANCES = frozenset({"Interrupted", "Pending"})
+"""Secondary statuses of a job that waits for new instances. They do not count as retries."""
 
 MAX_REASON_CHARS = 1024
 

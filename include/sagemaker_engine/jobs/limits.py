@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.jobs.life_cycle import seconds_in
+from sagemaker_engine.jobs.life_cycle import BETWEEN_INSTANCES, seconds_in
 from sagemaker_engine.jobs.supervision import Ending
 
 if TYPE_CHECKING:
@@ -53,13 +53,25 @@ class Limits:
 
 def num_attempts(transitions: Sequence[dict[str, Any]]) -> int:
     """Return the number of starts of the job, including the current one."""
-    return max(1, Counter(each["Status"] for each in transitions)["Starting"])
+    return max(1, _num_starts(transitions))
+
+
+def next_attempt(transitions: Sequence[dict[str, Any]]) -> int:
+    """Return the number of the attempt that is about to begin: a job that waits for new instances has ended one."""
+    waits = transitions[-1]["Status"] in BETWEEN_INSTANCES
+    return _num_starts(transitions) + 1 if waits else num_attempts(transitions)
+
+
+def _num_starts(transitions: Sequence[dict[str, Any]]) -> int:
+    return Counter(each["Status"] for each in transitions)["Starting"]
 
 
 def num_retries(transitions: Sequence[dict[str, Any]]) -> int:
     """Return the number of starts that were retries by RetryStrategy, and not replacements after an interruption."""
     statuses = [each["Status"] for each in transitions]
-    return sum(now == "Starting" and before != "Interrupted" for before, now in pairwise(statuses))
+    return sum(
+        now == "Starting" and before not in BETWEEN_INSTANCES for before, now in pairwise(statuses)
+    )
 
 
 def may_retry(request: dict[str, Any], transitions: Sequence[dict[str, Any]]) -> bool:

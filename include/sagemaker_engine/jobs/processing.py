@@ -242,7 +242,12 @@ class ProcessingRun:
                 self.job.finish("Failed", reason=outcome.fault, **members)
             case Ending.FAILED:
                 self._fail(outcome, members)
-            case Ending.INTERRUPTED | Ending.HOST_FAILURE | Ending.MAX_WAIT_TIME_EXCEEDED:
+            case (
+                Ending.INTERRUPTED
+                | Ending.HOST_FAILURE
+                | Ending.WINDOW_ENDED
+                | Ending.MAX_WAIT_TIME_EXCEEDED
+            ):
                 raise AssertionError(f"{outcome.ending} applies to training jobs only")
 
     def _fail(self, outcome: Outcome, members: dict[str, Any]) -> None:

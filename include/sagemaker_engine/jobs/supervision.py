@@ -35,9 +35,11 @@ class Ending(StrEnum):
     """Spot capacity was reclaimed."""
     HOST_FAILURE = "HostFailure"
     """The service lost hosts through its own fault."""
+    WINDOW_ENDED = "WindowEnded"
+    """The window of the job's training plan ends."""
 
 
-HOST_LOSSES = frozenset({Ending.INTERRUPTED, Ending.HOST_FAILURE})
+HOST_LOSSES = frozenset({Ending.INTERRUPTED, Ending.HOST_FAILURE, Ending.WINDOW_ENDED})
 """Endings after which the job may continue with another attempt."""
 
 

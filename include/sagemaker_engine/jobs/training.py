@@ -23,8 +23,9 @@ from sagemaker_engine.jobs.images import missing_torchvision
 from sagemaker_engine.jobs.instances import Ground, survey
 from sagemaker_engine.jobs.job import Job, JobError, plan_hosts
 from sagemaker_engine.jobs.launchers import missing_ground, missing_launcher, missing_layer
-from sagemaker_engine.jobs.limits import Limits, may_retry, num_attempts
+from sagemaker_engine.jobs.limits import Limits, may_retry, next_attempt
 from sagemaker_engine.jobs.metrics import MetricScraper
+from sagemaker_engine.jobs.plan_capacity import PlanCapacity
 from sagemaker_engine.jobs.rule_watch import RuleWatch
 from sagemaker_engine.jobs.supervision import Ending
 from sagemaker_engine.sandbox.folder_watch import FolderWatch
@@ -63,6 +64,7 @@ class TrainingRun:
     fault_store: FaultStore
     limits: Limits
     rules: RuleWatch
+    plan: PlanCapacity | None
 
     @classmethod
     def prepare(cls, job: Job, order: Callable[[], Ending | None]) -> TrainingRun:
@@ -102,6 +104,7 @@ class TrainingRun:
             fault_store=FaultStore(job.settings.root),
             limits=limits,
             rules=rules,
+            plan=PlanCapacity.of(job),
         )
 
     def run(self) -> None:
@@ -143,8 +146,7 @@ class TrainingRun:
     def _begin(self) -> JobAttempt | None:
         """Return the next attempt when it has instances; None if the job ended during the wait."""
         transitions = self.job.transitions()
-        is_interrupted = transitions[-1]["Status"] == "Interrupted"
-        number = num_attempts(transitions) + is_interrupted
+        number = next_attempt(transitions)
         runtime_left_s = self.limits.runtime_left_s(transitions)
         if runtime_left_s <= 0:
             self._finish(Ending.MAX_RUNTIME_EXCEEDED)
@@ -155,6 +157,7 @@ class TrainingRun:
             subject=self._subject(number),
             attempt=number,
             order=self.order,
+            plan=self.plan,
         )
         scale = self.job.settings.time_scale
         ending = request.wait(0.0 if number == 1 else REPLACEMENT_S * scale)
@@ -185,6 +188,7 @@ class TrainingRun:
                 moments=moments,
                 disturbances=Disturbances(say=self.job.say, has_network=self.ground.has_network),
                 watch=FolderWatch(folders),
+                window_loss=self.plan.loss if self.plan else lambda: None,
             ),
             lines=HostLines(
                 fault_store=self.fault_store,
@@ -194,6 +198,7 @@ class TrainingRun:
             ),
             max_runtime_s=max_runtime_s,
             on_training=lambda: self.rules.trains(time.time()),
+            environment=self.plan.environment() if self.plan else {},
         )
 
     def _subject(self, number: int) -> str:
@@ -210,6 +215,12 @@ class TrainingRun:
         match outcome.ending:
             case Ending.INTERRUPTED:
                 self.job.enter("Interrupted")
+                return False
+            case Ending.WINDOW_ENDED:
+                assert self.plan is not None  # noqa: S101  # only a plan ends a window
+                self.job.change(FinalMetricDataList=self.metrics.final())
+                self.plan.leave()
+                self.job.enter("Pending")
                 return False
             case Ending.HOST_FAILURE:
                 raise JobError(INTERNAL_ERROR)
@@ -242,19 +253,23 @@ class TrainingRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityRequest:
-    """One attempt's request for instances. `order` returns the reason to end the job, or None."""
+    """One attempt's request for instances. `order` returns the reason to end the job, or None.
+
+    Without a training plan, instances are available unless a fault withholds them.
+    """
 
     fault_store: FaultStore
     job: str
     subject: str
     attempt: int
     order: Callable[[], Ending | None]
+    plan: PlanCapacity | None = None
 
     def wait(self, at_least_s: float) -> Ending | None:
         """Wait for instances. Return None when they are available, or the reason why the job ended first.
 
         Raises:
-            JobError: A fault answers the request with CapacityError.
+            JobError: A fault answers the request with CapacityError, or the training plan has ended.
         """
         shortages = [fault for fault in self._faults() if self._claim(fault)]
         if any(fault.what is FaultKind.CAPACITY_ERROR for fault in shortages):
@@ -262,12 +277,18 @@ class CapacityRequest:
         began_at = time.monotonic()
         ready_at = began_at + at_least_s
         pause = threading.Event()
-        while (ending := self.order()) is None:
+        while (ending := self._order()) is None:
             now = time.monotonic()
-            if now >= ready_at and not self._is_short(shortages, waited_s=now - began_at):
+            is_ready = now >= ready_at and not self._is_short(shortages, waited_s=now - began_at)
+            if is_ready and (self.plan is None or self.plan.is_granted()):
                 return None
-            pause.wait(POLL_S if shortages else min(POLL_S, max(0.0, ready_at - now)))
+            waits = bool(shortages) or self.plan is not None
+            pause.wait(POLL_S if waits else min(POLL_S, max(0.0, ready_at - now)))
         return ending
+
+    def _order(self) -> Ending | None:
+        pending = self.plan.has_waited_too_long() if self.plan else None
+        return self.order() or pending
 
     def _is_short(self, shortages: list[Fault], *, waited_s: float) -> bool:
         """Return whether a claimed shortage persists. Removing the fault from the fault store ends it."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.plans.use import plan_arn_of
 from sagemaker_engine.state.jobs import JobQuery
 from sagemaker_engine.state.store import ResourceKind
 from sagemaker_engine.state.whole_file import write_whole
@@ -129,8 +130,13 @@ class Quotas:
 
 
 def instances(kind: ResourceKind, request: Mapping[str, Any]) -> Counter[str]:
-    """Return the number of instances that a job uses per quota. For InstancePreferences, the first one counts."""
+    """Return the number of instances that a job uses per quota. For InstancePreferences, the first one counts.
+
+    Instances of a training plan are reserved, and do not count.
+    """
     found: Counter[str] = Counter()
+    if plan_arn_of(request) is not None:
+        return found
     if kind is ResourceKind.PROCESSING:
         places, use = [request["ProcessingResources"]["ClusterConfig"]], "processing job usage"
     else:

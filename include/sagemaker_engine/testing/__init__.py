@@ -8,6 +8,7 @@
 pytest finds `plugin` if the distribution is installed; if not, use `-p sagemaker_engine.testing.plugin`.
 """
 
+from sagemaker_engine.testing.plans import advance_plans
 from sagemaker_engine.testing.running_engine import (
     EngineStartError,
     RunningEngine,
@@ -16,4 +17,11 @@ from sagemaker_engine.testing.running_engine import (
     times_fired,
 )
 
-__all__ = ["EngineStartError", "RunningEngine", "end_faults", "faults", "times_fired"]
+__all__ = [
+    "EngineStartError",
+    "RunningEngine",
+    "advance_plans",
+    "end_faults",
+    "faults",
+    "times_fired",
+]

@@ -29,6 +29,7 @@ def attempt_ceiling(rung: CapacityRung, *, max_run_s: int) -> float | None:
             instance_type=rung.instance_type,
             instance_count=rung.instance_count or 1,
             max_run_s=max_run_s,
+            training_plan=rung.training_plan,
         )
     except SpecError:
         return None

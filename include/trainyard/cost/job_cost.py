@@ -68,9 +68,12 @@ def cost_ceiling(
     instance_count: int,
     max_run_s: int,
     use_spot_instances: bool = False,
+    training_plan: str | None = None,
     prices: Catalogue | None = None,
 ) -> CostEstimate:
     """Return the most that a job can cost.
+
+    A job in a training plan costs nothing: the plan is paid up front.
 
     Worked example: 2 x ml.m5.large at 0.115 USD/h for 3600 s: 2 x 0.115 = 0.23 USD.
 
@@ -78,12 +81,15 @@ def cost_ceiling(
         SpecError: the instance type is not in the catalogue.
     """
     table = prices or catalogue()
-    price = table.find(instance_type).price_usd_per_hour
+    known = table.find(instance_type)
+    price = 0.0 if training_plan else known.price_usd_per_hour
     ceiling = _amount(max_run_s, instance_count, price)
     spot = (
         "; spot instances cost less, waiting for them costs nothing" if use_spot_instances else ""
     )
-    if price is None:
+    if training_plan:
+        note = in_plan(training_plan)
+    elif price is None:
         note = f"the price of {instance_type} is not in the catalogue of {table.date}{spot}"
     else:
         note = (
@@ -103,13 +109,16 @@ def cost_ceiling(
 def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobCost:
     """Return the cost of a job, from its snapshot as a mapping (`JobSnapshot.to_dict`).
 
-    Amounts are None for a type without a known price and for a job without billable seconds. `note` has the reason.
+    Amounts are None for a type without a known price and for a job without billable seconds. `note` has the reason. A
+    job in a training plan costs 0 USD.
     """
     table = prices or catalogue()
     name, count = job.get("instance_type"), int(job.get("instance_count") or 1)
     billable, training = job.get("billable_seconds"), job.get("training_seconds")
     known = table.types.get(name) if name else None
     price = known.price_usd_per_hour if known else None
+    plan = job.get("training_plan")
+    price = 0.0 if plan else price
     fraction = 1 - billable / training if billable is not None and training else None
     saved_s = max(0, training - billable) if billable is not None and training else None
     return JobCost(
@@ -121,7 +130,7 @@ def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobC
         instance_count=count,
         billable_seconds=billable,
         training_seconds=training,
-        note=_note(name, billable, price, table),
+        note=in_plan(plan) if plan else _note(name, billable, price, table),
     )
 
 
@@ -158,6 +167,11 @@ def total_usd(costs: Iterable[JobCost]) -> tuple[float, bool]:
 def cost_per_unit(cost_usd: float | None, units: float | None) -> float | None:
     """Return USD per token, epoch or sample; None if the cost is unknown, or the number of units unknown or 0."""
     return None if cost_usd is None or not units else cost_usd / units
+
+
+def in_plan(training_plan: str) -> str:
+    """Return the note on the cost of a job in a training plan."""
+    return f"in training plan {training_plan.rpartition('/')[2]}, whose fee is paid up front"
 
 
 def _amount(

@@ -35,6 +35,7 @@ class Feature(StrEnum):
     DASHBOARD = "dashboard"
     NOTIFICATIONS = "notifications"
     WARM_POOLS = "warm-pools"
+    TRAINING_PLANS = "training-plans"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +298,12 @@ def _warm_pools(account: Account) -> Iterator[Document]:
     yield _allow("EndWarmPools", ["sagemaker:UpdateTrainingJob"], jobs, **_tagged(account))
 
 
+def _training_plans(account: Account) -> Iterator[Document]:
+    plans = [account.arn("sagemaker", "training-plan/*")]
+    yield _allow("ReadPlans", ["sagemaker:DescribeTrainingPlan"], plans)
+    yield _allow("TrainInPlans", ["sagemaker:CreateTrainingJob"], plans)
+
+
 _FEATURES = {
     Feature.TUNE: _tune,
     Feature.AUTOML: _automl,
@@ -306,6 +313,7 @@ _FEATURES = {
     Feature.DASHBOARD: _dashboard,
     Feature.NOTIFICATIONS: _notifications,
     Feature.WARM_POOLS: _warm_pools,
+    Feature.TRAINING_PLANS: _training_plans,
 }
 
 

@@ -49,9 +49,11 @@ def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
 
 
 def training_needs(conf: BaseRunConf) -> Iterator[QuotaNeed]:
-    """Yield the needs of the training: its longest run, and its instances on each rung."""
+    """Yield the needs of the training: its longest run, and its instances on each rung outside of training plans."""
     yield QuotaNeed(where="max_run_s", name=LONGEST_RUN, amount=conf.max_run_s)
     for index, rung in enumerate(conf.capacity_ladder):
+        if rung.training_plan is not None:  # reserved instances need no quota
+            continue
         yield QuotaNeed(
             where=f"capacity_ladder[{index}]",
             name=_training(rung.instance_type, is_spot=rung.use_spot_instances),

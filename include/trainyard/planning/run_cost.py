@@ -138,6 +138,7 @@ def rung_estimate(conf: BaseRunConf, rung: CapacityRung) -> CostEstimate:
         instance_count=rung.instance_count or conf.instance_count,
         max_run_s=conf.max_run_s,
         use_spot_instances=rung.use_spot_instances,
+        training_plan=rung.training_plan,
     )
 
 

@@ -170,6 +170,7 @@ def job_record(
 _SAME_NAMES = (
     "secondary_status",
     "instance_type",
+    "training_plan",
     "training_seconds",
     "billable_seconds",
     "created_at",

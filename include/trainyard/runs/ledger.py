@@ -45,6 +45,7 @@ class LedgerEntry:
         status: its final status, `NeverCreated` if the Create call never arrived; None until it has ended.
         billable_seconds: billed seconds per instance, with those of a training's warm pool.
         cost_usd: cost at the catalogue's price; None until it has ended, and if the price is unknown.
+        training_plan: ARN of the plan that paid for the job up front: its cost is 0 USD; None without one.
     """
 
     kind: PaidKind
@@ -55,6 +56,7 @@ class LedgerEntry:
     settled_at: float | None = None
     billable_seconds: int | None = None
     cost_usd: float | None = None
+    training_plan: str | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -88,6 +90,7 @@ class LedgerEntry:
             settled_at=at,
             billable_seconds=cost.billable_seconds,
             cost_usd=cost.cost_usd,
+            training_plan=snapshot.get("training_plan"),
         )
 
     def to_json(self) -> str:

@@ -44,6 +44,7 @@ class JobRecord:
 
     Attributes:
         task_id: the task that created the job.
+        training_plan: ARN of the plan whose instances it used; None without one.
         attempts: number of jobs that the task has created so far, including this one.
         artifact_sha256: SHA-256 of the object at `artifact_uri`.
         transitions: secondary statuses, each with status, start, end, message (epoch seconds).
@@ -61,6 +62,7 @@ class JobRecord:
     instance_type: str | None = None
     instance_count: int = 1
     is_spot: bool = False
+    training_plan: str | None = None
     attempts: int = 1
     interruptions: int = 0
     training_seconds: int | None = None

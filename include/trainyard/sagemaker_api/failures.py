@@ -265,6 +265,12 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
                 CapacityError,
                 WAIT_STEP,
             )
+        case _ if stopped_for is StopCause.WINDOW:
+            says, kind = (
+                "it was stopped before the window of its training plan ended",
+                CapacityError,
+            )
+            step = "a new attempt resumes from the last checkpoint, on the next rung or in the next window"
         case _ if stopped_for is StopCause.TIME:
             says, kind = "its time was used up before a trial had a result", TimeLimitError
             step = "raise max_runtime_s, or shorten the trials"

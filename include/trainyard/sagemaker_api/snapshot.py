@@ -58,6 +58,7 @@ class JobSnapshot:
         secondary_status: the finer state; None for a processing job.
         instance_type: instance type of the job; with instance groups, their types separated by commas.
         instance_count: instances over all groups.
+        training_plan: ARN of the training plan whose instances a training job uses.
         billable_seconds: billed seconds per instance; None until the service reports them. For a processing job, which
             has no such member, the duration of its run.
         final_metrics: last value of each metric definition.
@@ -79,6 +80,7 @@ class JobSnapshot:
     instance_type: str | None = None
     instance_count: int = 1
     is_spot: bool = False
+    training_plan: str | None = None
     created_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -268,6 +270,7 @@ def _training(d: Mapping[str, Any]) -> dict[str, Any]:
         "failure_reason": d.get("FailureReason") or None,
         **_cluster(d.get("ResourceConfig", {})),
         "is_spot": bool(d.get("EnableManagedSpotTraining", False)),
+        "training_plan": d.get("ResourceConfig", {}).get("TrainingPlanArn"),
         "created_at": epoch(d.get("CreationTime")),
         "started_at": epoch(d.get("TrainingStartTime")),
         "ended_at": epoch(d.get("TrainingEndTime")),

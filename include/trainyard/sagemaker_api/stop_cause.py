@@ -22,6 +22,8 @@ class StopCause(StrEnum):
     """The next trials would have exceeded the search's budget, or the job its cost cap."""
     IDLE = "idle accelerators"
     """The training used no accelerator for `stop_if_idle_minutes`."""
+    WINDOW = "training plan"
+    """The window of the job's training plan was about to end."""
     TIME = "time"
     """No further trial could have completed within the search's time limit."""
 

@@ -78,7 +78,7 @@ def render_training_job(
             for name, channel in {**spec.inputs, **_code_channel(spec, code_s3_uri)}.items()
         ],
         "OutputDataConfig": _output(spec),
-        "ResourceConfig": _resources(spec),
+        "ResourceConfig": _resources(spec, account=account, region=region),
         "StoppingCondition": _stopping(spec),
         "Tags": tag_list(spec.tags, tags),
         "Environment": {**_places(spec, kms_key_id), **spec.environment},
@@ -196,7 +196,7 @@ def _output(spec: TrainingJobSpec) -> dict[str, Any]:
     )
 
 
-def _resources(spec: TrainingJobSpec) -> dict[str, Any] | None:
+def _resources(spec: TrainingJobSpec, *, account: str | None, region: str) -> dict[str, Any] | None:
     if spec.serverless_job_config:
         return None
     groups = [
@@ -227,11 +227,19 @@ def _resources(spec: TrainingJobSpec) -> dict[str, Any] | None:
             "VolumeKmsKeyId": spec.volume_kms_key,
             "KeepAlivePeriodInSeconds": spec.keep_alive_period_in_seconds,
             "InstanceGroups": groups,
-            "TrainingPlanArn": spec.training_plan,
+            "TrainingPlanArn": _plan_arn(spec, account=account, region=region),
             "InstancePlacementConfig": spec.instance_placement_config,
             "InstancePreferences": preferences,
         }
     )
+
+
+def _plan_arn(spec: TrainingJobSpec, *, account: str | None, region: str) -> str | None:
+    plan = spec.training_plan
+    if plan is None or plan.startswith("arn:"):
+        return plan
+    _, partition, _, _, owner, _ = role_arn(spec.role, account, region=region).split(":", 5)
+    return f"arn:{partition}:sagemaker:{region}:{owner}:training-plan/{plan}"
 
 
 def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:

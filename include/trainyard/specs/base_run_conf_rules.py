@@ -82,13 +82,14 @@ def _warm_pool(conf: BaseRunConf) -> Iterator[Finding]:
         "max_cost_usd": conf.max_cost_usd is not None,
         "budget_usd": conf.budget_usd is not None,
         "spot instances": conf.may_use_spot,
+        "a training plan": any(each.training_plan for each in conf.capacity_ladder),
+    }
+    reasons = {
+        "spot instances": "AWS has no warm pools of them",
+        "a training plan": "its instances wait for free",
     }
     for name in (name for name, is_set in excluded.items() if is_set):
-        why = (
-            "AWS has no warm pools of them"
-            if "spot" in name
-            else "a pool costs money after its job"
-        )
+        why = reasons.get(name, "a pool costs money after its job")
         yield Finding(
             where="keep_alive_period_in_seconds",
             what=f"cannot be combined with {name}, because {why}",

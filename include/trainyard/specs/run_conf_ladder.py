@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding
-from trainyard.specs.capacity_rung import MOST_RUNGS
+from trainyard.specs.capacity_rung import MOST_RUNGS, plan_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,9 +66,10 @@ def rung_findings(ladder: Iterable[CapacityRung]) -> Iterator[Finding]:
             got=str(len(rungs)),
             allowed=f"at most {MOST_RUNGS}",
         )
-    seen: dict[tuple[str, int | None, bool], int] = {}
+    seen: dict[tuple[str, int | None, bool, str | None], int] = {}
     for index, each in enumerate(rungs):
-        kind = (each.instance_type, each.instance_count, each.use_spot_instances)
+        plan = each.training_plan and plan_name(each.training_plan)
+        kind = (each.instance_type, each.instance_count, each.use_spot_instances, plan)
         first = seen.setdefault(kind, index)
         if first != index:
             yield Finding(

@@ -31,7 +31,7 @@ def tuning_findings(conf: RunConf) -> Iterator[Finding]:
     if not conf.tune or conf.learning_rate <= 0:
         return  # the ranges start from the learning rate, whose fault is reported already
     ranges, unreadable = read_ranges(conf)
-    findings = [*_words(conf), *_sizes(conf), *unreadable]
+    findings = [*_words(conf), *_sizes(conf), *_plans(conf), *unreadable]
     for name, each in ranges.items():
         findings += _range(conf, name, each)
     findings += () if findings else _number_of_trials(conf, ranges)
@@ -46,6 +46,17 @@ def _words(conf: RunConf) -> Iterator[Finding]:
         value = getattr(conf, name)
         if value not in allowed:
             yield _refused(name, "is not an allowed value", repr(value), ", ".join(allowed))
+
+
+def _plans(conf: RunConf) -> Iterator[Finding]:
+    plans = [each.training_plan for each in conf.capacity_ladder if each.training_plan]
+    if plans:
+        yield Finding(
+            where="tune",
+            what="cannot be combined with a training plan: SageMaker runs no searches in plans",
+            got=", ".join(plans),
+            next_step="search in a run of its own, then train in the plan with the values it found",
+        )
 
 
 def _sizes(conf: RunConf) -> Iterator[Finding]:

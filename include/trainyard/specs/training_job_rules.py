@@ -6,11 +6,13 @@ Limits are those of CreateTrainingJob (API reference and botocore's model, Novem
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from trainyard.catalog.instances import volume_findings
 from trainyard.errors import Finding, not_an_s3_uri
 from trainyard.specs.built_in_rules import built_in_findings
+from trainyard.specs.capacity_rung import TRAINING_PLAN, malformed_plan
 from trainyard.specs.channel import Channel, FileSystemInput, TrainingInput
 from trainyard.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
 from trainyard.specs.limits import MAX_WARM_POOL_S, MONEY_FIELDS, number_findings
@@ -51,6 +53,7 @@ def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Ite
     yield from _time(spec)
     yield from _spot(spec)
     yield from _ladder(spec)
+    yield from _training_plan(spec)
     yield from _warm_pool(spec)
     yield from _network(spec, channels)
     yield from _groups_of_channels(spec, channels)
@@ -236,6 +239,35 @@ def _ladder(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="use_spot_instances",
             what="cannot be combined with capacity_ladder",
             next_step="remove it, and set use_spot_instances of each rung",
+        )
+
+
+def _training_plan(spec: TrainingJobSpec) -> Iterator[Finding]:
+    plan = spec.training_plan
+    if plan is not None and not re.fullmatch(TRAINING_PLAN, plan):
+        yield malformed_plan(plan)
+    if plan is not None and spec.capacity_ladder:
+        yield Finding(
+            where="training_plan",
+            what="cannot be combined with capacity_ladder",
+            got=plan,
+            next_step="set training_plan of a rung",
+        )
+    if plan is not None and spec.use_spot_instances:
+        yield Finding(
+            where="training_plan",
+            what="cannot be combined with use_spot_instances, because a plan reserves its instances",
+            got=plan,
+            next_step="remove one of them, or set capacity_ladder with a rung for each",
+        )
+    has_plan = plan is not None or any(each.training_plan for each in spec.capacity_ladder)
+    if has_plan and spec.max_run > MAX_RUN_WITHOUT_CHECKPOINTS_S and not spec.checkpoint_s3_uri:
+        yield Finding(
+            where="checkpoint_s3_uri",
+            what="is required for long jobs in a training plan, because the end of a window would lose the training",
+            got=f"max_run {spec.max_run}",
+            allowed=f"max_run of at most {MAX_RUN_WITHOUT_CHECKPOINTS_S} s without checkpoints",
+            next_step="set it and save checkpoints, or lower max_run",
         )
 
 

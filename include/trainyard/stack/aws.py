@@ -67,6 +67,7 @@ def cost_so_far(job: Mapping[str, Any], *, now: datetime) -> float | None:
     cluster = job.get("ResourceConfig") or processing
     known = catalogue().types.get(str(cluster.get("InstanceType")))
     price = known.price_usd_per_hour if known else None
+    price = 0.0 if cluster.get("TrainingPlanArn") else price  # paid up front
     rate = usd_per_s(price, int(cluster.get("InstanceCount") or 1))
     started = job.get("TrainingStartTime") or job.get("ProcessingStartTime")
     ended = job.get("TrainingEndTime") or job.get("ProcessingEndTime") or now

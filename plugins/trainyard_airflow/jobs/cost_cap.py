@@ -45,22 +45,24 @@ def capped_place(
     *,
     instance_type: str,
     instance_count: int,
+    training_plan: str | None = None,
     is_new: bool = True,
 ) -> JobPlace:
-    """Return the limit on the billed time of the job after `earlier`; none without a cap.
+    """Return the limit on the billed time of the job after `earlier`; none without a cap or in a training plan.
 
     Args:
         cap: the task's cap, or None.
         earlier: the task's earlier jobs, all ended.
         instance_type: the job's instance type.
         instance_count: the job's number of instances.
+        training_plan: plan that has paid for the job; None without one.
         is_new: whether the job is about to be created; for an existing job, the rest of the cap is not checked.
 
     Raises:
         SpecError: the price is unknown.
         BudgetExceededError: the rest of the cap is too small for a new job.
     """
-    if cap is None:
+    if cap is None or training_plan is not None:
         return UNLIMITED
     known = catalogue().types.get(instance_type)
     rate = usd_per_s(known.price_usd_per_hour if known else None, instance_count)

@@ -17,6 +17,7 @@ class JobPlace:
         placement: rung of the capacity ladder.
         max_billed_s: seconds that each instance may be billed before the job is stopped at its task's cost cap.
         usd_per_s: price of all instances under that cap.
+        plan_stops: times at which the job is stopped because a window of its training plan ends, epoch seconds.
         paid_usd: cost of the task's earlier searches or AutoML jobs.
         max_runtime_s: time limit of a search or an AutoML job within the money that is left.
     """
@@ -24,6 +25,7 @@ class JobPlace:
     placement: Placement | None = None
     max_billed_s: float | None = None
     usd_per_s: float | None = None
+    plan_stops: tuple[float, ...] = ()
     paid_usd: float | None = None
     max_runtime_s: int | None = None
 
@@ -36,6 +38,7 @@ class JobPlace:
         limits = {
             "max_billed_s": self.max_billed_s,
             "usd_per_s": self.usd_per_s,
+            "plan_stops": list(self.plan_stops) or None,
             "paid_usd": self.paid_usd,
             "max_runtime_s": self.max_runtime_s,
         }

@@ -26,6 +26,7 @@ from trainyard.errors import (
 from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import failure_error, telling_lines
 from trainyard.sagemaker_api.request_parts import add_environment
+from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.units import format_duration
 from trainyard_airflow.hooks.redaction import redacted
 from trainyard_airflow.jobs.attempts import NextAction, check_own_job, find_standing
@@ -465,7 +466,10 @@ class JobRun:
     def _failed(
         self, snapshot: JobSnapshot, result: dict[str, Any], earlier: Sequence[JobSnapshot]
     ) -> Step:
-        """Return the next rung's step if the job got no capacity and there is one; otherwise the error's step."""
+        """Return the next rung's step if the job got no capacity and there is one; otherwise the error's step.
+
+        A job that was stopped before its training plan's window ends is followed at once by the next job.
+        """
         if known := self.job_type.known_error(snapshot, earlier):
             self.host.note_failed({**result, "log_tail": []})
             raise known
@@ -477,6 +481,10 @@ class JobRun:
             self.service.stop_cause(snapshot.arn) if snapshot.status == JobStatus.STOPPED else None
         )
         error = failure_error(snapshot, log_lines=lines, log_hint=where, stopped_for=cause)
+        if cause is StopCause.WINDOW:
+            log.warning("%s", error.what)
+            self.memory.note_reported(attempt)
+            return self.next()
         if isinstance(error, _LACKS_CAPACITY) and result.get("is_last_rung") is False:
             on = self.job_type.place([*earlier, snapshot]).placement
             if on and on.index > result["rung"]:

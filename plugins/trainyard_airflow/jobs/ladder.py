@@ -14,11 +14,11 @@ from trainyard.cost.attempt_budget import attempt_ceiling, left_over, paid_usd
 from trainyard.errors import BudgetExceededError, CapacityError, QuotaExceededError
 from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.failures import failure_error
-from trainyard.specs.capacity_rung import CapacityRung
+from trainyard.specs.capacity_rung import CapacityRung, plan_name
 from trainyard.units import format_duration, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.specs.training_job import TrainingJobSpec
@@ -80,21 +80,24 @@ def rungs_of(spec: TrainingJobSpec) -> tuple[CapacityRung, ...]:
             instance_type=spec.instance_type,
             instance_count=count,
             use_spot_instances=spec.use_spot_instances,
+            training_plan=spec.training_plan,
         ),
     )
 
 
 def rung_index(rungs: Sequence[CapacityRung], job: JobSnapshot) -> int | None:
     """Return the index of a job's rung, by its instances; None if they match no rung."""
-    kind = (job.instance_type, job.instance_count, job.is_spot)
-    return next(
+    on = (job.instance_type, job.instance_count, job.is_spot, _name(job.training_plan))
+    kinds = [
         (
-            index
-            for index, each in enumerate(rungs)
-            if (each.instance_type, each.instance_count, each.use_spot_instances) == kind
-        ),
-        None,
-    )
+            each.instance_type,
+            each.instance_count,
+            each.use_spot_instances,
+            _name(each.training_plan),
+        )
+        for each in rungs
+    ]
+    return kinds.index(on) if on in kinds else None
 
 
 def place_next(
@@ -103,6 +106,7 @@ def place_next(
     *,
     max_run_s: int,
     full_rungs: Sequence[int] = (),
+    closed_rungs: Mapping[int, str] | None = None,
 ) -> Placement:
     """Return the placement of the attempt after the `earlier` jobs.
 
@@ -114,10 +118,13 @@ def place_next(
         earlier: the task's earlier jobs, oldest first, all ended.
         max_run_s: time limit of the attempt in seconds.
         full_rungs: indexes of rungs to skip because the account's quota for them is used up.
+        closed_rungs: indexes of rungs to skip because their training plan cannot be used, with the reason.
 
     Raises:
         BudgetExceededError: the cost limits of all rungs are too small.
+        CapacityError: no rung can be used, one of them because of its training plan.
     """
+    closed = closed_rungs or {}
     start, reason, waited_s = _start(rungs, earlier)
     if full_rungs:
         reason = f"the account's quota for rung {full_rungs[-1]} had no room"
@@ -125,6 +132,9 @@ def place_next(
     for offset in range(len(rungs)):
         index = (start + offset) % len(rungs)
         if index in full_rungs:
+            continue
+        if index in closed:
+            passed.append(f"rung {index} ({rungs[index]}): {closed[index]}")
             continue
         too_dear = _too_dear(rungs[index], index, earlier, rungs, max_run_s)
         if too_dear is None:
@@ -137,6 +147,14 @@ def place_next(
             )
         passed.append(too_dear)
     passed += [f"rung {index} ({rungs[index]}) has no quota" for index in full_rungs]
+    if closed:
+        raise CapacityError(
+            "no rung of the capacity ladder can be used",
+            where="capacity_ladder",
+            got="; ".join(passed),
+            next_step="add a rung on spot or on demand, extend the plan, or clear the task in the next window: it "
+            "resumes from the last checkpoint",
+        )
     error = _ladder_used_up(rungs, earlier, passed, max_run_s)
     raise error
 
@@ -152,7 +170,8 @@ def place_of(
         return None
     start, reason, waited_s = _start(rungs, earlier)
     if start != index:
-        reason, waited_s = f"rung {start} had no quota or no budget left", None
+        reason = f"rung {start} had no quota, no budget or no open window left"
+        waited_s = None
     return Placement(
         rung=rungs[index], index=index, num_rungs=len(rungs), reason=reason, waited_s=waited_s
     )
@@ -185,6 +204,7 @@ def spec_on_rung(spec: TrainingJobSpec, rung: CapacityRung) -> TrainingJobSpec:
         instance_type=rung.instance_type,
         instance_count=rung.instance_count,
         use_spot_instances=rung.use_spot_instances,
+        training_plan=rung.training_plan,
         max_wait=_max_wait_s(spec, rung),
         max_pending_time_in_seconds=_max_pending_s(spec, rung),
     )
@@ -246,6 +266,10 @@ def _ladder_used_up(
 def _waited_s(job: JobSnapshot) -> float | None:
     wait = job.last_wait
     return None if wait is None or wait[1] is None else max(0.0, wait[1] - wait[0])
+
+
+def _name(training_plan: str | None) -> str | None:
+    return None if training_plan is None else plan_name(training_plan)
 
 
 def _after(job: JobSnapshot) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.attempt_budget import check_budget
@@ -41,6 +42,8 @@ from trainyard_airflow.triggers.stop_criteria import Patience
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from trainyard.sagemaker_api.training_plan import TrainingPlanState
+    from trainyard.specs.capacity_rung import CapacityRung
     from trainyard_airflow.jobs.ladder import Placement
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
@@ -88,7 +91,8 @@ class TrainingJobType(JobType):
         mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
         if not mapping.get("output_path"):
             mapping["output_path"] = f"{self.jobs.run_uri}/output"
-        if mapping.get("use_spot_instances") and "checkpoint_s3_uri" not in mapping:
+        needs_checkpoints = mapping.get("use_spot_instances") or mapping.get("training_plan")
+        if needs_checkpoints and "checkpoint_s3_uri" not in mapping:
             mapping["checkpoint_s3_uri"] = self.jobs.checkpoints_uri
         return TrainingJobSpec.from_mapping(mapping, where="spec")
 
@@ -141,7 +145,8 @@ class TrainingJobType(JobType):
         """Return the rung of the attempt after `earlier`; none for a cluster of several instance types.
 
         Raises:
-            SpecError: the spec has a cost cap, but the price of the rung is unknown.
+            SpecError: the spec has a cost cap, but the price of the rung is unknown; or a training plan does not exist.
+            CapacityError: no rung can be used, one of them because of its training plan.
             BudgetExceededError: the cost so far plus the largest cost of the attempt exceeds the spec's budget, or the
                 limits of all rungs; or the rest of the spec's cost cap is too small.
         """
@@ -149,8 +154,15 @@ class TrainingJobType(JobType):
         rungs = rungs_of(spec)
         if not rungs:
             return UNLIMITED
-        placement = place_next(rungs, earlier, max_run_s=spec.max_run, full_rungs=full_rungs)
-        place = self._place_on(placement, earlier)
+        plans = self._plans(rungs)
+        placement = place_next(
+            rungs,
+            earlier,
+            max_run_s=spec.max_run,
+            full_rungs=full_rungs,
+            closed_rungs=self._closed(rungs, plans),
+        )
+        place = self._place_on(placement, earlier, plan=plans.get(placement.index))
         if spec.budget_usd is not None:
             check_budget(
                 [each.to_dict() for each in earlier],
@@ -165,27 +177,61 @@ class TrainingJobType(JobType):
         placement = place_of(rungs_of(self.spec), job, earlier)
         if placement is None:
             return UNLIMITED
-        return self._place_on(placement, earlier, is_new=False)
+        plans = {} if job.is_terminal else self._plans([placement.rung])
+        return self._place_on(placement, earlier, is_new=False, plan=plans.get(0))
+
+    def _plans(self, rungs: Sequence[CapacityRung]) -> dict[int, TrainingPlanState]:
+        """Return the training plans of the rungs, by the rung's index."""
+        from trainyard_airflow.hooks.account_check import asked
+        from trainyard_airflow.hooks.training_plans import plan_state
+
+        return {
+            index: asked(
+                partial(plan_state, self.jobs.clients, each.training_plan),
+                where=f"capacity_ladder[{index}].training_plan",
+                got=each.training_plan,
+            )
+            for index, each in enumerate(rungs)
+            if each.training_plan is not None
+        }
+
+    def _closed(
+        self, rungs: Sequence[CapacityRung], plans: Mapping[int, TrainingPlanState]
+    ) -> dict[int, str]:
+        now, reserve_s = time.time(), self.spec.stop_reserve_s
+        reasons = {
+            index: plan.closed(rungs[index], now, reserve_s=reserve_s)
+            for index, plan in plans.items()
+        }
+        return {index: reason for index, reason in reasons.items() if reason}
 
     def _place_on(
-        self, placement: Placement, earlier: Sequence[JobSnapshot], *, is_new: bool = True
+        self,
+        placement: Placement,
+        earlier: Sequence[JobSnapshot],
+        *,
+        plan: TrainingPlanState | None,
+        is_new: bool = True,
     ) -> JobPlace:
         capped = capped_place(
             cap_of(self.spec),
             earlier,
             instance_type=placement.rung.instance_type,
             instance_count=placement.rung.instance_count or 1,
+            training_plan=placement.rung.training_plan,
             is_new=is_new,
         )
-        return replace(capped, placement=placement)
+        stops = () if plan is None else tuple(plan.stops(reserve_s=self.spec.stop_reserve_s))
+        return replace(capped, placement=placement, plan_stops=stops)
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
-        """Return the limits on the training's silence, on its wait for instances, and on its billed time."""
+        """Return the limits on the training's silence, wait for instances, billed time and plan windows."""
         return Patience(
             heartbeat_timeout_s=self.spec.heartbeat_timeout_s,
             max_wait_s=facts.get("rung_max_wait_s"),
             max_billed_s=facts.get("max_billed_s"),
             usd_per_s=facts.get("usd_per_s"),
+            plan_stops=tuple(facts.get("plan_stops", ())),
         )
 
     @property

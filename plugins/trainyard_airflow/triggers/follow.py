@@ -184,7 +184,7 @@ class FedLook(Look):
         if self.followed.patience.max_wait_s is not None:
             limits.append(min(60.0, max(1.0, self.followed.patience.max_wait_s * _SILENCE_SHARE)))
         if self.due_at < math.inf:
-            tenth_s = (self.followed.patience.max_billed_s or 0.0) / 10
+            tenth_s = (self.followed.patience.max_billed_s or math.inf) / 10
             limits.append(max(1.0, min(tenth_s, self.due_at - time.monotonic())))
         try:
             async with asyncio.timeout(min(limits, default=None)):
@@ -215,7 +215,7 @@ class FedLook(Look):
             async with self.clients:
                 self.snapshot = await self.now()
                 self.described_in = state
-                self.due_at = self._cap_due_at(self.snapshot)
+                self.due_at = self._next_due_at(self.snapshot)
                 if not self.snapshot.is_terminal:
                     if self._is_silent(state):
                         await self._listen_again()
@@ -237,8 +237,8 @@ class FedLook(Look):
     def _is_to_be_described(self, state: FeedState) -> bool:
         """Return whether the job must be described, because the feed's state is not enough.
 
-        That is so for secrets in the log, spot notifications, limits on wait and cost, a silent job, and a job that is
-        missing from the listing.
+        That is so for secrets in the log, spot notifications, limits on wait and cost, training plans, a silent job,
+        and a job that is missing from the listing.
         """
         if not state.is_listed:
             return True
@@ -248,21 +248,24 @@ class FedLook(Look):
         if time.monotonic() >= self.due_at:
             return True
         limits = (self.followed.notifier, patience.max_wait_s, patience.max_billed_s)
-        needs_each = any(each is not None for each in limits)
+        needs_each = any(each is not None for each in limits) or bool(patience.plan_stops)
         if needs_each and (state != self.described_in or self._waits(state)):
             return True
         return self._is_silent(state)
 
-    def _cap_due_at(self, snapshot: JobSnapshot) -> float:
-        """Return the earliest time at which the job can reach its cost cap, by the monotonic clock; otherwise infinity.
+    def _next_due_at(self, snapshot: JobSnapshot) -> float:
+        """Return when the job can reach its cost cap or its plan's stop, by the monotonic clock; otherwise infinity.
 
         A wait for instances is not billed, and ends with a change of state.
         """
-        limit_s = self.followed.patience.max_billed_s
+        patience = self.followed.patience
         is_billed = snapshot.secondary_status not in WAITING_STATUSES
-        if limit_s is None or snapshot.status != JobStatus.IN_PROGRESS or not is_billed:
+        if snapshot.status != JobStatus.IN_PROGRESS or not is_billed:
             return math.inf
-        return time.monotonic() + limit_s - snapshot.billed_seconds_at(self.now_s)
+        left_s = [each - self.now_s for each in patience.plan_stops if each > self.now_s]
+        if patience.max_billed_s is not None:
+            left_s.append(patience.max_billed_s - snapshot.billed_seconds_at(self.now_s))
+        return time.monotonic() + min(left_s, default=math.inf)
 
     def _log_cost_meanwhile(self) -> None:
         """Log the cost so far by this machine's clock, without a call of the service."""

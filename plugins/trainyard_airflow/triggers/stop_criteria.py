@@ -1,4 +1,4 @@
-"""Criteria to stop a running job: silence, a long wait for instances, or its cost cap. Pure."""
+"""Criteria to stop a running job: silence, a long wait, its cost cap, or its training plan's end. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.job_status import JobStatus
+from trainyard.sagemaker_api.snapshot import WAITING_STATUSES
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.tuning.ceiling import Ceiling
 from trainyard.units import format_duration
@@ -27,6 +28,7 @@ class Patience:
         max_billed_s: billed seconds per instance at which the job is stopped for its cost cap; None = no cap.
         usd_per_s: price per second of all instances of a job with a cap, for the log.
         ceiling: limits of a search; None for any other job.
+        plan_stops: times at which a job in a training plan is stopped, one per window, epoch seconds.
     """
 
     heartbeat_timeout_s: int = 0
@@ -34,12 +36,14 @@ class Patience:
     max_billed_s: float | None = None
     usd_per_s: float | None = None
     ceiling: Ceiling | None = None
+    plan_stops: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-safe data; `from_dict` reads it back."""
         unset = {
             name for name in ("max_billed_s", "usd_per_s", "ceiling") if getattr(self, name) is None
         }
+        unset |= set() if self.plan_stops else {"plan_stops"}
         return {name: value for name, value in asdict(self).items() if name not in unset}
 
     @classmethod
@@ -51,6 +55,7 @@ class Patience:
         """
         ceiling = data.get("ceiling")
         known = {**known_members(cls, data), "ceiling": None}
+        known["plan_stops"] = tuple(data.get("plan_stops", ()))
         if ceiling is not None:
             known["ceiling"] = Ceiling(**known_members(Ceiling, ceiling))
         return cls(**known)
@@ -80,7 +85,7 @@ def reason_to_stop(
     """
     if snapshot.status != JobStatus.IN_PROGRESS:
         return None
-    if reason := _capped(snapshot, patience, now):
+    if reason := _capped(snapshot, patience, now) or _window_ends(snapshot, patience, now):
         return reason
     waited_s = _waited_s(snapshot, now)
     if patience.max_wait_s is not None and waited_s is not None and waited_s >= patience.max_wait_s:
@@ -112,6 +117,20 @@ def _capped(snapshot: JobSnapshot, patience: Patience, now: float) -> StopReason
         cause=StopCause.BUDGET,
         text=f"{format_duration(billed_s)} are billed, and its cost cap leaves {format_duration(limit_s)} before "
         "the stop (max_cost_usd)",
+    )
+
+
+def _window_ends(snapshot: JobSnapshot, patience: Patience, now: float) -> StopReason | None:
+    """Return the reason to stop a job with instances of a training plan whose window is about to end."""
+    if snapshot.last_wait is not None or not snapshot.transitions:  # It waits.
+        return None
+    waits = [each for each in snapshot.transitions if each.status in WAITING_STATUSES]
+    began = max((each.end or each.start for each in waits), default=0.0)
+    if not any(began <= stop <= now for stop in patience.plan_stops):
+        return None
+    return StopReason(
+        cause=StopCause.WINDOW,
+        text="the service ends the instances of its training plan in about 30 minutes; it resumes from its checkpoint",
     )
 
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.conftest import REPOSITORY
 from trainer.hyperparameters import Hyperparameters
 from trainyard.errors import ContractError
 from trainyard.planning.estimate.measurement import JobMeasurement, RunMeasurement
 from trainyard.planning.estimate.run_estimate import SPOT_SAVED, estimate_run
 from trainyard.planning.estimate.work import EVAL_BATCHES, data_key, workload_of, works_of
 from trainyard.planning.run_cost import run_cost
+from trainyard.planning.run_plan import plan_run
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.script_conf import ScriptConf
 
@@ -148,6 +150,29 @@ def test_dearest_tier_is_in_the_high_and_the_cheapest_in_the_low() -> None:
     assert two.usd is not None
     assert two.usd.expected == pytest.approx(one.usd.expected)
     assert two.usd.high == pytest.approx(2 * one.usd.high)
+
+
+def test_tier_in_a_training_plan_costs_nothing() -> None:
+    plan = {"instance_type": "ml.m5.large", "training_plan": "mine"}
+    demand = {"instance_type": "ml.m5.large", "use_spot_instances": False}
+
+    def training(*ladder: dict[str, Any]) -> Any:
+        conf = RunConf.from_params({"max_source_bytes": 2_000_000, "capacity_ladder": list(ladder)})
+        return estimate_run(conf, history=history_of(CONF)).jobs[0].usd
+
+    alone, first, last, without = (
+        training(plan), training(plan, demand), training(demand, plan), training(demand)
+    )  # fmt: skip
+
+    assert (alone.low, alone.expected, alone.high) == (0, 0, 0)
+    assert (first.low, first.expected, first.high) == (0, 0, pytest.approx(without.high))
+    assert (last.low, last.expected) == (0, pytest.approx(without.expected))
+
+
+def test_example_of_the_documentation_is_a_run_that_would_start() -> None:
+    path = REPOSITORY / "docs/examples/training_plan.json"
+    plan = plan_run(json.loads(path.read_text(encoding="utf-8")), job_attempts=2)
+    assert plan.conf.rungs[0].training_plan == "p5-november"
 
 
 def test_runs_of_one_workload_share_a_folder() -> None:

@@ -18,6 +18,9 @@ from sagemaker_engine.api.starting import reserved, start_job, stop_job
 from sagemaker_engine.api.training.debugger_rules import debugger_problems
 from sagemaker_engine.api.training.rules import check_training_request
 from sagemaker_engine.api.training.warm_pool import change_retention, take_pool, warm_pool_status
+from sagemaker_engine.jobs.life_cycle import MESSAGES
+from sagemaker_engine.jobs.plan_capacity import PENDING_SINCE
+from sagemaker_engine.plans.use import check_plans, plan_arn_of
 from sagemaker_engine.state.store import JobRow, ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
     from sagemaker_engine.wire.json_service import Call, Handler
 
 KIND = ResourceKind.TRAINING
-_STARTING = "Starting the training job"
+_STARTING = {"Status": "Starting", "StatusMessage": "Starting the training job"}
+_PENDING = {"Status": "Pending", "StatusMessage": MESSAGES["Pending"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class TrainingJobs:
         arn = self.context.arn(call.region, "training-job", name)
         check_training_preconditions(self.context, call.request, region=call.region)
         now = self.context.clock()
+        first = _STARTING if plan_arn_of(call.request) is None else _PENDING
         with reserved(self.context, KIND, call, name):
             start_job(
                 self.context,
@@ -70,11 +75,10 @@ class TrainingJobs:
                 created_at=now,
                 state={
                     "TrainingJobStatus": "InProgress",
-                    "SecondaryStatus": "Starting",
-                    "SecondaryStatusTransitions": [
-                        {"Status": "Starting", "StartTime": now, "StatusMessage": _STARTING}
-                    ],
+                    "SecondaryStatus": first["Status"],
+                    "SecondaryStatusTransitions": [{**first, "StartTime": now}],
                     "LastModifiedTime": now,
+                    PENDING_SINCE: self.context.plan_clock.now(),
                 },
             )
         take_pool(self.context.store, name, call.request, now=now)
@@ -240,10 +244,11 @@ def _passes(job: JobRow, request: dict[str, Any], *, now: float) -> bool:
 def check_training_preconditions(
     context: ApiContext, request: dict[str, Any], *, region: str
 ) -> None:
-    """Check that a training job's role, image, input data and buckets exist.
+    """Check that a training job's role, image, input data, training plan and buckets exist.
 
     Raises:
-        ValidationError: One of them does not exist.
+        ValidationError: One of them does not exist, or the plan does not fit the job.
+        ResourceNotFoundError: The plan does not exist.
     """
     check_role(context, request["RoleArn"])
     image = request.get("AlgorithmSpecification", {}).get("TrainingImage")
@@ -255,6 +260,7 @@ def check_training_preconditions(
         if source is not None:
             uri, role = source["S3Uri"], request["RoleArn"]
             check_input(context, uri=uri, role_arn=role, region=region)
+    check_plans(context.plans, request, now=context.plan_clock.now())
     check_output(context, uri=request["OutputDataConfig"]["S3OutputPath"])
     if "CheckpointConfig" in request:
         check_output(context, uri=request["CheckpointConfig"]["S3Uri"])

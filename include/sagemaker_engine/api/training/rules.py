@@ -9,6 +9,7 @@ from sagemaker_engine.api.local_paths import is_folder_path
 from sagemaker_engine.api.tags import duplicate_tags
 from sagemaker_engine.api.training.debugger_rules import debugger_problems
 from sagemaker_engine.coverage import PAGE, REJECTED_MEMBERS
+from sagemaker_engine.plans.use import rule_problems
 from sagemaker_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ _RULES: tuple[Callable[[Request], Iterator[str]], ...] = (
     _resources,
     _spot,
     _warm_pool,
+    rule_problems,
     _channels,
     _metrics,
     duplicate_tags,

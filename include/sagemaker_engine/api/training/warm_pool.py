@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.plans.use import plan_arn_of
 from sagemaker_engine.state.store import JobQuery, JobRow, ResourceKind
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def take_pool(store: JobStore, name: str, request: dict[str, Any], *, now: float
     Pools of older jobs are taken first. Concurrent calls never get the same pool.
     """
     wanted = _matched(request)
-    if request.get("EnableManagedSpotTraining") or wanted["InstanceType"] is None:
+    has_no_pools = request.get("EnableManagedSpotTraining") or plan_arn_of(request) is not None
+    if has_no_pools or wanted["InstanceType"] is None:
         return None
 
     def is_free(job: JobRow) -> bool:

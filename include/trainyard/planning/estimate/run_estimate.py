@@ -151,7 +151,9 @@ def _job(conf: BaseRunConf, work: JobWork, measured: Sequence[JobMeasurement]) -
     price = catalogue().find(work.instance_type).price_usd_per_hour
     rate = usd_per_s(price, work.instance_count)
     usd = None if rate is None else one.times(rate * work.num_jobs)
-    if usd is not None and is_restarted:
+    if is_restarted and all(each.training_plan for each in conf.rungs):
+        usd = AmountRange(low=0.0, expected=0.0, high=0.0)
+    elif usd is not None and is_restarted:
         usd = _of_the_tiers(conf, _billed(conf, work, usd, measured))
     rounds = math.ceil(work.num_jobs / work.num_parallel)
     wait = _wait(work, measured)
@@ -235,15 +237,21 @@ def _billed(
 def _of_the_tiers(conf: BaseRunConf, usd: AmountRange) -> AmountRange | None:
     """Return the cost with the cheapest tier's price as the low value, and the most expensive tier's as the high value.
 
-    None if a tier's price is not known.
+    A tier in a training plan costs nothing: the plan is paid up front. None if a tier's price is not known.
     """
     prices = [catalogue().find(each.instance_type).price_usd_per_hour for each in conf.rungs]
     counts = [each.instance_count or conf.instance_count for each in conf.rungs]
     known = [price * count for price, count in zip(prices, counts, strict=True) if price]
     if len(known) < len(prices):
         return None
-    low, high = min(known) / known[0], max(known) / known[0]
-    return AmountRange(low=usd.low * low, expected=usd.expected, high=usd.high * high)
+    first = known[0]
+    is_paid = [each.training_plan is None for each in conf.rungs]
+    paid = [price if is_due else 0.0 for price, is_due in zip(known, is_paid, strict=True)]
+    return AmountRange(
+        low=usd.low * min(paid) / first,
+        expected=usd.expected * paid[0] / first,
+        high=usd.high * max(paid) / first,
+    )
 
 
 def _wait(work: JobWork, measured: Sequence[JobMeasurement]) -> AmountRange:

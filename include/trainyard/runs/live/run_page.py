@@ -32,6 +32,7 @@ _JOB_MEMBERS = (
     "instance_type",
     "instance_count",
     "is_spot",
+    "training_plan",
     "interruptions",
     "created_at",
     "started_at",

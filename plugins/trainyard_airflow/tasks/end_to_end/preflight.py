@@ -119,6 +119,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             found.add(found.result_of(lambda: self.limit_findings(plan, place)) or ())
             if not found.has_errors:
                 estimate = self.estimate(context, plan, place)
+                found.add(found.result_of(lambda: self.plan_findings(plan, estimate)) or ())
                 found.add(self.team_findings(context, plan, estimate))
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
@@ -272,6 +273,29 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         )
         history = measurements_of(self.clients.client("s3"), conf, uri=paths.measurements).newest()
         return estimate_run(conf, history=history, ceiling_usd=plan.ceiling_usd)
+
+    def plan_findings(self, plan: Any, estimate: RunEstimate | None) -> list[Finding]:
+        """Return the findings on the training plans of the run's capacity ladder.
+
+        Raises:
+            ConnectionError: the service did not answer; the same call may succeed later.
+            ThrottledError: the service throttled the call.
+        """
+        from trainyard_airflow.hooks.training_plans import plan_findings
+
+        conf = plan.conf
+        if not isinstance(conf, BaseRunConf):
+            return []
+        jobs = estimate.jobs if estimate else ()
+        expected = [each.seconds.expected for each in jobs if each.task_id == TaskId.TRAIN]
+        return list(
+            plan_findings(
+                self.clients,
+                conf.rungs,
+                needed_s=next(iter(expected), conf.max_run_s),
+                reserve_s=conf.stop_reserve_s,
+            )
+        )
 
     def team_findings(
         self, context: Context, plan: Any, estimate: RunEstimate | None

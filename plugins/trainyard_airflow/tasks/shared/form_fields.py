@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.specs.base_run_conf_rules import BASE_CHOICES
-from trainyard.specs.capacity_rung import MOST_RUNGS
+from trainyard.specs.capacity_rung import MOST_RUNGS, TRAINING_PLAN
 from trainyard.specs.limits import LEAST_RUN_S
 from trainyard.specs.monitoring import TOPIC_ARN, Dashboard, Occasion
 from trainyard_airflow.tasks.shared.form_schema import (
@@ -23,7 +23,8 @@ COUNT_OR_OFF = {"type": "integer", "minimum": 0}
 _LADDER_HELP = (
     "Capacity tiers in the order to try them, for example spot on one type, spot on another, on demand. The first "
     "replaces type, instances and spot above. Each has instance_type, and optionally instance_count, "
-    "use_spot_instances, max_wait_s (longest single wait for instances) and max_cost_usd."
+    "use_spot_instances, training_plan (name or ARN of a plan), max_wait_s (longest single wait for instances) and "
+    "max_cost_usd."
 )
 _LADDER = {
     "type": "array",
@@ -35,6 +36,7 @@ _LADDER = {
             "instance_type": named("instance_type"),
             "instance_count": INTEGER_OR_NONE,
             "use_spot_instances": {"type": "boolean"},
+            "training_plan": {"type": ["null", "string"], "pattern": exactly(TRAINING_PLAN)},
             "max_wait_s": {"type": ["null", "integer"], "minimum": 1},
             "max_cost_usd": NUMBER_OR_NONE,
         },

@@ -25,6 +25,7 @@ export interface Job {
   instance_type: string | null;
   instance_count: number;
   is_spot: boolean;
+  training_plan?: string | null;
   attempt: number;
   interruptions: number;
   created_at: number | null;

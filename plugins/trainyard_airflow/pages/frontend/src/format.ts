@@ -11,6 +11,11 @@ export function duration(seconds: number | null | undefined): string {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+export function capacity(job: { is_spot: boolean; training_plan?: string | null }): string {
+  if (job.training_plan) return `plan ${job.training_plan.split("/").pop()}`;
+  return job.is_spot ? "spot" : "on demand";
+}
+
 export function usd(amount: number | null | undefined): string {
   if (amount === null || amount === undefined) return "unknown";
   if (amount !== 0 && Math.abs(amount) < 1) return `$${amount.toPrecision(2)}`;

@@ -15,7 +15,7 @@ import {
 } from "./api";
 import { Chart, type Line } from "./chart";
 import { Curve, LOSSES, smoothed } from "./curve";
-import { bytes, clock, duration, number, setting, usd, words } from "./format";
+import { bytes, capacity, clock, duration, number, setting, usd, words } from "./format";
 import { Goodput } from "./goodput";
 import { Card, Fault, Pill, Tile } from "./parts";
 import { usePolling } from "./polling";
@@ -151,7 +151,7 @@ function Tiles({ page, curve }: { page: Page; curve: Curve }) {
         <Tile
           name="cluster"
           value={`${newest.instance_count} × ${newest.instance_type}`}
-          note={`${newest.is_spot ? "spot" : "on demand"}${newest.rung_reason ? `: ${newest.rung_reason}` : ""}`}
+          note={`${capacity(newest)}${newest.rung_reason ? `: ${newest.rung_reason}` : ""}`}
         />
       ) : null}
       {newest ? (
@@ -368,7 +368,7 @@ function JobRow({ job, now }: { job: Job; now: number }) {
           {job.instance_count} × {job.instance_type ?? "?"}
         </td>
         <td>
-          {job.is_spot ? "spot" : "on demand"}
+          {capacity(job)}
           {job.interruptions ? `, ${job.interruptions} interrupted` : ""}
         </td>
         <td>{clock(job.started_at ?? job.created_at)}</td>

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { bytes, duration, number, setting, usd } from "../format";
+import { bytes, capacity, duration, number, setting, usd } from "../format";
 
 test.each([
   [0, "0 s"],
@@ -9,6 +9,14 @@ test.each([
   [86400 * 3, "3 d 0 h"],
   [null, ""],
 ])("duration %s", (seconds, text) => expect(duration(seconds)).toBe(text));
+
+test.each([
+  [true, null, "spot"],
+  [false, null, "on demand"],
+  [false, "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-november", "plan p5-november"],
+])("capacity %s %s", (isSpot, plan, text) =>
+  expect(capacity({ is_spot: isSpot, training_plan: plan })).toBe(text),
+);
 
 test.each([
   [0, "$0.00"],

@@ -1,0 +1,85 @@
+"""Clock and catalogue of the training plans of one engine: a file of its state folder.
+
+The clock of the plans can be moved ahead, so that a window of days passes in a moment. All answers have the times of
+the clients' clock: moving the clock ahead by an hour brings each window an hour nearer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.plans.catalogue import (
+    DEFAULT_CATALOGUE,
+    CatalogueError,
+    ReservableType,
+    as_json,
+    read_catalogue,
+)
+from sagemaker_engine.state.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FILE = "training_plans.json"
+_AHEAD, _ADVANCE, _CATALOGUE = "ahead_s", "advance_s", "catalogue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanClock:
+    """The clock of the plans, `ahead_s` seconds ahead of the machine's, and their catalogue."""
+
+    path: Path
+    wall: Callable[[], float] = time.time
+
+    def ahead_s(self) -> float:
+        """Return the seconds by which the clock is ahead."""
+        return float(self._document().get(_AHEAD, 0.0))
+
+    def now(self) -> float:
+        """Return the time of the plans in epoch seconds."""
+        return self.wall() + self.ahead_s()
+
+    def catalogue(self) -> tuple[ReservableType, ...]:
+        """Return the reservable instances."""
+        changed = self._document().get(_CATALOGUE)
+        return DEFAULT_CATALOGUE if changed is None else read_catalogue(changed)
+
+    def report(self) -> dict[str, Any]:
+        """Return the clock's lead and the catalogue."""
+        return {_AHEAD: self.ahead_s(), _CATALOGUE: as_json(self.catalogue())}
+
+    def change(self, document: object) -> None:
+        """Move the clock ahead by `advance_s` seconds, or replace the catalogue, or both.
+
+        Raises:
+            CatalogueError: The document is malformed, or would turn the clock back.
+        """
+        if not isinstance(document, dict) or set(document) - {_ADVANCE, _CATALOGUE}:
+            raise CatalogueError(
+                f'training plans: got {document!r}; write {{"{_ADVANCE}": <seconds>, "{_CATALOGUE}": [...]}}'
+            )
+        stored = self._document()
+        advance_s = document.get(_ADVANCE, 0)
+        if isinstance(advance_s, bool) or not isinstance(advance_s, int | float) or advance_s < 0:
+            raise CatalogueError(
+                f"{_ADVANCE}: got {advance_s!r}; write the seconds to move the clock ahead, from 0 on"
+            )
+        if _CATALOGUE in document:
+            stored[_CATALOGUE] = as_json(read_catalogue(document[_CATALOGUE]))
+        stored[_AHEAD] = float(stored.get(_AHEAD, 0.0)) + advance_s
+        write_whole(self.path, json.dumps(stored))
+
+    def reset(self) -> None:
+        """Restore the default catalogue. The clock stays: it cannot be turned back."""
+        write_whole(self.path, json.dumps({_AHEAD: self.ahead_s()}))
+
+    def _document(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        return found

@@ -1,0 +1,91 @@
+"""Use of training plans by training jobs: the plans that a request names, and its checks against them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.plans.plan import TRAINING
+from sagemaker_engine.plans.tables import MissingPlanError
+from sagemaker_engine.wire.errors import ResourceNotFoundError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sagemaker_engine.plans.tables import PlanTables, StoredPlan
+
+
+def plan_arn_of(request: Mapping[str, Any]) -> str | None:
+    """Return the plan in which a job runs; for InstancePreferences, the plan of the first entry."""
+    resources = request.get("ResourceConfig") or {}
+    preferred: Mapping[str, Any] = next(iter(resources.get("InstancePreferences") or ()), {})
+    arns = [resources.get("TrainingPlanArn"), *preferred.get("TrainingPlanArns", ())]
+    return next(filter(None, arns), None)
+
+
+def rule_problems(request: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the errors of a request with a plan that are independent of the plan.
+
+    AWS documents plans for jobs without spot; warm pools in a plan are not documented, so the engine rejects them.
+    """
+    if plan_arn_of(request) is None:
+        return
+    resources = request["ResourceConfig"]
+    if request.get("EnableManagedSpotTraining"):
+        yield "TrainingPlanArn cannot be used together with EnableManagedSpotTraining."
+    if resources.get("KeepAlivePeriodInSeconds"):
+        yield "TrainingPlanArn cannot be used together with KeepAlivePeriodInSeconds."
+    preferences = resources.get("InstancePreferences") or ()
+    if "TrainingPlanArn" in resources and any(each.get("TrainingPlanArns") for each in preferences):
+        yield "TrainingPlanArns of InstancePreferences and TrainingPlanArn of ResourceConfig are mutually exclusive."
+
+
+def check_plans(tables: PlanTables, request: Mapping[str, Any], *, now: float) -> None:
+    """Check a job against the plans that its request names; `now` is the time of the plans.
+
+    Raises:
+        ResourceNotFoundError: A plan does not exist.
+        ValidationError: A plan has expired, is not for training jobs, or has other or too few instances.
+    """
+    for arn, clusters in _plans_of(request):
+        try:
+            plan = tables.get(arn)
+        except MissingPlanError as error:
+            raise ResourceNotFoundError(f"Could not find training plan {arn}.") from error
+        for problem in _problems(plan, clusters, now=now):
+            raise ValidationError(problem)
+
+
+def _plans_of(request: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """Yield each plan with the (instance type, count) that run in it."""
+    resources = request.get("ResourceConfig") or {}
+    count = resources.get("InstanceCount", 1)
+    for each in resources.get("InstancePreferences") or ():
+        for arn in each.get("TrainingPlanArns", ()):
+            yield arn, [(each["InstanceType"], each.get("InstanceCount", count))]
+    if "TrainingPlanArn" in resources:
+        groups = resources.get("InstanceGroups") or [resources]
+        yield (
+            resources["TrainingPlanArn"],
+            [(each["InstanceType"], each.get("InstanceCount", 1)) for each in groups],
+        )
+
+
+def _problems(plan: StoredPlan, clusters: list[tuple[str, int]], *, now: float) -> Iterator[str]:
+    found = plan.reservation
+    status = found.status(now)
+    if status not in {"Active", "Scheduled"}:
+        yield f"Training plan {plan.arn} is in status {status}; it must be Active or Scheduled."
+    if TRAINING not in found.target_resources:
+        targets = ", ".join(found.target_resources)
+        yield f"Training plan {plan.arn} is for {targets}, and cannot be used by training jobs."
+    for instance_type, _ in clusters:
+        if instance_type != found.instance_type:
+            yield (
+                f"Instance type {instance_type} does not match {found.instance_type}, the instance type of "
+                f"training plan {plan.arn}."
+            )
+    wanted = sum(count for _, count in clusters)
+    if wanted > found.usable_instances:
+        yield (
+            f"The job needs {wanted} instances; training plan {plan.arn} has {found.usable_instances}."
+        )

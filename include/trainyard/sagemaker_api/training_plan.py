@@ -1,0 +1,199 @@
+"""State of a training plan, from a DescribeTrainingPlan answer, and its use by a training. Pure.
+
+Times are epoch seconds.
+
+Source: "Training plans utilization for SageMaker training jobs", SageMaker developer guide, November 2026.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.errors import Finding, Severity
+from trainyard.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.specs.capacity_rung import CapacityRung
+
+TERMINATION_LEAD_S = 1800
+"""The service terminates the instances from 30 minutes before the end of a window."""
+LEAST_USE_S = 300
+"""A job does not start in a window that leaves it less time before its stop."""
+_FOR_TRAINING = "training-job"
+_USABLE = ("Active", "Scheduled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlanState:
+    """A training plan as the service describes it.
+
+    Attributes:
+        windows: begin and end of each window with reserved instances, in order.
+        fee_usd: fee that was paid up front, as the service writes it; None if it names none.
+    """
+
+    name: str
+    arn: str
+    status: str
+    instance_type: str | None
+    total_instances: int
+    available_instances: int
+    target_resources: tuple[str, ...]
+    windows: tuple[tuple[float, float], ...]
+    fee_usd: str | None = None
+
+    @classmethod
+    def from_describe(cls, answer: Mapping[str, Any]) -> Self:
+        """Return the state from a DescribeTrainingPlan answer."""
+        capacities = answer.get("ReservedCapacitySummaries", ())
+        windows = sorted(
+            (each["StartTime"].timestamp(), each["EndTime"].timestamp())
+            for each in capacities
+            if "StartTime" in each and "EndTime" in each
+        )
+        return cls(
+            name=answer["TrainingPlanName"],
+            arn=answer["TrainingPlanArn"],
+            status=answer["Status"],
+            instance_type=next((each["InstanceType"] for each in capacities), None),
+            total_instances=answer.get("TotalInstanceCount", 0),
+            available_instances=answer.get("AvailableInstanceCount", 0),
+            target_resources=tuple(answer.get("TargetResources", ())),
+            windows=tuple(windows),
+            fee_usd=answer.get("UpfrontFee"),
+        )
+
+    def stops(self, *, reserve_s: float) -> tuple[float, ...]:
+        """Return the times at which a job must be stopped, one per window: before the service ends its instances.
+
+        Worked: a window that ends at 12:00 with a reserve of 300 s: 11:25.
+        """
+        return tuple(end - TERMINATION_LEAD_S - reserve_s for _, end in self.windows)
+
+    def next_start(self, now: float, *, reserve_s: float) -> float | None:
+        """Return the time from which a job can run: `now` in a window with enough time left; None if there is none."""
+        stops = self.stops(reserve_s=reserve_s)
+        for (start, _), stop in zip(self.windows, stops, strict=True):
+            if max(now, start) + LEAST_USE_S <= stop:
+                return max(now, start)
+        return None
+
+    def seconds_left(self, now: float, *, reserve_s: float) -> float:
+        """Return the seconds of all windows that a job can still use."""
+        stops = self.stops(reserve_s=reserve_s)
+        return sum(
+            max(0.0, stop - max(now, start))
+            for (start, _), stop in zip(self.windows, stops, strict=True)
+        )
+
+    def closed(self, rung: CapacityRung, now: float, *, reserve_s: float) -> str | None:
+        """Return why a job on the rung cannot use the plan, or None.
+
+        A plan that begins later than the rung's `max_wait_s` allows is closed, too.
+        """
+        if self.status not in _USABLE:
+            return f"plan {self.name} is {self.status}"
+        start = self.next_start(now, reserve_s=reserve_s)
+        if start is None:
+            return f"plan {self.name} has no window with {format_duration(LEAST_USE_S)} left"
+        if rung.max_wait_s is not None and start - now > rung.max_wait_s:
+            return f"plan {self.name} begins in {format_duration(start - now)}, max_wait_s is {rung.max_wait_s}"
+        return None
+
+    def findings(
+        self,
+        rung: CapacityRung,
+        now: float,
+        *,
+        place: str,
+        reserve_s: float,
+        needed_s: float,
+        has_other_rung: bool,
+    ) -> Iterator[Finding]:
+        """Yield the findings on a run's use of the plan; an error if the run cannot use it as requested.
+
+        Args:
+            rung: the rung with the plan.
+            now: the current time, epoch seconds.
+            place: the rung's place in the conf.
+            reserve_s: seconds that are reserved to stop a job.
+            needed_s: expected seconds of the training.
+            has_other_rung: whether the training can continue outside of the plan.
+        """
+        yield from self._mismatches(rung, place)
+        if reason := self.closed(rung, now, reserve_s=reserve_s):
+            yield Finding(
+                where=place,
+                what="cannot be used now",
+                got=reason,
+                allowed="a plan that is Active or begins in time, with time left",
+                next_step="extend the plan, raise max_wait_s, or remove the rung",
+                severity=Severity.WARNING if has_other_rung else Severity.ERROR,
+            )
+            return
+        start = self.next_start(now, reserve_s=reserve_s)
+        if start is not None and start > now:
+            yield Finding(
+                where=place,
+                what=f"has not begun: the training waits until {_utc(start)}",
+                got=f"plan {self.name}, {self.status}",
+                next_step="set max_wait_s to limit the wait",
+                severity=Severity.WARNING,
+            )
+        left_s = self.seconds_left(now, reserve_s=reserve_s)
+        if left_s < needed_s:
+            follows = (
+                "the training continues on the next rung from its checkpoint"
+                if has_other_rung
+                else "the training ends unfinished"
+            )
+            yield Finding(
+                where=place,
+                what=f"has too little time left; {follows}",
+                got=f"{format_duration(left_s)} in plan {self.name}, to {format_duration(reserve_s)} and "
+                f"{format_duration(TERMINATION_LEAD_S)} before the end of its windows",
+                allowed=f"at least {format_duration(needed_s)}, the expected training",
+                next_step="extend the plan, or add a rung on spot or on demand",
+                severity=Severity.WARNING if has_other_rung else Severity.ERROR,
+            )
+
+    def _mismatches(self, rung: CapacityRung, place: str) -> Iterator[Finding]:
+        if _FOR_TRAINING not in self.target_resources:
+            yield Finding(
+                where=place,
+                what="is a plan for other resources",
+                got=f"plan {self.name} for {', '.join(self.target_resources) or 'none'}",
+                allowed=_FOR_TRAINING,
+                next_step="use a plan for training jobs",
+            )
+        if self.instance_type != rung.instance_type:
+            yield Finding(
+                where=place,
+                what="has another instance type than the rung",
+                got=f"{rung.instance_type}; plan {self.name} has {self.instance_type}",
+                next_step=f"set instance_type to {self.instance_type}",
+            )
+        count = rung.instance_count or 1
+        if count > self.total_instances:
+            yield Finding(
+                where=place,
+                what="has fewer instances than the rung",
+                got=f"{count}; plan {self.name} has {self.total_instances}",
+                next_step="lower instance_count, or use a larger plan",
+            )
+        elif self.status == "Active" and count > self.available_instances:
+            yield Finding(
+                where=place,
+                what="has too few free instances: the training waits until other jobs of the plan end",
+                got=f"{self.available_instances} of {self.total_instances} are free in plan {self.name}",
+                next_step="set max_wait_s to limit the wait",
+                severity=Severity.WARNING,
+            )
+
+
+def _utc(moment: float) -> str:
+    return datetime.fromtimestamp(moment, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
