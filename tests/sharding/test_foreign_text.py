@@ -350,8 +350,33 @@ def test_infinity_of_java_is_one_on_every_path(tmp_path: Path, store: Store, rag
         assert rows_of(store, result) == wanted
 
 
+@pytest.mark.parametrize("mark", ["thousands", "decimal"])
+def test_a_mark_of_numbers_that_alone_splits_the_header_is_the_delimiter(
+    tmp_path: Path, store: Store, mark: str
+) -> None:
+    number = {"thousands": "1,234.50", "decimal": "1234,50"}[mark]
+    rows = "".join(f'{at},town {at % 7},"{number}"\n' for at in range(ROWS))
+    (tmp_path / "t.csv").write_text("id,city,revenue\n" + rows)
+
+    result = store.shard(tmp_path / "t.csv", csv_options={mark: ","})
+
+    assert rows_of(store, result) == [(at, f"town {at % 7}", 1234.5) for at in range(ROWS)]
+
+
+def test_signed_codes_are_categories(tmp_path: Path, store: Store) -> None:
+    rows = "".join(f"{at},{['-01', '-1', '+7'][at % 3]}\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text("n,code\n" + rows)
+
+    result = store.shard(tmp_path / "t.csv")
+
+    assert {row[1] for row in rows_of(store, result)} == {"-01", "-1", "+7"}
+
+
+CODES = [["250.00", "250.0"], ["001.1", "1.1"], ["1E3", "1000"]]
+
+
 @pytest.mark.parametrize("options", QUOTING, ids=["plain", "options"])
-@pytest.mark.parametrize("codes", [["250.00", "250.0"], ["001.1", "1.1"]], ids=["end", "start"])
+@pytest.mark.parametrize("codes", CODES, ids=["end", "start", "exponent"])
 def test_codes_with_dots_that_become_one_number_are_named(
     tmp_path: Path,
     store: Store,

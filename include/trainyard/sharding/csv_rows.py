@@ -445,13 +445,16 @@ def delimiter_of(file: SourceFile, text: str, *, others: str = "", **dialect: An
     Args:
         file: the file.
         text: its first lines.
-        others: characters that cannot be delimiters.
+        others: characters that are delimiters only if no other one splits the header.
         dialect: arguments of `csv.reader`.
     """
     if suffix_of(file.name) == ".tsv":
         return "\t"
-    candidates = [each for each in ",;\t|" if each not in others]
-    return max(candidates, key=lambda each: _num_fitting(text, delimiter=each, **dialect))
+    fitting = {each: _num_fitting(text, delimiter=each, **dialect) for each in ",;\t|"}
+    candidates = [each for each in fitting if each not in others]
+    best = max(candidates, key=fitting.__getitem__)
+    # Numbers with thousands in US form are quoted: the comma may then be the delimiter, too.
+    return best if any(fitting[best]) else max(fitting, key=fitting.__getitem__)
 
 
 def _num_fitting(text: str, **dialect: Any) -> tuple[int, int]:

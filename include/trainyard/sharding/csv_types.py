@@ -20,10 +20,11 @@ log = logging.getLogger(__name__)
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A")
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _WHOLE = r"^[+-]?\d+$"
-_CODE = r"^0\d+$"
+_CODE = r"^[+-]?0\d+$"
 _LONG_WHOLE = r"^[+-]?\d{16,}$"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 _WITH_POINT = r"^[+-]?\d+\.\d+$"
+_WITH_EXPONENT = r"[eE]"
 _NUMERIC_SHARE = 0.9
 
 Wrong = list[tuple[int, str]]
@@ -142,12 +143,13 @@ def _has_codes(values: pa.Array, name: str) -> bool:
 
 
 def _warn_of_spellings(numbers: pa.Array, name: str) -> None:
-    """Warn of codes such as 250.0 and 250.00, which are one number."""
-    texts = numbers.filter(pc.match_substring_regex(numbers, _WITH_POINT)).unique()
-    plain = pc.replace_substring_regex(pc.utf8_rtrim(texts, "0"), r"^\+?(-?)0*(\d)", r"\1\2")
-    known: dict[str, str] = {}
-    for text, number in zip(texts.to_pylist(), plain.to_pylist(), strict=True):
-        if (other := known.setdefault(number, text)) != text:
+    """Warn of codes that are one number, such as 250.0 and 250.00, or 1E3 and 1000."""
+    has_exponents = pc.any(pc.match_substring_regex(numbers, _WITH_EXPONENT)).as_py()
+    compared = "" if has_exponents else _WITH_POINT
+    texts = numbers.filter(pc.match_substring_regex(numbers, compared)).unique()
+    known: dict[float, str] = {}
+    for text in texts.to_pylist():
+        if (other := known.setdefault(float(text), text)) != text:
             log.warning(
                 "column %r is read as numbers, and %r and %r are one number. "
                 "If they are different codes, add the column to category_columns",
