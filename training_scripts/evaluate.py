@@ -5,7 +5,7 @@
 - Output: `<base>/processing/output/evaluation/evaluation.json`.
 - Processes: a single one, or the ranks of one instance under torchrun. Each rank reads its own samples and has the
   whole model (`--layout whole`) or a shard of it (`--layout shards`).
-- Exit codes: 0 the model is evaluated; 1 the evaluation failed. The reason of a failure is on stderr, in
+- Exit codes: `0`: the model is evaluated. `1`: the evaluation failed; the reason is on stderr, in
   `<base>/output/message` (a processing job's ExitMessage) and in `<base>/output/failure`.
 """
 

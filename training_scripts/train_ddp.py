@@ -3,8 +3,10 @@
 - Input: hyperparameters from SM_HPS, and the channels `train`, `validation` and `index`.
 - Output: metric lines on stdout, `model.pt` and `model.json` in SM_MODEL_DIR, `metrics.jsonl` and `summary.json` in
   SM_OUTPUT_DATA_DIR, and checkpoints in `<base>/checkpoints`. A later start resumes from the newest checkpoint.
-- Exit codes: 0 the run is finished; 143 SIGTERM was received, and a checkpoint was saved after the current step,
-  and the model if there was time for it; 1 the run failed, and `<base>/output/failure` has the reason.
+- Exit codes:
+  - `0`: the run is finished.
+  - `143`: SIGTERM was received. A checkpoint was saved after the current step, and the model too if time allowed.
+  - `1`: the run failed; `<base>/output/failure` has the reason.
 """
 
 from __future__ import annotations

@@ -37,6 +37,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+LONGEST_GOT = 1200
+"""Largest length of an error's `got` in characters; longer text loses its end."""
+
 
 class Severity(StrEnum):
     """Severity of a finding: an error ends the run before it starts, a warning is only shown."""
@@ -103,7 +106,7 @@ class TrainingRunError(Exception):
         super().__init__(what)
         self.what = what
         self.where = where
-        self.got = None if got is None else shortened(str(got), limit=1200)
+        self.got = None if got is None else shortened(str(got), limit=LONGEST_GOT)
         self.allowed = allowed
         self.next_step = next_step
 

@@ -140,7 +140,8 @@ def test_a_type_that_the_region_does_not_list_is_warned_of(aws_connection):
 
     assert finding.where == "instance_type"
     assert finding.severity is Severity.WARNING
-    assert "has no listed quota" in finding.what
+    assert finding.what.startswith("has no quota in the Service Quotas of ")
+    assert "may not offer the instance type" in finding.what
 
 
 def test_quotas_that_nobody_may_read_are_a_warning(aws_connection, engine, task):

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from trainyard.errors import JobFailedError
+from trainyard.errors import JobFailedError, SpecError
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.stop_cause import StopCause
 from trainyard.sagemaker_api.tuning_snapshot import SearchFacts
 from trainyard.specs.tuning_job import TuningJobSpec
 from trainyard.tuning.result import EndedBy
 from trainyard.tuning.trials import Trial
+from trainyard_airflow.jobs.tuning import TuningJobType
 from trainyard_airflow.jobs.tuning_result import (
     ended_by,
     tuning_result,
@@ -69,6 +70,15 @@ SPEC: dict[str, Any] = {
     "objective_type": "Minimize",
     "max_jobs": 20,
 }
+
+
+def test_cap_on_instances_of_unknown_price_names_their_type() -> None:
+    training = {**SPEC["training"], "instance_type": "ml.x9.large", "instance_count": 3}
+    given = {**SPEC, "training": training, "max_cost_usd": 5, "max_parallel_jobs": 2}
+    search = TuningJobType(None, TuningJobSpec.from_mapping(given))  # type: ignore[arg-type]  # no job is read
+
+    with pytest.raises(SpecError, match=r"no price for 2 trials at a time on 3 x ml\.x9\.large"):
+        search.place([])
 
 
 @pytest.mark.parametrize(

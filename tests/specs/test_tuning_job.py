@@ -126,7 +126,7 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ),
         (
             {"hyperparameter_ranges": {"sagemaker_program": ["a", "b"]}, "max_jobs": 2},
-            "is a reserved name of SageMaker",
+            "starts with a prefix that SageMaker reserves; allowed: names that do not start with sagemaker_ or",
         ),
         (
             {"hyperparameter_ranges": {f"p{n}": RATE for n in range(31)}},

@@ -20,7 +20,7 @@ from trainyard.errors import TrainingRunError
 from trainyard.stack import components, processes
 from trainyard.stack.addresses import LOOPBACK, choose
 from trainyard.stack.airflow_environment import ENGINE_SECRET, airflow_environment
-from trainyard.stack.background import up
+from trainyard.stack.background import not_started, up
 from trainyard.stack.engine_alone import airflow_export, exports
 from trainyard.stack.home import Home
 from trainyard.stack.identity import load_or_create
@@ -157,6 +157,17 @@ def test_up_beside_a_run_names_the_run_and_not_a_stack_that_is_up(home: Home, pu
     with pytest.raises(TrainingRunError, match="'make run' is in progress") as refused:
         up(home, console=console)
     assert "http://127.0.0.1:1" in str(refused.value)
+
+
+def test_error_of_a_failed_start_ends_with_the_logs_last_line(home: Home) -> None:
+    home.logs.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"line {number}\n" for number in range(1000))
+    (home.logs / "supervisor.log").write_text(f"{lines}TrainingRunError: the port is taken\n")
+
+    error = not_started(home)
+
+    assert "TrainingRunError: the port is taken" in str(error)
+    assert "supervisor.log" in str(error.next_step)
 
 
 def test_an_engine_that_is_not_installed_is_named(

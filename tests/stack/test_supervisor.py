@@ -14,7 +14,7 @@ from tests.limits import EVENT_LIMIT_S
 from trainyard.errors import TrainingRunError
 from trainyard.stack import processes
 from trainyard.stack.components import Component
-from trainyard.stack.supervisor import MAX_DEATHS, Supervisor
+from trainyard.stack.supervisor import MAX_DEATHS, Supervisor, last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,6 +108,15 @@ def test_a_component_that_keeps_dying_ends_in_an_error_with_its_last_lines(
     assert "no such table" in str(caught.value)
     assert "ended with exit code 3" in str(caught.value)
     assert len(said) == MAX_DEATHS - 1
+
+
+def test_last_lines_of_a_log_fit_into_an_error(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"{number} {'x' * 200}\n" for number in range(15)) + "the reason\n")
+
+    error = TrainingRunError("died", got=f"was killed by SIGKILL; last lines:\n{last_lines(log)}")
+
+    assert str(error.got).endswith("the reason")
 
 
 def test_stop_leaves_nothing_of_any_component(supervisor: Supervisor, tmp_path: Path) -> None:

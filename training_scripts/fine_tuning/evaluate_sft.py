@@ -3,7 +3,7 @@
 - Input: `<base>/processing/input/{model/model.tar.gz,base/,test/*.jsonl}`. Without `base`, the training's hub model is
   downloaded. `<base>` is SAGEMAKER_BASE_DIR, by default /opt/ml.
 - Output: `<base>/processing/output/evaluation/evaluation.json`.
-- Exit codes: 0 the models are evaluated; 1 the evaluation failed, with the reason on stderr and in
+- Exit codes: `0`: the models are evaluated. `1`: the evaluation failed; the reason is on stderr and in
   `<base>/output/message`.
 """
 

@@ -2,9 +2,12 @@
 
 For the image `huggingface-pytorch-training`, alone or under torchrun. Channels: `train` and optionally `validation`
 with `*.jsonl`, `model` with a folder that `save_pretrained` wrote, `init` with the model of an earlier run.
-Hyperparameters: `sft/options.py`. SM_MODEL_DIR gets the model: safetensors, tokenizer, fine_tuning.json. Exit codes: 0
-finished; 143 SIGTERM was received, and a checkpoint was saved, and the model if there was time for it; 1 failed, with
-the reason on stderr and in `<base>/output/failure`.
+Hyperparameters: `sft/options.py`. SM_MODEL_DIR gets the model: safetensors, tokenizer, fine_tuning.json.
+
+Exit codes:
+- `0`: the training is finished.
+- `143`: SIGTERM was received. A checkpoint was saved, and the model too if time allowed.
+- `1`: the training failed; the reason is on stderr and in `<base>/output/failure`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Reads a table bundled with scikit-learn (--dataset), or the CSV files below `<base>/processing/input/source`. Writes
 CSVs with a header to `<base>/processing/output/{train,validation,test}/rows.csv` and `output/facts/facts.json`; the
 validation rows only with --validation-fraction. `<base>` is SAGEMAKER_BASE_DIR, by default /opt/ml. The same table and
---seed give the same rows. Exit codes: 0 written; 1 failed, with the reason in `<base>/output/message`.
+--seed give the same rows. Exit codes: `0`: the rows are written. `1`: it failed; `<base>/output/message` has the
+reason.
 """
 
 from __future__ import annotations

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int:
     """Run one rank of the job with the given class of training; return its exit code.
 
-    Exit codes: 0 the run is finished; 143 SIGTERM was received, and a checkpoint was saved after the current step, and
-    the model if there was time for it; 1 the run failed, and `<base>/output/failure` has the reason. With several
-    ranks, a failed rank ends its process instead of returning.
+    Exit codes:
+
+    - `0`: the run is finished.
+    - `143`: SIGTERM was received. A checkpoint was saved after the current step, and the model too if time allowed.
+    - `1`: the run failed; `<base>/output/failure` has the reason. With several ranks, a failed rank ends its process
+      instead of returning.
     """
     os.environ.update(rank_variables(os.environ))
     rank = os.environ.get("RANK", "0")

@@ -142,9 +142,10 @@ class Search(ABC, Generic[Row, Job]):
         """End the search if it should end, and return whether it has ended. No job is active."""
 
     def _poll(self, job: Job) -> Job | None:
-        """Return the job after launching it if that was not done, with its result if it has ended.
+        """Launch the job if it was not launched, record its result if it has ended, and return it.
 
-        If the search is ending, remove a job that was not launched and return None.
+        A deleted job is recorded as failed; a job that is to stop is stopped. If the search is ending, remove a job
+        that was not launched and return None.
         """
         if job.result is not None:
             return job

@@ -58,6 +58,6 @@ def check_budget(
         needed_usd=paid + (ceiling or 0.0),
         where="budget_usd",
         got=f"{format_usd(paid)} paid for earlier attempts, up to {format_usd(ceiling)} for another on {rung}",
-        allowed=f"{format_usd(budget_usd)} together",
+        allowed=f"{format_usd(budget_usd)} for all attempts of the task",
         next_step="raise budget_usd or lower max_run, and clear the task: it resumes from the last checkpoint",
     )

@@ -171,9 +171,11 @@ def _weights(shape: ModelShape, mesh: Mesh, batching: Batching) -> tuple[float, 
     - Replicas: autocast's copies of all weights; nothing in fp32.
     - Pipeline stages: all layers of the stage are gathered for the whole step, and their gradients stay whole until
       its end.
-    - FSDP2 and tensor parallelism: the embedding tables, which stay gathered from forward to backward pass, and one
-      gathered layer. With shards the next layer is gathered, too, and with recomputation the previous layer's buffer
-      remains. The third moment has a layer's gradients in both precisions.
+    - FSDP2 and tensor parallelism, by moment:
+      1. The embedding tables, which stay gathered from the forward to the backward pass.
+      2. The tables and one gathered layer; with shards also the next layer, and with shards and recomputation the
+         previous layer's buffer.
+      3. The tables, one gathered layer (with shards two), and one layer's gradients in both precisions.
     """
     size, own = batching.bytes_per_value, stage_parameters(shape, mesh) / mesh.tp
     if mesh.pp > 1:

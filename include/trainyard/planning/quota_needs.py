@@ -49,7 +49,11 @@ def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
 
 
 def training_needs(conf: BaseRunConf) -> Iterator[QuotaNeed]:
-    """Yield the needs of the training: its longest run, and its instances on each rung outside of training plans."""
+    """Yield the quotas that the training needs.
+
+    They are for the job's run time `max_run_s`, and for the instances of each rung without a training plan or, without
+    a capacity ladder, of `instance_type`.
+    """
     yield QuotaNeed(where="max_run_s", name=LONGEST_RUN, amount=conf.max_run_s)
     for index, rung in enumerate(conf.capacity_ladder):
         if rung.training_plan is not None:  # reserved instances need no quota

@@ -93,9 +93,9 @@ class LiveEvaluation:
         """Return the issues in the new pieces, each with its rule's configured name.
 
         Args:
-            now: epoch seconds; if set and nothing is left to read, the silence of ranks is evaluated as well.
-            trains_since: when the instances last began to train; None if they do not train now. Only ranks with a
-                record since then can be silent.
+            now: epoch seconds; if set and no piece is left to read, ranks are also checked for silence.
+            trains_since: when the instances last began to train; None if they do not train now. A rank is checked for
+                silence only if it has written a record since then.
         """
         if earlier := self._feed.earlier_records():
             self._evaluation.feed(earlier)

@@ -77,7 +77,11 @@ class WatchPlan:
 
 
 def with_idle_rule(rules: tuple[Any, ...], minutes: float | None) -> tuple[Any, ...]:
-    """Return the rules of a run, with the one that stops it if its accelerators idle for `minutes`; None = never."""
+    """Return the run's rules.
+
+    If `minutes` is set, add the rule that stops the run after its accelerators idle that long; empty rules then become
+    `default`.
+    """
     if minutes is None:
         return rules
     idle = {"rule": IDLE_RULE, "action": RuleAction.STOP.value, "parameters": {"minutes": minutes}}

@@ -1,4 +1,4 @@
-"""The ledger of a run: every paid resource, from before its creation until its end was observed. Pure.
+"""The ledger of a run: every paid resource. Pure.
 
 An entry is one JSON document, `<run>/ledger/<kind>-<name>.json`. It is written twice: before the Create call (an
 intent), and when the resource has ended (settled, with its cost). If a ledger has no unsettled entry, no resource of

@@ -368,16 +368,17 @@ def _check_one_split(source: Source, found: list[SourceFile], files: list[Source
     Raises:
         DataError: the source has `dataset_dict.json`.
     """
-    marks = [file for file in found if PurePosixPath(file.name).name == _SEVERAL_SPLITS]
-    if marks:
+    if any(PurePosixPath(file.name).name == _SEVERAL_SPLITS for file in found):
         folder = source.uri.rstrip("/")
         splits = sorted({file.name.partition("/")[0] for file in files})
+        usual = "train" if "train" in splits else splits[0]
         raise DataError(
             "the source has several splits of a Hugging Face data set",
             job_name="sharding",
-            where=marks[0].name,
+            where="source",
             got=", ".join(splits),
-            next_step=f"set source to one of them, such as {folder}/{splits[0]}; Trainyard splits by row hash",
+            next_step=f"set source to the split to use, such as {folder}/{usual}; Trainyard makes its own training, "
+            "validation and test splits from it by row hash",
         )
 
 

@@ -92,7 +92,10 @@ class ParquetTable:
         self._strings = [field.name for field in self.schema if is_string(field.type)]
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:  # noqa: ARG002 - types are the files'
-        """Expect missing values in a column. Its type holds the values of all files."""
+        """Expect missing values in a column.
+
+        `kind` is ignored, because the planned type already fits all files.
+        """
         self.nullable.add(column)
 
     def expect_fractions(self) -> None:

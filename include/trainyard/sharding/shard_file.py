@@ -132,7 +132,10 @@ class ColumnShardFile:
         self.rows += len(arrays[0])
 
     def close(self) -> LocalShard:
-        """Finish and return the shard. With fewer rows than the capacity, the buffers are moved together."""
+        """Finish and return the shard.
+
+        If it has fewer rows than its capacity, close the gaps between the column buffers.
+        """
         places = _offsets(self._widths, self.rows)
         if self.rows < self.capacity:
             for old, new, width in zip(self._offsets, places, self._widths, strict=True):

@@ -94,9 +94,9 @@ def inexact_numbers(column: str, example: object) -> DataError:
 
 
 def inexact_time(column: str, nanoseconds: int) -> DataError:
-    """Return the error for times with nanoseconds that seconds as float64 do not represent."""
+    """Return the error for times with nanoseconds that float64 seconds do not represent."""
     return DataError(
-        "a column has times whose nanoseconds are lost as seconds in float64",
+        "a column has times with nanoseconds that are lost when the times are stored as float64 seconds",
         job_name="sharding",
         where=f"column {column!r}",
         got=f"{nanoseconds} ns",

@@ -144,7 +144,10 @@ def _names(spec: TuningJobSpec) -> Iterator[Finding]:
             )
         if name.startswith((RESERVED_HYPERPARAMETERS, OBJECTIVE_KEY)):
             yield Finding(
-                where=where, what="is a reserved name of SageMaker", next_step="rename it"
+                where=where,
+                what="starts with a prefix that SageMaker reserves",
+                allowed=f"names that do not start with {RESERVED_HYPERPARAMETERS} or {OBJECTIVE_KEY}",
+                next_step="rename it",
             )
         if not 0 < len(name) <= LONGEST_TEXT:
             yield Finding(

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from trainyard.errors import TrainingRunError
+from trainyard.errors import LONGEST_GOT, TrainingRunError
 from trainyard.stack import processes
 from trainyard.stack.airflow_api import AirflowApi
 from trainyard.stack.components import import_path
@@ -93,6 +93,17 @@ def supervise(home: Home, *, console: Console) -> int:
         stack.stop()
 
 
+def not_started(home: Home) -> TrainingRunError:
+    """Return the error of a stack that failed to start, with the end of its supervisor's log."""
+    lines = (home.logs / "supervisor.log").read_text(errors="replace")
+    return TrainingRunError(
+        "the stack did not start",
+        where=str(home.logs),
+        got=lines[-LONGEST_GOT:],
+        next_step="read supervisor.log in this folder; 'make down' stops the remaining processes",
+    )
+
+
 def _start_supervisor(home: Home) -> subprocess.Popen[bytes]:
     with (home.logs / "supervisor.log").open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - this module, by its own interpreter
@@ -118,12 +129,7 @@ def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> StackReco
     if supervisor.poll() is None:
         supervisor.terminate()
         supervisor.wait()
-    raise TrainingRunError(
-        "the stack did not start",
-        where=str(home.logs),
-        got=(home.logs / "supervisor.log").read_text(errors="replace")[-2000:],
-        next_step="read the logs; 'make down' stops the remaining processes",
-    )
+    raise not_started(home)
 
 
 def _is_healthy(api: AirflowApi, record: StackRecord) -> bool:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainyard.errors import TrainingRunError
+from trainyard.errors import LONGEST_GOT, TrainingRunError
 from trainyard.stack import processes
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ForkServer:
         raise TrainingRunError(
             "Airflow could not be imported",
             where=str(self._log),
-            got=self._log.read_text(errors="replace")[-2000:],
+            got=self._log.read_text(errors="replace")[-LONGEST_GOT:],
             next_step="'make setup' installs what is missing",
         )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_DEATHS = 5
 DEATHS_WINDOW_S = 60.0
-LAST_LINES = 15
+LAST_LINES, LAST_CHARACTERS = 15, 1_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,7 +126,7 @@ def ending(code: int) -> str:
 
 
 def last_lines(log: Path) -> str:
-    """Return the last 15 lines of a log; empty without the file."""
+    """Return the last 15 lines of a log, at most its last 1,000 characters; empty without the file."""
     if not log.exists():
         return ""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])[-LAST_CHARACTERS:]

@@ -88,6 +88,20 @@ def usd_per_s(training: TrainingJobSpec, *, prices: Catalogue | None = None) -> 
     return max(known) if len(known) == len(choices) else None
 
 
+def instances(training: TrainingJobSpec) -> str:
+    """Return the instances of a trial in words, such as `2 x ml.m5.large`; ` or ` is between alternatives."""
+    count = training.instance_count or 1
+    if training.instance_groups:
+        return " + ".join(
+            f"{g.instance_count} x {g.instance_type}" for g in training.instance_groups
+        )
+    choices = [
+        f"{each.instance_count or count} x {each.instance_type}"
+        for each in training.instance_preferences
+    ]
+    return " or ".join(choices or [f"{count} x {training.instance_type}"])
+
+
 def estimate(spec: TuningJobSpec, *, prices: Catalogue | None = None) -> SearchEstimate:
     """Return the most that a search can cost: every trial runs for its full max_run.
 
@@ -132,7 +146,7 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
                 Finding(
                     where="budget_usd",
                     what=f"cannot be enforced: {found.note}",
-                    got=spec.training.instance_type,
+                    got=instances(spec.training),
                     next_step="choose a type of the catalogue, or remove budget_usd and limit max_jobs and max_run",
                 )
             ]
@@ -144,9 +158,9 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
         budget_usd=spec.budget_usd,
         needed_usd=paid_usd + found.trial_usd,
         where="budget_usd",
-        got=f"{format_usd(paid_usd)} paid for earlier searches, up to {format_usd(found.trial_usd)} for one trial of "
-        f"{format_duration(spec.training.max_run)}",
-        allowed=f"{format_usd(spec.budget_usd)} together",
+        got=f"{format_usd(paid_usd)} paid for earlier attempts of this task, up to {format_usd(found.trial_usd)} for "
+        f"one trial of {format_duration(spec.training.max_run)}",
+        allowed=f"{format_usd(spec.budget_usd)} for all attempts of the task",
         next_step="raise budget_usd, or lower training.max_run, which limits the cost of a trial",
     )
 

@@ -1,4 +1,4 @@
-"""Known members of a dataclass in data of another release."""
+"""Selection of a dataclass's fields from data that a later release may have written."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, Severity, SpecError, ThrottledError
-from trainyard.planning.quota_needs import SERVICE_CODE
+from trainyard.planning.quota_needs import LONGEST_RUN, SERVICE_CODE
 from trainyard_airflow.hooks.account_check import asked
 
 if TYPE_CHECKING:
@@ -41,13 +41,7 @@ def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[
         return
     for each in needs:
         if each.name not in values:
-            yield Finding(
-                where=each.where,
-                what="has no listed quota: the region may not offer the instance type",
-                got=f"{each.amount} of {each.name!r} in {clients.region}",
-                next_step=f"check the quota in the console, or {_instead(each)}",
-                severity=Severity.WARNING,
-            )
+            yield _unlisted(each, region=clients.region)
     small = [each for each in needs if each.amount > values.get(each.name, each.amount)]
     others = [each for each in needs if each.is_alternative and each not in small]
     for each in small:
@@ -59,6 +53,21 @@ def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[
             next_step=f"request an increase in Service Quotas, or {_instead(each)}",
             severity=Severity.WARNING if each.is_alternative and others else Severity.ERROR,
         )
+
+
+def _unlisted(need: QuotaNeed, *, region: str) -> Finding:
+    if need.name == LONGEST_RUN:
+        cause, other = ", so it cannot be checked", ""
+    else:
+        cause = "; the region may not offer the instance type"
+        other = f", or {need.next_step or 'use another type'}"
+    return Finding(
+        where=need.where,
+        what=f"has no quota in the Service Quotas of {region}{cause}",
+        got=f"{need.amount} needed of {need.name!r}",
+        next_step=f"check the quota in the console{other}",
+        severity=Severity.WARNING,
+    )
 
 
 def _instead(need: QuotaNeed) -> str:

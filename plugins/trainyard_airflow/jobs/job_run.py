@@ -80,9 +80,9 @@ class TaskHost(Protocol):
 class JobRun:
     """The jobs of one start of a task.
 
-    The service is the ledger (ADR 0004): each start first describes the task's jobs. It re-attaches to a running job,
-    returns the result of a completed one, and starts the next attempt after a failed or stopped one. One start creates
-    at most one job; with a capacity ladder, at most one per rung.
+    SageMaker has the record of the task's jobs (ADR 0004): each start first describes them. It re-attaches to a running
+    job, returns the result of a completed one, and starts the next attempt after a failed or stopped one. One start
+    creates at most one job; with a capacity ladder, at most one per rung.
 
     Attributes:
         job_type: implementation of the task's kind of job.

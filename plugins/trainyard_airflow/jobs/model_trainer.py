@@ -34,7 +34,10 @@ class TrainerFunction:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def serialize(self) -> dict[str, Any]:
-        """Return the form that Airflow displays and stores, equal at each parse of the DAG file."""
+        """Return the serialized value that Airflow displays and stores.
+
+        It is the same at each parse of the DAG file.
+        """
         name = f"{self.make.__module__}.{self.make.__qualname__}"
         return {"model_trainer": name, **self.fields}
 

@@ -16,7 +16,14 @@ from trainyard.sagemaker_api.tuning_request import render_tuning_job
 from trainyard.sagemaker_api.tuning_snapshot import with_early_stops
 from trainyard.specs.tuning_job import TuningJobSpec
 from trainyard.specs.tuning_job_rules import MAX_RUNTIME_S, MIN_RUNTIME_S
-from trainyard.tuning.ceiling import Ceiling, check_affordable, estimate, spent_usd, usd_per_s
+from trainyard.tuning.ceiling import (
+    Ceiling,
+    check_affordable,
+    estimate,
+    instances,
+    spent_usd,
+    usd_per_s,
+)
 from trainyard.tuning.result import EndedBy
 from trainyard.tuning.trial_table import trial_table
 from trainyard.tuning.trials import PARQUET, to_parquet
@@ -140,7 +147,7 @@ class TuningJobType(JobType):
         left_s = cap.job_limit_s(
             paid_usd=paid_usd,
             usd_per_s=None if rate is None else rate * at_once,
-            on=f"{at_once} trials at a time",
+            on=f"{at_once} trials at a time on {instances(spec.training)}",
             least_s=MIN_RUNTIME_S,
         )
         longest_s = min(MAX_RUNTIME_S, int(left_s))
@@ -224,7 +231,7 @@ class TuningJobType(JobType):
             needed_usd=paid,
             where=f"job {snapshot.name}",
             got=f"{format_usd(paid)} spent",
-            allowed=f"{format_usd(spec.budget_usd)} together",
+            allowed=f"{format_usd(spec.budget_usd)} for all attempts of the task",
             next_step="raise budget_usd, lower max_parallel_jobs, or make the trials shorter",
         )
 

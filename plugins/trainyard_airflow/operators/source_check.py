@@ -27,7 +27,9 @@ def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
                 where="source_dir",
                 what="is not a folder",
                 got=str(source_dir),
-                allowed=f"folders there: {near}" if near else None,
+                allowed=f"a folder, such as one of these in {source_dir.parent}: {near}"
+                if near
+                else "a folder",
                 next_step="correct source_dir",
             )
         ]

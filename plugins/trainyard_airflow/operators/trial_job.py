@@ -1,4 +1,7 @@
-"""`TrialJobOperator`: one trial of a search that Airflow maps; a failed trial is a result of the search."""
+"""`TrialJobOperator`: one trial of a search, as a mapped task.
+
+A failure that its hyperparameters can cause is a result, not an error.
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _links(run: RunRow, task_id: str) -> dict[str, str]:
 
 
 def _active(jobs: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the name of the running job, of a training job if there is one; None if no job runs."""
+    """Return the name of a running job, preferably of the train task; None if no job runs."""
     running = [
         each
         for each in jobs

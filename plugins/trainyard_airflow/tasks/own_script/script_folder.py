@@ -11,7 +11,7 @@ from trainyard.installation import SHIPPED
 from trainyard.sharding.local_files import CREDENTIAL_NAMES, ROOTS_KEY
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.local_files import readable_files
-from trainyard_airflow.jobs.git_source import SCHEME
+from trainyard_airflow.jobs.git_source import REPOSITORIES_KEY, SCHEME
 from trainyard_airflow.jobs.job_code import code_folder, source_folder
 from trainyard_airflow.operators.source_check import entry_point_findings
 
@@ -99,11 +99,13 @@ def _refusals(clients: AwsClients, folder: Path, *, project: Path) -> Iterator[F
     if not next(iter(files.findings(str(folder), where="source_dir")), None):
         return
     roots = ", ".join(map(str, files.roots)) or "none is set"
+    of_airflow = " or ".join(sorted(OF_AIRFLOW))
     yield Finding(
         where="source_dir",
         what="is not a folder that runs may send to their jobs",
         got=str(folder),
-        allowed=f"a folder below {home}, one below trainyard.{ROOTS_KEY} of the connection's extra ({roots}), or "
-        "s3://.../sourcedir.tar.gz",
+        allowed=f"a folder below {home} (not hidden, not named like credentials, not in {of_airflow}); a folder below "
+        f"a path in trainyard.{ROOTS_KEY} of the connection's extra ({roots}); s3://.../sourcedir.tar.gz; or "
+        f"{SCHEME}... at a commit, of a repository in trainyard.{REPOSITORIES_KEY}",
         next_step="move the scripts to a separate folder below one of these",
     )
