@@ -363,15 +363,6 @@ def test_a_mark_of_numbers_that_alone_splits_the_header_is_the_delimiter(
     assert rows_of(store, result) == [(at, f"town {at % 7}", 1234.5) for at in range(ROWS)]
 
 
-def test_signed_codes_are_categories(tmp_path: Path, store: Store) -> None:
-    rows = "".join(f"{at},{['-01', '-1', '+7'][at % 3]}\n" for at in range(ROWS))
-    (tmp_path / "t.csv").write_text("n,code\n" + rows)
-
-    result = store.shard(tmp_path / "t.csv")
-
-    assert {row[1] for row in rows_of(store, result)} == {"-01", "-1", "+7"}
-
-
 CODES = [["250.00", "250.0"], ["001.1", "1.1"], ["1E3", "1000"]]
 
 
