@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.dags.test_own_script import _object, digits, own_dag, states_of  # noqa: F401  # fixtures
 from tests.dags.test_train_end_to_end import result
 
-if TYPE_CHECKING:
-    from tests.conftest import RunningEngine
-
 pytestmark = [pytest.mark.dag_run, pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
 
 
+@pytest.mark.usefixtures("aws_connection")
 def test_a_script_that_fails_its_smoke_test_is_not_trained(
     own_dag: Any,  # noqa: F811
-    aws_connection: RunningEngine,
     digits: dict[str, Any],  # noqa: F811
     s3: Any,
 ) -> None:
@@ -34,13 +31,12 @@ def test_a_script_that_fails_its_smoke_test_is_not_trained(
         ("smoke_test", 1)
     ]
     assert "error: unrecognized arguments: --steps 5" in report["failure"]["log_tail"][-1]
-    assert aws_connection.endpoint_url
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("aws_connection")
 def test_the_training_follows_a_smoke_test_that_completes(
     own_dag: Any,  # noqa: F811
-    aws_connection: RunningEngine,
     digits: dict[str, Any],  # noqa: F811
     s3: Any,
 ) -> None:
@@ -55,4 +51,3 @@ def test_the_training_follows_a_smoke_test_that_completes(
     jobs = [each["task_id"] for each in report["jobs"]]
     assert jobs[:2] == ["smoke_test", "train"]
     assert report["goodput"]["seconds"]["smoke test"] > 0
-    assert aws_connection.endpoint_url

@@ -8,10 +8,10 @@
 pytest finds `plugin` if the distribution is installed; if not, use `-p sagemaker_engine.testing.plugin`.
 """
 
-from sagemaker_engine.testing.plans import advance_plans
 from sagemaker_engine.testing.running_engine import (
     EngineStartError,
     RunningEngine,
+    advance_plans,
     end_faults,
     faults,
     times_fired,

@@ -1,4 +1,4 @@
-"""An engine as a separate process, and its faults, for tests of any SageMaker client."""
+"""An engine as a separate process, with its faults and its clock of training plans, for tests of any client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_FAULTS_LIMIT_S = 60.0
+_CONTROL_LIMIT_S = 60.0
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -189,7 +189,7 @@ def faults(endpoint_url: str, *documents: dict[str, Any]) -> Iterator[None]:
     Raises:
         ValueError: The engine rejects a document; the message has its reason.
     """
-    _send(endpoint_url, "PUT", list(documents))
+    _send(endpoint_url, "PUT", "faults", list(documents))
     try:
         yield
     finally:
@@ -202,7 +202,7 @@ def end_faults(endpoint_url: str) -> None:
     Raises:
         ValueError: The engine rejects the request.
     """
-    _send(endpoint_url, "DELETE", None)
+    _send(endpoint_url, "DELETE", "faults")
 
 
 def times_fired(endpoint_url: str) -> list[int]:
@@ -211,16 +211,25 @@ def times_fired(endpoint_url: str) -> list[int]:
     Raises:
         ValueError: The engine rejects the request.
     """
-    return [len(each["fired_at"]) for each in _send(endpoint_url, "GET", None)["faults"]]
+    return [len(each["fired_at"]) for each in _send(endpoint_url, "GET", "faults")["faults"]]
 
 
-def _send(endpoint_url: str, method: str, document: Any) -> Any:
+def advance_plans(endpoint_url: str, seconds: float) -> None:
+    """Move the clock of the training plans ahead; every window is as many seconds nearer.
+
+    Raises:
+        ValueError: The engine rejects the number.
+    """
+    _send(endpoint_url, "PUT", "training-plans", {"advance_s": seconds})
+
+
+def _send(endpoint_url: str, method: str, resource: str, document: Any = None) -> Any:
     body = None if document is None else json.dumps(document).encode()
     request = urllib.request.Request(  # noqa: S310  # the engine under test
-        f"{endpoint_url}/_engine/faults", data=body, method=method
+        f"{endpoint_url}/_engine/{resource}", data=body, method=method
     )
     try:
-        with _DIRECT.open(request, timeout=_FAULTS_LIMIT_S) as response:
+        with _DIRECT.open(request, timeout=_CONTROL_LIMIT_S) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
-        raise ValueError(f"the engine rejects the faults: {error.read().decode()}") from error
+        raise ValueError(f"the engine rejects the {resource}: {error.read().decode()}") from error
