@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
@@ -28,6 +29,27 @@ def plan_state(clients: AwsClients, training_plan: str) -> TrainingPlanState:
     return TrainingPlanState.from_describe(answer)
 
 
+def rung_plan(clients: AwsClients, index: int, rung: CapacityRung) -> TrainingPlanState | None:
+    """Return the state of the training plan of the rung with this index; None without a plan.
+
+    Raises:
+        SpecError: the plan does not exist, or the connection may not describe it.
+        ConnectionError: the service did not answer; the same call may succeed later.
+        ThrottledError: the service throttled the call.
+    """
+    if rung.training_plan is None:
+        return None
+    return asked(
+        partial(plan_state, clients, rung.training_plan),
+        where=_place(index),
+        got=rung.training_plan,
+    )
+
+
+def _place(index: int) -> str:
+    return f"capacity_ladder[{index}].training_plan"
+
+
 def plan_findings(
     clients: AwsClients, rungs: Sequence[CapacityRung], *, needed_s: float, reserve_s: float
 ) -> Iterator[Finding]:
@@ -44,22 +66,17 @@ def plan_findings(
         ThrottledError: the service throttled the call.
     """
     for index, rung in enumerate(rungs):
-        if rung.training_plan is None:
-            continue
-        where = f"capacity_ladder[{index}].training_plan"
         try:
-            state = asked(
-                lambda plan=rung.training_plan: plan_state(clients, plan),  # type: ignore[misc]
-                where=where,
-                got=rung.training_plan,
-            )
+            state = rung_plan(clients, index, rung)
         except SpecError as error:
             yield from error.findings
+            continue
+        if state is None:
             continue
         yield from state.findings(
             rung,
             time.time(),
-            place=where,
+            place=_place(index),
             reserve_s=reserve_s,
             needed_s=needed_s,
             has_other_rung=len(rungs) > 1,

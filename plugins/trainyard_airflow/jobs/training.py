@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import asdict, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.attempt_budget import check_budget
@@ -154,7 +154,9 @@ class TrainingJobType(JobType):
         rungs = rungs_of(spec)
         if not rungs:
             return UNLIMITED
-        plans = self._plans(rungs)
+        plans = {
+            index: plan for index, each in enumerate(rungs) if (plan := self._plan(index, each))
+        }
         placement = place_next(
             rungs,
             earlier,
@@ -177,23 +179,13 @@ class TrainingJobType(JobType):
         placement = place_of(rungs_of(self.spec), job, earlier)
         if placement is None:
             return UNLIMITED
-        plans = {} if job.is_terminal else self._plans([placement.rung])
-        return self._place_on(placement, earlier, is_new=False, plan=plans.get(0))
+        plan = None if job.is_terminal else self._plan(placement.index, placement.rung)
+        return self._place_on(placement, earlier, is_new=False, plan=plan)
 
-    def _plans(self, rungs: Sequence[CapacityRung]) -> dict[int, TrainingPlanState]:
-        """Return the training plans of the rungs, by the rung's index."""
-        from trainyard_airflow.hooks.account_check import asked
-        from trainyard_airflow.hooks.training_plans import plan_state
+    def _plan(self, index: int, rung: CapacityRung) -> TrainingPlanState | None:
+        from trainyard_airflow.hooks.training_plans import rung_plan
 
-        return {
-            index: asked(
-                partial(plan_state, self.jobs.clients, each.training_plan),
-                where=f"capacity_ladder[{index}].training_plan",
-                got=each.training_plan,
-            )
-            for index, each in enumerate(rungs)
-            if each.training_plan is not None
-        }
+        return rung_plan(self.jobs.clients, index, rung)
 
     def _closed(
         self, rungs: Sequence[CapacityRung], plans: Mapping[int, TrainingPlanState]
