@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import NewType
 
 Seconds = NewType("Seconds", float)
@@ -48,6 +49,11 @@ def format_usd(amount: float | None) -> str:
         return f"${amount:,.2f}"
     digits = f"{amount:.4f}".rstrip("0")
     return f"${digits}" if len(digits) >= len("0.00") else f"${amount:.2f}"
+
+
+def format_utc(moment: float) -> str:
+    """Return a time in epoch seconds as UTC, to the minute. Worked: 0 is 1970-01-01 00:00."""
+    return datetime.fromtimestamp(moment, tz=UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def format_count(number: float) -> str:

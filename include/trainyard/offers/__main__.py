@@ -15,6 +15,7 @@ from trainyard.catalog.instances import catalogue
 from trainyard.errors import SpecError
 from trainyard.offers.comparison import PlanOffer, compare, table
 from trainyard.sagemaker_api.training_plan import TERMINATION_LEAD_S
+from trainyard.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _request(options: argparse.Namespace) -> dict[str, Any]:
     """Return the search: whole days that hold the planned hours and the last 30 minutes, in which no job runs."""
-    days = max(1, math.ceil((options.hours + TERMINATION_LEAD_S / 3600) / DAY_H))
+    days = max(1, math.ceil((options.hours + TERMINATION_LEAD_S / SECONDS_PER_HOUR) / DAY_H))
     times = {"StartTimeAfter": options.start_after, "EndTimeBefore": options.end_before}
     return {
         "InstanceType": options.instance_type,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.planning.estimate.run_estimate import SPOT_SAVED
 from trainyard.sagemaker_api.training_plan import TERMINATION_LEAD_S
-from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
+from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd, format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +42,9 @@ class PlanOffer:
     @property
     def usable_hours(self) -> float:
         """Hours in which jobs can run: the service ends them 30 minutes before the end of a window."""
-        return sum(end - start - TERMINATION_LEAD_S for start, end in self.windows) / 3600
+        return (
+            sum(end - start - TERMINATION_LEAD_S for start, end in self.windows) / SECONDS_PER_HOUR
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +104,9 @@ def table(choices: Sequence[CapacityChoice]) -> Iterator[str]:
 
 
 def _remark(offer: PlanOffer, hours: float) -> str:
-    windows = " and ".join(f"{_utc(start)} to {_utc(end)}" for start, end in offer.windows)
+    windows = " and ".join(
+        f"{format_utc(start)} to {format_utc(end)}" for start, end in offer.windows
+    )
     usable = f"{format_duration(offer.usable_hours * SECONDS_PER_HOUR)} usable"
     is_short = offer.usable_hours < hours
     return f"{windows} UTC, {usable}{', too short' if is_short else ''}"
-
-
-def _utc(moment: float) -> str:
-    return datetime.fromtimestamp(moment, tz=UTC).strftime("%Y-%m-%d %H:%M")

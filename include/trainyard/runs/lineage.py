@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainyard.job_status import JobStatus
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -52,7 +54,7 @@ def input_datasets(uris: Iterable[str]) -> Iterator[LineageDataset]:
 
 def job_outputs(job: Mapping[str, Any]) -> Iterator[LineageDataset]:
     """Yield the model and the outputs of an ended job, from its snapshot; nothing for a job that failed."""
-    if job.get("status") == "Failed":
+    if job.get("status") == JobStatus.FAILED:
         return
     if job.get("model_artifact"):
         yield s3_dataset(str(job["model_artifact"]))

@@ -8,11 +8,10 @@ Source: "Training plans utilization for SageMaker training jobs", SageMaker deve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from trainyard.errors import Finding, Severity
-from trainyard.units import format_duration
+from trainyard.units import format_duration, format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -139,7 +138,7 @@ class TrainingPlanState:
         if start is not None and start > now:
             yield Finding(
                 where=place,
-                what=f"has not begun: the training waits until {_utc(start)}",
+                what=f"has not begun: the training waits until {format_utc(start)} UTC",
                 got=f"plan {self.name}, {self.status}",
                 next_step="set max_wait_s to limit the wait",
                 severity=Severity.WARNING,
@@ -193,7 +192,3 @@ class TrainingPlanState:
                 next_step="set max_wait_s to limit the wait",
                 severity=Severity.WARNING,
             )
-
-
-def _utc(moment: float) -> str:
-    return datetime.fromtimestamp(moment, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")

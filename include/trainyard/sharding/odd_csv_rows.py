@@ -137,9 +137,8 @@ class OddCsvTable(TextSchema):
                 bad_rows.add(file.name, 0, reason, ",".join(fields))
 
         lines, dialect = self._format.lines(file, text)
-        if (
-            len(dialect["delimiter"]) == 1
-        ):  # a longer one is a pattern, and quotes are plain characters
+        # A longer delimiter is a pattern, and quotes are plain characters beside it.
+        if len(dialect["delimiter"]) == 1:
             lines = self._checked_lines(file, lines, dialect, bad_rows)
         options: dict[str, Any] = {**self._options, "sep": dialect["delimiter"]}
         try:

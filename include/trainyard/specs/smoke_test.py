@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainyard.errors import SpecError
@@ -42,12 +42,7 @@ def smoke_conf(conf: Conf) -> Conf | None:
     try:
         if isinstance(conf, RunConf):
             return with_values(conf, {**_warm_up(conf, changed), **changed, **of_test})
-        of_script = {**conf.hyperparameters, **changed}
-        return type(conf).from_params(
-            {each.name: getattr(conf, each.name) for each in fields(conf)}
-            | of_test
-            | {"hyperparameters": of_script}
-        )
+        return replace(conf, **of_test, hyperparameters={**conf.hyperparameters, **changed})
     except SpecError as error:
         raise SpecError(
             [replace(each, where=f"smoke test: {each.where}") for each in error.findings],

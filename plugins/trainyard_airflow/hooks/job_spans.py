@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Self
 
+from trainyard.job_status import JobStatus
 from trainyard.runs.builder import job_record
 from trainyard.runs.report.timeline import job_phases
 from trainyard.sagemaker_api.snapshot import WAITING_STATUSES
@@ -87,7 +88,7 @@ class TaskTrace:
             return
         own = self._context(self._id(job.name))
         scope = InstrumentationScope("trainyard")
-        has_failed = job.status == "Failed"
+        has_failed = job.status == JobStatus.FAILED
         yield ReadableSpan(
             f"sagemaker.{job.kind}",
             context=own,
