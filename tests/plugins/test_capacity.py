@@ -319,16 +319,16 @@ def _heard_at(logs: Any, job: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("source", "kind"),
-    [(SAVES_AND_NEVER_ENDS, ResumableTimeLimitError), (NEVER_ENDS, TimeLimitError)],
+    ("source", "max_run", "kind"),
+    [(SAVES_AND_NEVER_ENDS, 12, ResumableTimeLimitError), (NEVER_ENDS, 2, TimeLimitError)],
     ids=["checkpoints", "none"],
 )
 def test_max_run_is_retried_only_where_the_attempt_left_checkpoints(
-    aws_connection, task, script, source, kind
+    aws_connection, task, script, source, max_run, kind
 ):
     uri = checkpoints(aws_connection, task)
     with pytest.raises(TimeLimitError) as raised:
-        execute(operator(script(source, max_run=4, checkpoint_s3_uri=uri)), task)
+        execute(operator(script(source, max_run=max_run, checkpoint_s3_uri=uri)), task)
 
     assert type(raised.value) is kind
 
