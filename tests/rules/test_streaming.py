@@ -56,7 +56,7 @@ def _spoiled(record: Record, kind: int) -> Record:
         case 0:
             return replace(record, loss=9 * record.loss)
         case 1:
-            return replace(record, loss=float("nan"))
+            return replace(record, loss=float("nan"), gradient_norm=float("nan"))
         case 2:
             return replace(record, learning_rate=0.0, gradient_norm=1e6)
         case 3:

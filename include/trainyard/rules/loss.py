@@ -40,9 +40,10 @@ class NonFinite(LossRule):
 
     A loss scaler skips steps whose gradient norm is not finite, and recovers. With fp16 or an unknown precision, only
     `skipped_steps` of them in a row count: more than a scale of 2^32, with which Megatron-LM begins, needs to fall to 1
-    by halves. If the script skips such steps by itself (`on_non_finite: skip`), only more
-    steps in a row than it may skip count. Source: torchtitan checks both before each optimizer step
-    (torchtitan/train.py, 2026-08).
+    by halves. As many losses in a row are needed if the gradient norm of their steps is finite, because such a step
+    damages nothing: torch's cross entropy of a batch without a label is NaN, and its gradient is zero. If the script
+    skips such steps by itself (`on_non_finite: skip`), only more steps in a row than it may skip count.
+    Source: torchtitan checks both before each optimizer step (torchtitan/train.py, 2026-08).
     """
 
     SEVERITY = Severity.ERROR
@@ -53,7 +54,10 @@ class NonFinite(LossRule):
         """Return a new state."""
         allowed = facts.skipped_steps or 0
         scaled = self.skipped_steps - 1 if is_scaled(facts) else 0
-        return _NonFinite({"loss": 1 + allowed, "gradient norm": 1 + max(allowed, scaled)})
+        return _NonFinite(
+            {"loss": 1 + allowed, "gradient norm": 1 + max(allowed, scaled)},
+            harmless=max(1 + allowed, self.skipped_steps),
+        )
 
 
 def is_scaled(facts: Facts) -> bool:
@@ -62,20 +66,24 @@ def is_scaled(facts: Facts) -> bool:
 
 
 class _NonFinite(RuleState[StepRecord]):
-    def __init__(self, needed: Mapping[str, int]) -> None:
-        self._needed = needed
+    def __init__(self, needed: Mapping[str, int], *, harmless: int) -> None:
+        """Begin. `needed` values in a row are an issue, or `harmless` losses of steps with a finite gradient norm."""
+        self._needed, self._harmless = needed, harmless
         self._rows = {name: SeriesRow(count) for name, count in needed.items()}
+        self._rows["loss"] = SeriesRow(harmless)
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         values = {"loss": record.loss, "gradient norm": record.gradient_norm}
         seen = {name: value for name, value in values.items() if value is not None}
+        is_harmless = math.isfinite(seen.get("gradient norm", math.nan))
+        needed = {**self._needed, "loss": self._harmless} if is_harmless else self._needed
         for name, value in seen.items():
             self._rows[name].add(record.step, is_met=not math.isfinite(value))
         bad = [
             name
             for name, value in seen.items()
-            if self._rows[name].length >= self._needed[name]
-            or (record.ends_run and not math.isfinite(value))
+            if self._rows[name].length >= needed[name]
+            or (record.ends_run and not is_harmless and not math.isfinite(value))
         ]
         if bad:
             yield _not_finite(bad[0], seen[bad[0]])

@@ -42,10 +42,16 @@ class Faulty(Training):
 
 
 class NanLoss(Faulty):
-    """The loss becomes NaN at one step."""
+    """The loss and its gradient become NaN at one step."""
 
     def add_gradient(self, batch: Any, *, exchanges: bool) -> Tensor:
         loss = super().add_gradient(batch, exchanges=exchanges)
+        return self._spoiled(loss)
+
+    def differentiate(self, loss: Tensor) -> None:
+        super().differentiate(self._spoiled(loss))
+
+    def _spoiled(self, loss: Tensor) -> Tensor:
         return loss * math.nan if self.step == self.at else loss
 
 

@@ -482,6 +482,16 @@ def value_of_rising_returns(draw: Draw) -> LossCurve:
     return draw.curve(loss, constant(10), norm=np.sqrt(loss) * draw.spread(0.5))
 
 
+def unlabelled_batches(draw: Draw) -> LossCurve:
+    """Cross entropy of batches that have no label: the loss is NaN and the gradient is zero."""
+    loss, norm = draw.power_law() * (1 + draw.noise(0.03)), draw.spread(0.3)
+    for at in draw.integers(1, draw.n - 5, 6):
+        few = slice(at, at + int(draw.integers(1, 4)))
+        loss[few], norm[few] = math.nan, 0.0
+    facts = Facts(precision="bf16")
+    return draw.curve(loss, cosine(draw.n, draw.n // 40), norm=norm, facts=facts)
+
+
 def _s_curve(draw: Draw, *, begin: float, length: float) -> Series:
     """Return the logistic function from 0 to 1 over shares of the run."""
     rise: Series = 1 / (1 + np.exp((begin - draw.x) / length))
@@ -504,7 +514,7 @@ FAMILIES: Mapping[str, Callable[[Draw], LossCurve]] = {
         pre_training_with_spikes, momentum_contrast, moving_target, regression, regression_in_bursts,
         classification_to_zero, early_plateau, uneven_steps, longer_texts_later, fast_first_epoch, slow_checkpoints,
         rare_class, overflowing_scaler, skipped_batches, reference,
-        adversarial_term, penalty_from_zero, value_of_rising_returns,
+        adversarial_term, penalty_from_zero, value_of_rising_returns, unlabelled_batches,
     )
 }  # fmt: skip
 
