@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sagemaker_engine.s3.objects import ObjectInfo
 from tests.sagemaker_engine.jobs.conftest import BUCKET, SPOT, put_faults, statuses, wait_for
 
 if TYPE_CHECKING:
@@ -83,16 +84,22 @@ def test_a_stop_ends_a_download_that_lasts(bench: JobBench) -> None:
 
 
 def test_a_fault_may_be_put_and_taken_back_while_the_job_runs(bench: JobBench) -> None:
+    """18 MB need 36 s. Before the file is whole, its first bytes may arrive."""
     put_faults(bench, UPLINK)
-    bench.train("job", "head -c 9000000 /dev/zero > /opt/ml/checkpoints/a; sleep 60", **SPOT)
+    bench.train("job", "head -c 18000000 /dev/zero > /opt/ml/checkpoints/a; sleep 60", **SPOT)
     wait_for(lambda: put_faults(bench, UPLINK).entries()[0].fired_at, bool)
-    assert bench.keys("checkpoints/") == []
+    assert not _is_whole(bench)
 
     put_faults(bench)
 
-    wait_for(lambda: bench.keys("checkpoints/"), bool)
+    wait_for(lambda: _is_whole(bench), bool)
     bench.store.request_stop(bench.row("job").kind, "job", at=1.0)
     assert bench.wait("job").status == "Stopped"
+
+
+def _is_whole(bench: JobBench) -> bool:
+    found = bench.objects.list(BUCKET, "checkpoints/a")
+    return [each.size for each in found if isinstance(each, ObjectInfo)] == [18_000_000]
 
 
 def test_a_channel_of_fast_file_mode_is_not_downloaded_first(bench: JobBench) -> None:
