@@ -75,7 +75,11 @@ class Store(LocalObjects):
             for shard in self.buffers(result, name):
                 num_rows = len(next(iter(shard.values())))
                 columns = [
-                    _values(shard[column.name], column.categories, shard.get(column.validity or ""))
+                    _values(
+                        shard[column.name],
+                        column.categories,
+                        shard.get(column.validity) if column.validity else None,
+                    )
                     if column.name in shard
                     else [None] * num_rows
                     for column in index.schema or ()

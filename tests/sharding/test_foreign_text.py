@@ -162,6 +162,35 @@ def write_titles(
     path.write_text(delimiter.join(["n", "title", "r"]) + "\n" + "".join(lines))
 
 
+@pytest.mark.parametrize("options", QUOTING, ids=["plain", "options"])
+@pytest.mark.parametrize("header", ["5.1,3.5,setosa", "-1,2,3", "7,2,12", "3", "1e5,x"])
+def test_row_of_data_is_not_taken_as_the_header(
+    tmp_path: Path, store: Store, header: str, options: dict[str, Any]
+) -> None:
+    names = [f"c{at}" for at in range(header.count(",") + 1)]
+    rows = "".join(",".join([f"{at}"] * (len(names) - 1) + [f"t{at}"]) + "\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text(f"{header}\n{rows}")
+    with pytest.raises(DataError, match="looks like a row of data") as caught:
+        store.shard(tmp_path / "t.csv", csv_options=options)
+    assert header.replace(",", ", ") in str(caught.value)
+
+    for told, count in (({"header": None, "names": names}, ROWS + 1), ({"header": 0}, ROWS)):
+        result = store.shard(tmp_path / "t.csv", csv_options={**options, **told})
+        assert len(rows_of(store, result)) == count
+
+
+@pytest.mark.parametrize("options", QUOTING, ids=["plain", "options"])
+@pytest.mark.parametrize("header", ["0,1,2,3", "2000,2005,2010", "country,2019,7", ",0,x", "0"])
+def test_numbers_that_name_columns_are_a_header(
+    tmp_path: Path, store: Store, header: str, options: dict[str, Any]
+) -> None:
+    width = len(header.split(","))
+    rows = "".join(",".join([f"{at}"] * width) + "\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_text(f"{header}\n{rows}")
+    result = store.shard(tmp_path / "t.csv", csv_options=options)
+    assert len(rows_of(store, result)) == ROWS
+
+
 SWALLOWING = {
     "one quote twice": {50: '"', 60: '"'},
     "one quote and inches": {50: '"Giliap', 60: '5"'},

@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -247,6 +247,7 @@ class CsvTable(TextSchema):
         except csv.Error as error:
             raise unreadable(file, error) from error
         self._check_header(file, header)
+        check_names(file, header)
         return header, delimiter
 
     def _check_header(self, file: SourceFile, header: list[str]) -> None:
@@ -333,6 +334,31 @@ def empty_header(file: SourceFile, kind: type[DataError] = DataError) -> DataErr
         allowed="a header with the names of the columns",
         next_step="add a header line, or set the column names in csv_options: "
         '{"header": null, "names": ["a", "b"]}',
+    )
+
+
+def check_names(file: SourceFile, names: list[str]) -> None:
+    """Check that the names of a header do not look like a row of data.
+
+    Whole numbers are names if there are only such and they rise in equal steps, such as pixels and years.
+
+    Raises:
+        DataError: a name is a number with a sign, a point or an exponent, or the whole numbers are no such names.
+    """
+    texts = [name.strip() for name in names]
+    numbers = [text for text in texts if is_of_type(text, pa.float64())]
+    if all(text.isdecimal() for text in numbers):
+        steps = {int(after) - int(before) for before, after in pairwise(numbers)}
+        if len(numbers) < len(texts) or texts == ["0"] or (len(steps) == 1 and min(steps) > 0):
+            return
+    raise DataError(
+        "the first line of a csv file looks like a row of data and not like a header",
+        job_name="sharding",
+        where=file.name,
+        got=", ".join(names),
+        allowed="a header with the names of the columns",
+        next_step='if the file has no header, set csv_options: {"header": null, "names": ["a", "b"]}; '
+        'if these are names, set csv_options: {"header": 0}',
     )
 
 

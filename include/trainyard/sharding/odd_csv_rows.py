@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from trainyard.errors import DataError, NoContentError
 from trainyard.sharding.csv_format import ColumnSelection, CsvFormat, LineStream
 from trainyard.sharding.csv_quotes import CsvRecord, QuoteCheck, csv_records
-from trainyard.sharding.csv_rows import empty_header
+from trainyard.sharding.csv_rows import check_names, empty_header
 from trainyard.sharding.csv_types import MISSING, column_type, is_of_type, parse_column
 from trainyard.sharding.line_blocks import MAX_LINE_BYTES, READ_ERRORS, never_closed, opened
 from trainyard.sharding.source_files import ReadProgress, SourceFile, unreadable
@@ -65,6 +65,8 @@ class OddCsvTable(TextSchema):
         csv.field_size_limit(MAX_LINE_BYTES)  # pandas drops rows with longer fields
         self.schema = pa.schema([])
         first = self._first_rows()
+        if self._format.has_header and "header" not in options:
+            check_names(files[0], [str(name) for name in first.columns])
         strings = {str(name): self._strings(first[name]) for name in first.columns}
         self.names = list(strings)
         schema = pa.schema(
