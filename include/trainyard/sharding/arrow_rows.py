@@ -70,7 +70,7 @@ class ArrowTable:
             self.schema = wanted_schema(reader.schema, ignored=ignored, only=only)
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:
-        """Read a column as a type that holds the values of all files so far; None expects missing values in it."""
+        """Change a column's type to one that holds the values of all files so far; with None, expect missing values."""
         if kind is None:
             self.nullable.add(column)
         else:
@@ -173,7 +173,7 @@ def _parts(
 
 
 def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows. Dictionaries become columns of their values, unless these are strings."""
+    """Return the batch with its dictionary columns decoded, except those of strings."""
     for at, field in enumerate(batch.schema):
         if pa.types.is_dictionary(field.type) and not is_text(field.type.value_type):
             batch = batch.set_column(at, field.name, batch.column(at).dictionary_decode())

@@ -42,7 +42,7 @@ class BufferPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One shard: its file below the data set's prefix, and its place in the split; without checksums no SHA-256."""
+    """One shard: its file below the data set's prefix, and its position in its split."""
 
     file: str
     rows: int
