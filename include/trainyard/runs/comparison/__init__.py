@@ -1,4 +1,4 @@
-"""The comparison of strategies: one self-contained page, from the files that the trainings wrote.
+"""Comparison of parallelism strategies: one self-contained page, from the files that the trainings wrote.
 
     measures        the measures in the files of one training
     record          the record of all trainings

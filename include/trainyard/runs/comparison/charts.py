@@ -1,4 +1,4 @@
-"""Charts of a comparison as inline SVG: measures over the number of ranks, and one bar per cell."""
+"""Charts of a comparison as inline SVG: measures over the number of ranks, and one bar per training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """Bar of one cell: its value in the axis's unit, and the text after the bar."""
+    """Bar of one training (cell): its value in the axis's unit, and the text after the bar."""
 
     label: str
     css: str

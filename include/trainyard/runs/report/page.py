@@ -164,7 +164,7 @@ def _ledger_row(entry: Mapping[str, Any]) -> LedgerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseView:
-    """One cause: its name, colour, percentage of the wall time, and duration."""
+    """One cause of wall time: its name, colour, percentage of the wall time, and duration."""
 
     name: str
     colour: str
