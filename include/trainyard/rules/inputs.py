@@ -72,7 +72,7 @@ def _numbers(text: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckInputImages(Rule):
-    """After `threshold_samples` images a channel's mean is further from zero than `threshold_mean`: not normalised.
+    """The mean of a channel over `threshold_samples` images is further from 0 than `threshold_mean`: not normalised.
 
     Source: SageMaker Developer Guide, CheckInputImages.
     """
@@ -118,7 +118,7 @@ class _CheckInputImages(RuleState[Inputs]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenStats(Rule):
-    """The input is mostly padding, unknown words or masked, or one token makes up most of it.
+    """Too much of the input is padding, unknown words, masked tokens or one single token.
 
     Attributes:
         pad_share, unk_share, masked_share: the largest allowed share of these tokens in all tokens, 0 to 1.

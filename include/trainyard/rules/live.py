@@ -173,11 +173,11 @@ class _File:
     stood: int = 0
     """Number of consecutive polls without growth."""
     is_doubted: bool = False
-    """Whether the file was missing or shorter at a poll, so that it may have been replaced."""
+    """Whether the file was missing or shorter at a poll, and may have been replaced."""
     settled: int = -1
     """The size at which a shorter file was verified to be the same file; -1 if it never was."""
     reader: StatisticsReader | None = None
-    """Reader with all names of tensors; None before the first line, and once the next part has taken it over."""
+    """Reader with the header's tensor names; None before the first line, and after the next part has begun."""
 
     def look(self, size: int, *, is_new: bool) -> None:
         """Store the size at a poll; if `is_new`, the poll counts toward the polls without growth."""
@@ -223,7 +223,7 @@ class _Stream:
     rank: int
     files: dict[int, _File] = field(default_factory=dict)
     attempt: int = 0
-    """The attempt number in the records; numbers that begin anew after a restart are made to continue."""
+    """Attempt number in the records. It continues if the writer's numbers start again at 1."""
     started_at: float | None = None
     is_skipped: bool = False
     is_behind: bool = False

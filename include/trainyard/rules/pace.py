@@ -166,7 +166,7 @@ class StepOutlier(Rule):
     def robust_limit(self, seconds: Sequence[float]) -> float:
         """Return the duration in seconds above which a step is an outlier.
 
-        The largest of three: the median plus `stddev` standard deviations (1.4826 times the MAD each), twice the
+        It is the largest of three: the median plus `stddev` standard deviations (1.4826 times the MAD each), twice the
         median, and the median plus `min_excess_seconds`. Worked: steps of 9, 10 and 11 s in equal numbers have the MAD
         1: 10 + 5 * 1.4826 = 17.4 is less than 20, so 20 s.
         """

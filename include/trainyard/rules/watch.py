@@ -43,7 +43,7 @@ POLL_S = 0.1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Watch until the input ends."""
+    """Evaluate the rules until the input ends."""
     path = Path((sys.argv[1:] if argv is None else argv)[0])
     watch = RunningWatch(json.loads(path.read_bytes()), out=sys.stdout)
     watch.run(sys.stdin)
@@ -145,7 +145,7 @@ def _mark(reported: Mapping[str, Any]) -> tuple[str, int]:
 def _read_rules(
     wanted: Sequence[Mapping[str, Any]],
 ) -> tuple[list[ConfiguredRule], list[dict[str, Any]]]:
-    """Return the valid rules, and the reported members of the others."""
+    """Return the valid rules, and the reports on the others."""
     rules: list[ConfiguredRule] = []
     others: list[dict[str, Any]] = []
     for each in wanted:
