@@ -25,7 +25,7 @@ MAX_FINDINGS = 20
 MAX_DIGESTS = 2_000_000
 """Number of rows whose digests are kept to find duplicates: 8 bytes each, about 200 MB of memory in total."""
 BYTES_PER_TOKEN = 4.0
-"""UTF-8 bytes of one token: English under byte-level BPE of 32,000 to 128,000 entries has 3.5 to 4.5."""
+"""UTF-8 bytes per token. English text has 3.5 to 4.5 with a byte-level BPE of 32,000 to 128,000 entries."""
 _BUCKETS = tuple(2**power for power in range(25))
 
 
@@ -166,7 +166,7 @@ class AnswerSurvey:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON-safe data."""
+        """Return the statistics as JSON-safe data."""
         return {
             "uri": self.uri,
             "num_files": self.num_files,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trainyard.sharding.source_files import SourceFile
 
 BATCH_BYTES = 8 * 1024**2
-"""Largest batch. A single row may be larger."""
+"""Largest size of a batch, unless a single row is larger."""
 _FILE_MAGIC = b"ARROW1"
 _FEATHER_1_MAGIC = b"FEA1"
 
@@ -147,11 +147,11 @@ class ArrowTable:
 
 def _old_feather(file: SourceFile) -> DataError:
     return DataError(
-        "a Feather file has version 1",
+        "a Feather file of version 1 cannot be read",
         job_name="sharding",
         where=file.name,
-        allowed="version 2, which is an Arrow file, and Arrow streams",
-        next_step="write it again: pyarrow.feather.write_feather(pyarrow.feather.read_table(path), path)",
+        allowed="Feather version 2, and other Arrow files and streams",
+        next_step="convert it: pyarrow.feather.write_feather(pyarrow.feather.read_table(path), path)",
     )
 
 

@@ -104,7 +104,7 @@ def _balance_tokens(
 
 
 class _RowShares:
-    """Assignment of each row to the shard that contains the row's middle, such that no shard is empty."""
+    """Assignment of each row to the shard into which its middle token falls; no shard stays empty."""
 
     def __init__(self, *, num_rows: int, num_tokens: int, num_shards: int) -> None:
         self._num_rows, self._num_tokens, self._num_shards = num_rows, num_tokens, num_shards

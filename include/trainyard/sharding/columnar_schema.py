@@ -31,6 +31,7 @@ def check_names(file: SourceFile, names: list[str]) -> None:
             job_name="sharding",
             where=file.name,
             got=", ".join(twice),
+            allowed="a different name for each column",
             next_step="rename one of them, or add the name to ignore_columns",
         )
 
@@ -42,7 +43,7 @@ def joined_schema(
 
     Args:
         file: the file.
-        schema: its columns.
+        schema: columns of the file.
         wanted: the columns that are read, with the types of the files so far.
         known: further columns that the file may have; None allows any.
 
@@ -175,7 +176,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_string(kind: pa.DataType) -> bool:
-    """Return whether a type is a string with offsets."""
+    """Return whether a type is `string` or `large_string`, but not `string_view`."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 

@@ -91,7 +91,7 @@ def parse_column(
 
     Raises:
         ReplanNeededError: the column is of another type.
-        DataError: it has whole numbers that its type cannot represent.
+        DataError: the column has whole numbers that its type cannot represent.
     """
     if kind == pa.string():
         return values, []

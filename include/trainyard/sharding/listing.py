@@ -256,6 +256,7 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
             job_name="sharding",
             where=source.uri,
             got=", ".join(f"{len(files)} {name}" for name, files in by_format.items()),
+            allowed="files of one format",
             next_step="set data_format to one of them, or select some files with a glob",
         )
     return next(iter(by_format.items()))
@@ -393,7 +394,7 @@ def _missing(source: Source) -> DataError:
         where="source",
         got=source.uri,
         allowed=f"an existing file, directory or glob, s3://bucket/prefix, or {PYTHON_STDLIB}",
-        next_step=f"did you mean {path.parent / near[0]}?" if near else None,
+        next_step=f"did you mean {path.parent / near[0]}?" if near else "correct source",
     )
 
 

@@ -154,6 +154,7 @@ def _folders(value: object, key: str) -> tuple[Path, ...]:
                     what="is malformed",
                     got=repr(value),
                     allowed='a list of absolute folders, such as ["/mnt/data"]',
+                    next_step="correct the connection's extra",
                 )
             ]
         )

@@ -242,7 +242,7 @@ def _recoded(
             job_name="sharding",
             where=f"{plan.uri}/{shard.file}",
             got=f"SHA-256 {found}",
-            allowed=str(shard.sha256),
+            allowed=f"SHA-256 {shard.sha256}",
             next_step="delete the object and run the part again",
         )
     return replace(shard, sha256=found)

@@ -64,7 +64,7 @@ class PassContext:
         )
 
     def check_rows(self, num_good: int) -> None:
-        """Check that the source has rows, and not too many bad ones. Do nothing for a part: the merge checks these.
+        """Check that the source has rows, and not too many bad ones. For a part do nothing: the merge checks it.
 
         Raises:
             DataError: the source has no rows, or too many bad ones.

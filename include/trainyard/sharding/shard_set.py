@@ -127,7 +127,7 @@ class ShardSet(Generic[Writer]):
     def finish(self) -> dict[str, Split]:
         """Finish and upload every shard, and return the splits in order, without those of fraction 0.
 
-        A part leaves out splits without rows, too.
+        A part also leaves out splits without rows.
 
         Raises:
             DataError: the train split has fewer rows than shards, or a held-out split has no rows.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BLOCK_TOKENS = 1 << 20
 """Tokens per read."""
 MAX_ROW_TOKENS = 1 << 20
-"""Longest row. Longer ones are split, so that memory is bounded."""
+"""Longest row. Longer rows are split to bound memory."""
 PIECE_TOKENS = 4096
 """Length of a row, in tokens, of an array without row boundaries and without an end token."""
 _LARGEST_UINT16 = 1 << 16

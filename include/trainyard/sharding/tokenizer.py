@@ -83,7 +83,7 @@ def read_tokenizer_file(tokenizer: str, objects: Objects, *, identity: str) -> b
 
 
 def load_vocabulary(settings: ShardSettings, objects: Objects) -> Tokenizer | GivenVocabulary:
-    """Return a vocabulary of `vocab_size` ids if the settings have this field, otherwise their tokenizer.
+    """Return a vocabulary of `vocab_size` ids if this setting is not 0, otherwise the tokenizer of the settings.
 
     Raises:
         SpecError: the tokenizer's file is missing or is not a tokenizer.
