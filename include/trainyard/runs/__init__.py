@@ -1,4 +1,4 @@
-"""The record of a run (report.json), its self-contained page (report.html), and the checks behind both.
+"""The record of a run (report.json), its self-contained page (report.html), and the calculations behind both.
 
     record      the record of a run as frozen values; `from_json(to_json(record)) == record`
     builder     builds the record from plain dicts: task instances, job snapshots, shard index, metric events
@@ -7,5 +7,5 @@
                 end is observed
     report      one HTML page that opens offline and reads nothing but the record
 
-May import the floors below, but neither Airflow nor AWS clients.
+May import the floors below (see CONTRIBUTING.md), but neither Airflow nor AWS clients.
 """

@@ -3,7 +3,7 @@
     measures        the measures in the files of one training
     record          the record of all trainings
     findings        conclusions from the record
-    charts, page    HTML of both
+    charts, page    HTML of the record and the findings
 
 Pure. May import what `trainyard.runs` may.
 """

@@ -98,7 +98,7 @@ def knee_of(strategy: str, points: Sequence[tuple[int, float]], *, worthwhile: f
     """Return the number of ranks after which each added rank gains less than `worthwhile`.
 
     A gain of 1 is the speed per rank at the fewest ranks. Worked: 100 samples/s on 1 rank, 180 on 2 and 220 on 4.
-    The second rank gains 80 %, the third and the fourth 20 % each. If `worthwhile` is 0.5, two ranks pay.
+    The second rank gains 80 %, the third and the fourth 20 % each. If `worthwhile` is 0.5, the result is 2 ranks.
 
     Args:
         strategy: name of the strategy.

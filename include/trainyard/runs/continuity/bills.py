@@ -32,7 +32,7 @@ def bills_of(jobs: Sequence[JobRecord]) -> list[Bill]:
 
 
 def shares_of(lives: Sequence[Life]) -> list[BillShare]:
-    """Return each attempt's share in its job's bill: by time on instances, or equal shares without such a time."""
+    """Return each attempt's share in its job's bill: by time on instances, or equal if there was none."""
     on_instances: dict[str, float] = defaultdict(float)
     count: dict[str, int] = defaultdict(int)
     for life in lives:

@@ -56,7 +56,7 @@ MORE_LABELS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePage:
-    """A running run's page with the newest value of each of its metrics."""
+    """Page of a running run, and the newest value of each of its metrics."""
 
     page: Mapping[str, Any]
     newest: Mapping[str, float] = field(default_factory=dict)
