@@ -1,7 +1,7 @@
 """Rules that check a training. An issue has its cause, step, rank and numbers.
 
     records         observations of a run as frozen values; rules evaluate nothing else
-    training_log    `trainyard ` lines -> records        statistics_file   the emitter's JSONL, rank by rank -> records
+    training_log    `trainyard ` lines -> records        statistics_file   JSONL of each rank -> records
     rule            the interface of all rules, and their results
     series          windows over steps, which a restart rolls back
     loss, learning, validation, schedule, gradients, weights, initialization, activations, pace, silence, ranks, hosts,

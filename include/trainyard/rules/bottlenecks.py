@@ -2,7 +2,8 @@
 
 The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
 Guide, "List of Debugger Built-in ProfilerRules"; for details that it omits, the former code of the rules
-in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641).
+in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641), and the defaults of AWS's package
+smdebug-rulesconfig (`rulesconfig`).
 """
 
 from __future__ import annotations

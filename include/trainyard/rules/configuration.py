@@ -1,4 +1,4 @@
-"""Rules from a user's list, in three forms: names, AWS's rule configurations, and Trainyard's.
+"""Rules from a user's list: names, AWS's rule configurations, or Trainyard's own form.
 
     "LossSpike"
     {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "action": "stop"}
@@ -36,6 +36,7 @@ DEFAULT = "default"
 """Placeholder for the rules of the catalogue that a list does not name."""
 # Parameters of the service around a rule, not of the rule; they change nothing here.
 _OF_THE_SERVICE = frozenset({"rule_to_invoke", "base_trial", "action_json", "scan_interval_us"})
+_ADD_NAME = 'add a name to the entry, such as "name": "hot"'
 _WRONG_KINDS = "an entry needs exactly one kind of rule"
 _AWS_KEYS = frozenset(
     {
@@ -84,7 +85,9 @@ class RuleSpec:
             allowed = "one of rule, expression and file"
             raise SpecError([Finding(where="rule", what=_WRONG_KINDS, got=got, allowed=allowed)])
         if self.expression is not None and not self.name:
-            raise SpecError([Finding(where="name", what="is required for an expression")])
+            raise SpecError(
+                [Finding(where="name", what="is required for an expression", next_step=_ADD_NAME)]
+            )
 
 
 def configured_rules(

@@ -102,9 +102,10 @@ class Verdict:
 
     @property
     def status_details(self) -> str:
-        """The service's wording, then the evidence; at most 1024 characters.
+        """Details of the status, at most 1024 characters; empty for an evaluated rule without issues.
 
-        The first sentence is AWS's own wording, verbatim from its notebooks.
+        For an issue, AWS's sentence, verbatim from its notebooks, then the evidence. Otherwise the error, or the
+        reason why the rule was not evaluated.
         """
         if self.error is not None:
             return shortened(self.error, limit=MOST_DETAILS)

@@ -1,8 +1,8 @@
 """A rule as one short expression, such as `gradient_norm > 5 * median(gradient_norm, 100) and step > 200`.
 
-A name is an observation at the step. A window function takes a name and a number of steps, and covers the last steps
-including the current one. Attributes, subscripts, other calls and strings are rejected. If an operand was not observed,
-or a window is not full yet, the expression is not evaluated at that step.
+A name stands for the observation at the step. A window function takes a name and a number of steps, and covers the
+last steps including the current one. Attributes, subscripts, other calls and strings are rejected. If an operand was
+not observed, or a window is not full yet, the expression is not evaluated at that step.
 """
 
 from __future__ import annotations
@@ -209,7 +209,8 @@ class _Compiler:
             known = (*PLAIN, *WINDOWS, *BACK)
             _refuse(self._text, node, f"calls the unknown function {name}", known=known, word=name)
         if not args or (name not in {"min", "max"} and len(args) != 1):
-            _refuse(self._text, node, f"calls {name} with {len(args)} operands")
+            usage = f"{name}(loss, 1)" if name in {"min", "max"} else f"{name}(loss)"
+            _refuse(self._text, node, f"calls {name} with {len(args)} operands", known=(usage,))
         act, values = PLAIN[name], [self.compiled(each) for each in args]
         if name in {"min", "max"}:
             return lambda series: act([value(series) for value in values])

@@ -57,8 +57,8 @@ class _OverallSystemUsage(RuleState[HostSample]):
 class Dataloader(Rule):
     """The number of data-loading processes, in percent of the cores, is outside `min_threshold` to `max_threshold`.
 
-    Source: rulesconfig 1.0.1 (70, 200); the rule is not documented. A run without worker processes is not evaluated:
-    `DataStall` reports slow loading in the training process.
+    Source: AWS's package smdebug-rulesconfig 1.0.1 (70, 200); the rule is not documented. A run without worker
+    processes is not evaluated: `DataStall` reports slow loading in the training process.
     """
 
     ORIGIN = Origin.PROFILER

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NLPSequenceRatio(Rule):
-    """A token makes up more than its share of the input: mostly padding, or many unknown words.
+    """A token makes up more than its allowed share of the input: mostly padding, or many unknown words.
 
     Source: SageMaker Developer Guide, NLPSequenceRatio. token_values and token_thresholds_percent are comma-separated
     lists of equal length. Worked: values 0,1 and thresholds 50,10 allow 50 % of token 0 and 10 % of token 1.

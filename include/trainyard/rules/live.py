@@ -7,7 +7,7 @@ wanted pieces, and passes their bytes in:
         feed.take(piece, read(piece.name, piece.start, piece.end))
     evaluation.feed(feed.records())
 
-The files are those of the emitter, `rank-00000.attempt-0001.part-0001.jsonl`, numbered per rank and attempt. Other
+The files are those that `trainyard_watch` writes per rank and attempt: `rank-00000.attempt-0001.part-0001.jsonl`. Other
 files in the folder are ignored. A poll is one report of all sizes.
 
 - An incomplete line is kept until the rest of it arrives.
@@ -144,7 +144,11 @@ class LiveFeed:
         records: list[Record] = []
         for attempt, same in groupby(ready, key=itemgetter(0)):
             if attempt < self._attempt:
-                log.warning("statistics of attempt %d come after %d", attempt, self._attempt)
+                log.warning(
+                    "Statistics of attempt %d are ignored, because they arrived after those of attempt %d",
+                    attempt,
+                    self._attempt,
+                )
                 continue
             self._attempt = attempt
             by_rank: dict[int, list[Timed]] = {}
@@ -229,7 +233,7 @@ class _Stream:
     is_behind: bool = False
     """Whether there is more to read at once than the pieces last returned."""
     waits: bool = False
-    """Whether a part with content has not been begun yet."""
+    """Whether there is a part with content that has not been started."""
     passed_to: int = 0
     """The part after the last skipped gap; missing parts before it are no longer read."""
     ready: deque[tuple[int, Timed]] = field(default_factory=deque)

@@ -94,7 +94,7 @@ class RuleRetry:
         if self.default not in set(RetryRemedy):
             yield _finding("default", "is not a remedy", self.default, ", ".join(RetryRemedy))
         if self.users and self.action != ASK:
-            allowed = f'users only with "action": "{ASK}"'
+            allowed = f'"action": "{ASK}", or no users'
             yield _finding("users", "has an effect only with the action ask", self.action, allowed)
         if not all(each.strip() for each in self.users):
             allowed = "ids of users of this Airflow"

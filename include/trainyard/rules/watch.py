@@ -66,7 +66,7 @@ class RunningWatch:
         self._live = LiveEvaluation(rules, facts, since=float(spec.get("since", 0.0)))
 
     def run(self, orders: IO[str]) -> None:
-        """Poll the files until `orders` ends, then evaluate once more."""
+        """Poll the files until `orders`, the lines of the input, ends; then evaluate once more."""
         self._report()
         while not self._receive(orders):
             self._poll(is_final=False)
@@ -75,7 +75,7 @@ class RunningWatch:
         self._report(is_final=True)
 
     def _receive(self, orders: IO[str]) -> bool:
-        """Wait up to one poll interval for an order; return True at the end of the orders."""
+        """Wait up to one poll interval for a line of `orders`; return True at the end of the input."""
         ready, _, _ = select.select([orders], [], [], self._poll_s)
         if not ready:
             return False
