@@ -1,4 +1,4 @@
-"""`python -m trainyard.rules runs/<run id>`: exits with 1 after an issue of severity error, 2 without data, else 0."""
+"""`python -m trainyard.rules runs/<run id>`: exits with 1 after an issue of severity error, 2 without data, or 0."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class AnswerSurvey:
                     return
 
     def add(self, line: bytes, *, where: str) -> None:
-        """Check one row and add it to the counts; `where` is its file and number."""
+        """Check one row and add it to the counts. A finding names its file and number."""
         self.num_rows += 1
         try:
             row = json.loads(line)

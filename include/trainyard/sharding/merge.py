@@ -159,7 +159,7 @@ def _without_valueless(
 def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
     """Return the columns of all parts; a column without values in a part is compatible with any type.
 
-    Numbers of different widths get the type that holds all of them. Each shard keeps its own type, as the index says.
+    Numbers of different widths get the type that holds all of them. Each shard keeps its own type; the index records it.
 
     Raises:
         DataError: the columns of the parts differ.
@@ -221,7 +221,7 @@ def _recoded(
     """Rewrite the category codes of a shard and store it again.
 
     An interrupted or a parallel merge may have done so already. The downloaded content is one of three: the
-    original of the part, the rewritten content, or damaged. Mapping the codes back tells the last two apart.
+    original of the part, the rewritten content, or damaged. Mapping the codes back separates the last two.
 
     Raises:
         DataError: the shard is damaged.

@@ -190,7 +190,7 @@ def _plan(
 
 
 def content_type(plan: ColumnPlan, arrow_type: pa.DataType) -> str:
-    """Return the content type of a column, which its dtype does not tell: an int32 may be a category, a float64 a time.
+    """Return the content type of a column. Its dtype is ambiguous: an int32 may be a category, a float64 a time.
 
     Units of times are omitted, because all times are stored in seconds.
     """
