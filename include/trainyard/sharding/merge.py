@@ -159,7 +159,7 @@ def _without_valueless(
 def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
     """Return the columns of all parts; a column without values in a part is compatible with any type.
 
-    Numbers of different widths get the type that holds all of them. Each shard keeps its own type; the index records it.
+    Numbers of different widths get the type that holds all of them. Each shard keeps its own type; see the index.
 
     Raises:
         DataError: the columns of the parts differ.
