@@ -228,7 +228,7 @@ def test_local_files_are_data_only_below_the_connections_roots(engine, task, mon
 
     below = refusal(task, source=f"{tmp_path}/data", tokenizer=f"{tmp_path}/tokenizer.json")
 
-    outside = "is not below a folder that runs may read"
+    outside = "is not below a folder that a run may read"
     assert [each.what for each in none] == [outside]
     assert f"tokenizer: {outside}" in below
     assert f"source: {outside}" not in below

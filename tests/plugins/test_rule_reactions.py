@@ -308,7 +308,10 @@ def test_only_the_named_users_may_answer(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"action": "skip_batches", "users": ["7"]}, "users: has an effect with action ask only"),
+        (
+            {"action": "skip_batches", "users": ["7"]},
+            "users: has an effect only with the action ask",
+        ),
         ({"action": "ask", "users": ["7", " "]}, "users: names an empty user id"),
         ({"action": "ask", "users": "7"}, "users"),
     ],

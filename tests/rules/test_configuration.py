@@ -140,7 +140,7 @@ def test_a_name_an_own_and_an_aws_configuration_are_rules() -> None:
             "rules[0].ratio: has the wrong type",
         ),
         ({"rule": "LossSpike", "severity": "fatal"}, "one of error, warning"),
-        ({"name": "x"}, "must be set exactly once; got none"),
+        ({"name": "x"}, "an entry needs exactly one kind of rule; got none"),
         ({"rule": "LossSpike", "expression": "loss > 1"}, "got rule, expression"),
         ({"expression": "loss > 1"}, "name: is required for an expression"),
         ({"name": "x", "expression": "los > 1"}, "did you mean loss?"),

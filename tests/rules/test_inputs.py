@@ -92,7 +92,7 @@ CASES = [
         faulty=steps(60, loss=lambda step: 3.0 - step / 100 + (0.01 if step >= 44 else 0.0)),
         healthy=steps(60, loss=lambda step: 3.0 - step / 100 + 1e-3),
         without=steps(10, learning_rate=0.1),
-        fires=44, onset=44, says="2.57 here, 2.56 there", needs="another run to compare with",
+        fires=44, onset=44, says="2.57 in this run, 2.56 in the other", needs="another run to compare with",
     ),
     JudgedCase(
         rule="FeatureImportanceOverweight",
@@ -143,7 +143,7 @@ def test_runs_are_compared_by_tensors_where_these_are_chosen() -> None:
 def test_another_run_that_is_not_known_is_said() -> None:
     verdict = judged("SimilarAcrossRuns", NONE, {"other_trial_0": "runs/gone"})
 
-    assert verdict.not_evaluated == "nothing is known of the other run runs/gone"
+    assert verdict.not_evaluated == "there are no steps of the other run runs/gone"
     assert judged("SimilarAcrossRuns", steps(5, loss=noisy(1.0, 0.1))).not_evaluated == (
         "needs another run to compare with (other_trial_0)"
     )

@@ -100,7 +100,7 @@ CASES = [
         faulty=steps(300, loss=lambda step: 2.0 if step < 80 else 9.0 * 2 ** ((step - 80) / 2)),
         healthy=steps(300, loss=lambda step: 2.0 if step < 80 else 9.0 + step / 20),
         without=steps(7, loss=2.0),
-        fires=180, onset=80, says="2 times the highest before, 2, and not slowing", needs="7 losses; 8 make a median",
+        fires=180, onset=80, says="2 times the highest before, 2, and not slowing", needs="7 losses; needs 8",
         severity="error",
     ),
     JudgedCase(
@@ -110,7 +110,7 @@ CASES = [
         faulty=steps(300, loss=lambda step: 1e-4 if step < 80 else 4.0 * 2 ** ((step - 80) / 2)),
         healthy=steps(300, loss=lambda step: 1e-4 + 8 / (1 + math.exp((120 - step) / 10))),
         without=steps(7, loss=2.0),
-        fires=180, onset=80, says="2 times the highest before, 1, and not slowing", needs="7 losses; 8 make a median",
+        fires=180, onset=80, says="2 times the highest before, 1, and not slowing", needs="7 losses; needs 8",
         severity="error",
     ),
     JudgedCase(
@@ -120,7 +120,7 @@ CASES = [
         faulty=steps(300, loss=lambda step: 2.0 if step < 80 else 9.0 * 2 ** ((step - 80) / 2)),
         healthy=steps(600, loss=lambda step: 10 ** float(np.interp(step, *STAGES))),
         without=steps(7, loss=2.0),
-        fires=180, onset=80, says="2 times the highest before, 2, and not slowing", needs="7 losses; 8 make a median",
+        fires=180, onset=80, says="2 times the highest before, 2, and not slowing", needs="7 losses; needs 8",
         severity="error",
     ),
     JudgedCase(
@@ -178,7 +178,7 @@ CASES = [
         faulty=steps(260, loss=noisy(1.6, 0.01)),
         healthy=steps(260, loss=noisy(1.6, 0.2)),
         without=steps(260, loss=noisy(0.0, 1.0)),
-        fires=200, onset=0, says="less than 3%", needs="has no share that was learned",
+        fires=200, onset=0, says="less than 3%", needs="needs losses above 0",
     ),
     JudgedCase(
         rule="Plateau",

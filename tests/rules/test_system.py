@@ -119,7 +119,7 @@ CASES = [
         faulty=samples(900, memory_bytes=lambda n: 4 * GIB + n * GIB // 300, memory_limit_bytes=16 * GIB),
         healthy=samples(900, memory_bytes=lambda n: 4 * GIB + min(n, 200) * GIB // 300, memory_limit_bytes=16 * GIB),
         without=samples(59, memory_bytes=4 * GIB),
-        fires=360, onset=360, says="the limit of 16 GiB is 10.9 times that away", needs="59 samples of a window of 60",
+        fires=360, onset=360, says="the limit of 16 GiB is 10.9 times this growth", needs="59 samples of a window",
     ),
     JudgedCase(
         name="MemoryGrowth: no limit is known",

@@ -275,7 +275,7 @@ CASES = [
         without=tensor_steps(
             20, collection=ACTIVATIONS, module_class="ReLU", inactivity_percent=5.0, inactive_fraction=0.9
         ),
-        fires=9, onset=7, says="90 % of the units are dead", needs="inactive was counted below 5 %, not 1 %",
+        fires=9, onset=7, says="90 % of the units are dead", needs="inactive units were counted below 5 %, not 1 %",
     ),
     JudgedCase(
         rule="SaturatedActivation",

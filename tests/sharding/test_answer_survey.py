@@ -67,7 +67,7 @@ def test_good_rows_have_no_fault(row: dict[str, Any], method: str) -> None:
         ({"prompt": "a", "completion": ""}, "sft", "has an empty completion"),
         ({"prompt": "a", "completion": [ANSWER]}, "sft", "mixes types: prompt str"),
         ({"text": "\n"}, "sft", "has an empty text"),
-        ({"prompt": "a", "chosen": "b", "rejected": "b"}, "dpo", "has the same text chosen"),
+        ({"prompt": "a", "chosen": "b", "rejected": "b"}, "dpo", "has the same text as chosen"),
     ],
 )
 def test_a_bad_row_says_what_is_wrong(row: Any, method: str, fault: str) -> None:
@@ -109,7 +109,9 @@ def test_a_prefix_larger_than_the_bound_is_estimated_by_its_size(tmp_path: Path)
     assert made.num_rows < 25
     assert not made.is_complete
     assert made.estimated_rows == pytest.approx(100, rel=0.01)
-    assert "the rest is counted by its size" in " ".join(made.warnings(max_length=9))
+    assert "the rows of the rest are estimated from its size" in " ".join(
+        made.warnings(max_length=9)
+    )
 
 
 def test_a_prefix_without_rows_is_refused(tmp_path: Path) -> None:

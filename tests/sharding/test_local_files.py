@@ -36,7 +36,7 @@ def test_files_below_a_root_are_readable(data: Path) -> None:
 def test_without_roots_no_local_file_is_readable(data: Path) -> None:
     message = refused(data, LocalFiles())
 
-    assert "source: is not below a folder that runs may read" in message
+    assert "source: is not below a folder that a run may read" in message
     assert str(data) in message
     assert "trainyard.source_roots" in message
 
@@ -83,7 +83,7 @@ def test_a_link_out_of_the_roots_is_refused(data: Path, tmp_path: Path, kind: st
     files = LocalFiles(roots=(data,))
     uri = {"file": data / "link.txt", "folder": data, "glob": f"{data}/linked/*.txt"}[kind]
 
-    with pytest.raises(SpecError, match="is not below a folder that runs may read"):
+    with pytest.raises(SpecError, match="is not below a folder that a run may read"):
         list_files(Source(uri=str(uri), files=files), LocalObjects(data))
 
 

@@ -1,4 +1,4 @@
-"""`python -m trainyard.rules runs/<run id>`: exits with 1 for an issue of severity error, 2 without data, or 0."""
+"""`python -m trainyard.rules runs/<run id>`: exits with 1 after an issue of severity error, 2 without data, or 0."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import ContractError, Finding, Severity, SpecError
+from trainyard.errors import ContractError, Finding, Severity, SpecError, shortened
 from trainyard.rules.comparison import SimilarAcrossRuns
 from trainyard.rules.configuration import configured_rules
 from trainyard.rules.document import rules_document
@@ -75,18 +75,24 @@ def _wanted(path: Path) -> Sequence[Any]:
     try:
         wanted = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise SpecError(
-            [Finding(where=str(path), what="cannot be read as JSON", got=str(error))]
-        ) from error
+        raise SpecError([_finding(path, "cannot be read as JSON", got=str(error))]) from error
     if not isinstance(wanted, list) or not wanted:
         raise SpecError(
             [
-                Finding(
-                    where=str(path), what="is not a list of rules", allowed='such as ["LossSpike"]'
+                _finding(
+                    path,
+                    "is not a list of rules, or is empty",
+                    got=shortened(repr(wanted), limit=80),
                 )
             ]
         )
     return wanted
+
+
+def _finding(path: Path, what: str, *, got: str) -> Finding:
+    return Finding(
+        where=str(path), what=what, got=got, allowed='a JSON list, such as ["LossSpike"]'
+    )
 
 
 if __name__ == "__main__":

@@ -18,10 +18,11 @@ _SATURATING = frozenset({"Tanh", "Sigmoid", "Hardtanh", "Hardsigmoid", "LSTM", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadRelu(Rule):
-    """More than `threshold_layer` percent of a ReLU layer's units are active less than `threshold_inactivity` percent.
+    """Over `threshold_layer` % of a ReLU layer's units are active in under `threshold_inactivity` % of observations.
 
     Source: SageMaker Developer Guide, DeadRelu (1 %, 50 %). Its name pattern matches no ordinary PyTorch model. The
-    robust profile selects layers by the module's class and needs three violations in a row. GELU and SiLU do not die.
+    robust profile selects layers by the module's class and needs three violations in a row. GELU and SiLU units do not
+    die.
 
     Attributes:
         tensor_regex: pattern on the names of activations; None selects ReLU layers by the module's class.
@@ -52,7 +53,9 @@ class _DeadRelu(RuleState[StepRecord]):
             counted_at = each.inactivity_percent
             if counted_at is not None and counted_at != rule.threshold_inactivity:
                 wanted = rule.threshold_inactivity
-                self.why_not = f"inactive was counted below {counted_at:g} %, not {wanted:g} %"
+                self.why_not = (
+                    f"inactive units were counted below {counted_at:g} %, not {wanted:g} %"
+                )
                 continue
             percent = 100 * each.inactive_fraction
             yield Judgement(
@@ -68,8 +71,8 @@ class SaturatedActivation(Rule):
     """More than `threshold_layer` percent of a tanh or sigmoid layer's units are saturated.
 
     Source: SageMaker Developer Guide, SaturatedActivation. The bounds (tanh -9.4999 to 9.4999, sigmoid -23 to
-    16.99999, at the inputs) are those by which `saturated_fraction` is counted. The robust profile goes by the
-    module's class.
+    16.99999, at the inputs) are those for which `saturated_fraction` is counted. The robust profile selects
+    layers by the module's class.
     """
 
     ORIGIN = Origin.DEBUGGER

@@ -2,7 +2,8 @@
 
 The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
 Guide, "List of Debugger Built-in ProfilerRules"; for details that it omits, the former code of the rules
-in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641).
+in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641), and the defaults of AWS's package
+smdebug-rulesconfig (`rulesconfig`).
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ GPUS = "samples of the host with GPUs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSize(Rule):
-    """The 95th percentiles of CPU, GPU and GPU memory are all low: a larger batch, or a smaller instance, would do.
+    """The 95th percentiles of CPU, GPU and GPU memory are all low: use a larger batch or a smaller instance.
 
-    Documented: 70, 70, 70 %, patience 100 (rulesconfig 1.0.1: 1000), window 500. The mean over all GPUs counts; AWS's
+    Documented: 70 % each, patience 100 (rulesconfig 1.0.1: 1000), window 500. The mean over all GPUs counts; AWS's
     code used a single GPU.
     """
 
@@ -86,7 +87,7 @@ class _Bottleneck(Rule):
 
 
 class _Share(RuleState[HostSample]):
-    """The share of all samples in which the condition holds, evaluated after the first `patience` samples."""
+    """Share of all samples in which the condition holds, evaluated after the first `patience` samples."""
 
     def __init__(
         self, threshold: float, patience: int, *, gpu_limit: float, key: str, limit: float
@@ -119,8 +120,8 @@ class _Share(RuleState[HostSample]):
 class CPUBottleneck(_Bottleneck):
     """The CPU is above `cpu_threshold` and a GPU below `gpu_threshold` in over `threshold` percent of the samples.
 
-    Documented: 50, 90, 10, patience 100 (rulesconfig 1.0.1: 1000). The robust profile uses 1000, because the start of
-    a job is CPU-bound.
+    Documented: threshold 50, CPU 90, GPU 10, patience 100 (rulesconfig 1.0.1: 1000). The robust profile uses 1000,
+    because the start of a job is CPU-bound.
     """
 
     NEEDS = f"{GPUS}: CPU and GPU utilisation"
@@ -144,7 +145,7 @@ class CPUBottleneck(_Bottleneck):
 class IOBottleneck(_Bottleneck):
     """I/O wait is above `io_threshold` and a GPU below `gpu_threshold` in over `threshold` percent of the samples.
 
-    Documented: 50, 50, 70 (rulesconfig 1.0.1: 10), patience 1000. CloudWatch has no I/O wait.
+    Documented: threshold 50, I/O 50, GPU 70 (rulesconfig 1.0.1: 10), patience 1000. CloudWatch has no I/O wait.
     """
 
     NEEDS = f"{GPUS}: I/O wait and GPU utilisation"

@@ -53,7 +53,7 @@ class _SimilarAcrossRuns(RuleState[StepRecord]):
         known = facts.other_runs.get(rule.other or "", ())
         self._others = {(each.rank, each.step): dict(self._numbers(each)) for each in known}
         if rule.other and not known:
-            self.why_not = f"nothing is known of the other run {rule.other}"
+            self.why_not = f"there are no steps of the other run {rule.other}"
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         rule = self._rule
@@ -66,7 +66,7 @@ class _SimilarAcrossRuns(RuleState[StepRecord]):
             yield Judgement(
                 key=key,
                 is_violated=is_far or math.isnan(own) != math.isnan(other),
-                text=f"{own:.6g} here, {other:.6g} there",
+                text=f"{own:.6g} in this run, {other:.6g} in the other",
                 numbers={"own": own, "other": other},
             )
 

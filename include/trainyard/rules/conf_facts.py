@@ -1,4 +1,4 @@
-"""Facts of a training from its run's conf, beside the log."""
+"""Facts of a training that its log lacks, from the run's conf."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_SKIPPED_STEPS = 5  # likewise
 def facts_of(conf: Mapping[str, Any]) -> Facts:
     """Return the facts in a run's conf (`RunConf` as JSON) that its log lacks.
 
-    The hyperparameters of an own script (`ScriptConf`, which has no model) are ignored: their meaning is unknown.
+    The hyperparameters of a user's script (`ScriptConf`, which has no model) are ignored: their meaning is unknown.
 
     The conf's peak learning rate is unknown if it is scaled with the batch, chosen by a search, or lowered by a retry
     after a rule's stop.

@@ -1,4 +1,4 @@
-"""Rules from the author's list: names, AWS's configurations, or Trainyard's.
+"""Rules from a user's list: names, AWS's rule configurations, or Trainyard's own form.
 
     "LossSpike"
     {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "action": "stop"}
@@ -36,6 +36,8 @@ DEFAULT = "default"
 """Placeholder for the rules of the catalogue that a list does not name."""
 # Parameters of the service around a rule, not of the rule; they change nothing here.
 _OF_THE_SERVICE = frozenset({"rule_to_invoke", "base_trial", "action_json", "scan_interval_us"})
+_ADD_NAME = 'add a name to the entry, such as "name": "hot"'
+_WRONG_KINDS = "an entry needs exactly one kind of rule"
 _AWS_KEYS = frozenset(
     {
         "RuleConfigurationName",
@@ -51,13 +53,13 @@ _AWS_KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSpec:
-    """One entry of the author's list. Exactly one of `rule`, `expression` and `file` is set.
+    """One entry of the user's list. Exactly one of `rule`, `expression` and `file` is set.
 
     Attributes:
         rule: name of a rule in the catalogue.
         expression: a condition.
         file: a rule in a Python file, `my_rules.py:name`.
-        name: the name in verdicts; None uses the rule's name. An expression requires one.
+        name: the name in verdicts; None uses the rule's name. An expression requires a name.
         severity: severity of issues; None uses the rule's.
         action: action that follows an issue; None uses the action of its severity.
     """
@@ -81,11 +83,11 @@ class RuleSpec:
         if len(given) != 1:
             got = ", ".join(given) or "none"
             allowed = "one of rule, expression and file"
-            raise SpecError(
-                [Finding(where="rule", what="must be set exactly once", got=got, allowed=allowed)]
-            )
+            raise SpecError([Finding(where="rule", what=_WRONG_KINDS, got=got, allowed=allowed)])
         if self.expression is not None and not self.name:
-            raise SpecError([Finding(where="name", what="is required for an expression")])
+            raise SpecError(
+                [Finding(where="name", what="is required for an expression", next_step=_ADD_NAME)]
+            )
 
 
 def configured_rules(
@@ -122,7 +124,7 @@ def configured_rules(
 
 
 def rules_findings(wanted: Sequence[object]) -> tuple[Finding, ...]:
-    """Return the findings for the requested rules."""
+    """Return the faults of the requested rules; empty if there are none."""
     try:
         configured_rules(wanted)
     except SpecError as error:
@@ -131,7 +133,7 @@ def rules_findings(wanted: Sequence[object]) -> tuple[Finding, ...]:
 
 
 def default_rules(profile: RuleProfile = RuleProfile.ROBUST) -> tuple[ConfiguredRule, ...]:
-    """Return all rules of the catalogue. Rules that need a request are left out of the evaluation, with the reason."""
+    """Return all rules of the catalogue. Those that need a request are marked as left out, with the reason."""
     rules = (make_rule(name, {}, profile=profile) for name in RULES)
     return tuple(
         ConfiguredRule(
@@ -147,7 +149,7 @@ def default_rules(profile: RuleProfile = RuleProfile.ROBUST) -> tuple[Configured
 def make_rule(
     name: str, parameters: Mapping[str, Any], *, profile: RuleProfile, where: str = ""
 ) -> Rule:
-    """Return a rule of the catalogue with these parameters over the profile's.
+    """Return a rule of the catalogue, in which these parameters override those of the profile.
 
     Raises:
         SpecError: there is no such rule or parameter, or a value is invalid.

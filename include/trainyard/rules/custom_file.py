@@ -1,4 +1,4 @@
-"""Rules from a Python file of the run's author: a function of steps, or a subclass of `Rule`.
+"""Rules from a user's Python file: a function that is called at each step, or a subclass of `Rule`.
 
     def too_hot(record, history, *, limit=10.0):      record and history: StepRecord, the newest last in history
         if record.gradient_norm > limit:              None or False: healthy
@@ -30,7 +30,7 @@ MOST_HISTORY = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionRule(Rule):
-    """A function of the run's author, called at each step.
+    """A user's function, called at each step.
 
     Attributes:
         parameters: keyword arguments of the function.
@@ -68,7 +68,7 @@ class _FunctionWatch(RuleState[StepRecord]):
         said = self._rule.function(record, tuple(self._history), **self._rule.parameters)
         yield Judgement(
             is_violated=bool(said),
-            text=said if isinstance(said, str) else f"{self._rule.name} says so",
+            text=said if isinstance(said, str) else f"{self._rule.name} returned {said!r}",
         )
 
     def roll_back(self, step: int) -> None:
@@ -76,7 +76,7 @@ class _FunctionWatch(RuleState[StepRecord]):
 
 
 def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where: str) -> Rule:
-    """Return the rule that `place` names: `file.py:name`, the file relative to `folder`.
+    """Return the rule that `place` names as `file.py:name`; the file is relative to `folder`.
 
     Raises:
         SpecError: the file or the name does not exist, the file raises, the name is not a rule, or its parameters are
@@ -84,7 +84,7 @@ def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where:
     """
     file, _, name = place.rpartition(":")
     if not file or not name.isidentifier():
-        allowed = "such as my_rules.py:too_hot"
+        allowed = "file.py:name, such as my_rules.py:too_hot"
         raise SpecError(
             [
                 Finding(

@@ -1,7 +1,7 @@
 """rules.json: the verdicts of a run.
 
     {"format": "trainyard-rules", "version": 1,
-     "worst": "error",                 of all issues; null without any
+     "worst": "error",                 worst severity of all issues; null if there are none
      "verdicts": [{"name", "rule", "origin", "severity", "status", "parameters", "not_evaluated", "num_judged",
                    "num_issues", "summary", "error", "status_details",
                    "issues": [{"step", "onset", "rank", "key", "severity", "text", "numbers", "time"} ...]} ...]}
@@ -124,13 +124,13 @@ def with_log(watched: Mapping[str, Any], logged: Mapping[str, Any]) -> dict[str,
 
 
 def _num_issues(known: Mapping[str, Any], logged: Mapping[str, Any], *, num_new: int) -> int:
-    """Return the least number of issues of two verdicts; `num_new` of the second are not listed by the first."""
+    """Return the least number of issues of two verdicts; the first does not list `num_new` of the second's."""
     num_unlisted = known["num_issues"] - len(known["issues"])
     return int(max(logged["num_issues"], known["num_issues"] + max(0, num_new - num_unlisted)))
 
 
 def _failure(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of a verdict that report the failure of its rule; empty if it did not fail."""
+    """Return the fields of a verdict that report the failure of its rule; empty if it did not fail."""
     if verdict["status"] != RuleStatus.ERROR:
         return {}
     return {key: verdict[key] for key in ("status", "error", "status_details")}
@@ -139,7 +139,7 @@ def _failure(verdict: Mapping[str, Any]) -> dict[str, Any]:
 def _newest_failure(
     told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool
 ) -> dict[str, Any]:
-    """Return the members of a rule's newest failure in all jobs; empty if it failed in none."""
+    """Return the fields of a rule's newest failure in all jobs; empty if it failed in none."""
     failures = [(job, failure) for job, verdict in told if (failure := _failure(verdict))]
     if not failures:
         return {}

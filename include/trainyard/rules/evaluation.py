@@ -30,7 +30,7 @@ class RuleStatus(StrEnum):
     STOPPING = "Stopping"
     STOPPED = "Stopped"
     NOT_EVALUATED = "NotEvaluated"
-    """Trainyard's own status: the service has none for it."""
+    """Trainyard's own status; the service has no equivalent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Verdict:
 
     Attributes:
         not_evaluated: the reason why the rule evaluated nothing; None if it evaluated something or failed.
-        lacks_input: whether the run has no data of the kind that the rule reads; the service would skip it, too.
+        lacks_input: whether the run has no data of the kind that the rule reads; the service would skip the rule, too.
         num_judged: number of observations that the rule evaluated.
         num_issues: number of issues, including those beyond the first MOST_ISSUES in `issues`.
         error: the evaluator's own error, which is not a statement about the training.
@@ -102,9 +102,10 @@ class Verdict:
 
     @property
     def status_details(self) -> str:
-        """The service's wording, then the evidence; at most 1024 characters.
+        """Details of the status, at most 1024 characters; empty for an evaluated rule without issues.
 
-        The first sentence is AWS's own wording, verbatim from its notebooks.
+        For an issue, AWS's sentence, verbatim from its notebooks, then the evidence. Otherwise the error, or the
+        reason why the rule was not evaluated.
         """
         if self.error is not None:
             return shortened(self.error, limit=MOST_DETAILS)
@@ -141,7 +142,7 @@ def evidence(*, rank: int, key: str, text: str) -> str:
 
 
 class Evaluation:
-    """All rules over one run. Feed records in the order in which each rank wrote them."""
+    """Evaluation of all rules over one run. Feed records in the order in which each rank wrote them."""
 
     def __init__(self, rules: Sequence[ConfiguredRule], facts: Facts | None = None) -> None:
         self._runs = [_RuleRun(each, facts or Facts()) for each in rules]
@@ -162,7 +163,7 @@ class Evaluation:
         return found
 
     def begin_job(self) -> None:
-        """Begin the records of another job: the rules keep their state, and their issues are dropped.
+        """Prepare for the records of another job: the rules keep their state, and their issues are dropped.
 
         A condition that still holds becomes an issue of the new job, too.
         """
@@ -199,7 +200,7 @@ class _RuleRun:
         self._issues: list[Issue] = []
         self._known: set[tuple[int, int, str]] = set()
         self._of_earlier_job: set[tuple[int, str]] = set()
-        """Rows that an earlier job reported."""
+        """Ranks and keys whose current violations an earlier job reported."""
         self._num_judged = 0
         self._is_warming_up = False
         self._error: str | None = None

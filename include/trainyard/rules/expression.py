@@ -1,8 +1,8 @@
 """A rule as one short expression, such as `gradient_norm > 5 * median(gradient_norm, 100) and step > 200`.
 
-A name is an observation at the step. A window function takes a name and a number of steps, and covers the last steps
-including the current one. Attributes, subscripts, other calls and texts are rejected. If an operand was not observed,
-or a window is not full yet, the expression is not evaluated at that step.
+A name stands for the observation at the step. A window function takes a name and a number of steps, and covers the
+last steps including the current one. Attributes, subscripts, other calls and strings are rejected. If an operand was
+not observed, or a window is not full yet, the expression is not evaluated at that step.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ Compiled = Callable[[Series], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression(Rule):
-    """A condition of the run's author; a violation at each step at which it is true."""
+    """A user's condition. Each step at which it is true is a violation."""
 
     ORIGIN = Origin.AUTHOR
     READS = (StepRecord, Validation)
-    NEEDS = "what the expression names"
+    NEEDS = "the observations that the expression names"
     expression: str
 
     def __post_init__(self) -> None:
@@ -163,7 +163,9 @@ class _Compiler:
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
                 return self._call(node, name, args)
             case _:
-                return _refuse(self._text, node, f"has {type(node).__name__}, which is not allowed")
+                return _refuse(
+                    self._text, node, f"has the syntax {type(node).__name__}, which is not allowed"
+                )
 
     def _name(self, name: str, node: ast.expr) -> Compiled:
         if name not in NAMES:
@@ -205,9 +207,10 @@ class _Compiler:
             return self._window(node, name, args)
         if name not in PLAIN:
             known = (*PLAIN, *WINDOWS, *BACK)
-            _refuse(self._text, node, f"calls the unknown {name}", known=known, word=name)
+            _refuse(self._text, node, f"calls the unknown function {name}", known=known, word=name)
         if not args or (name not in {"min", "max"} and len(args) != 1):
-            _refuse(self._text, node, f"gives {name} {len(args)} operands")
+            usage = f"{name}(loss, 1)" if name in {"min", "max"} else f"{name}(loss)"
+            _refuse(self._text, node, f"calls {name} with {len(args)} operands", known=(usage,))
         act, values = PLAIN[name], [self.compiled(each) for each in args]
         if name in {"min", "max"}:
             return lambda series: act([value(series) for value in values])
@@ -223,7 +226,7 @@ class _Compiler:
             usage = (
                 f"{name}(loss)" if wanted == 1 else f"{name}(loss, 100), a whole number of steps"
             )
-            _refuse(self._text, node, f"calls {name} with other operands", known=(usage,))
+            _refuse(self._text, node, f"calls {name} with wrong operands", known=(usage,))
         assert isinstance(args[0], ast.Name)  # noqa: S101  # asked above
         self._name(args[0].id, args[0])
         return _looked_back(name, args[0].id, num_steps)
@@ -237,7 +240,7 @@ class _Compiler:
 
 
 def _looked_back(name: str, of: str, num_steps: int) -> Compiled:
-    """Return the function that looks back over a series."""
+    """Return the function that calculates a value from the past of a series, such as a window's mean."""
 
     def value(series: Series) -> float:
         own = series[of]

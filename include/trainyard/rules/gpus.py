@@ -2,7 +2,8 @@
 
 The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
 Guide, "List of Debugger Built-in ProfilerRules"; for details that it omits, the former code of the rules
-in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641).
+in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641), and the defaults of AWS's package
+smdebug-rulesconfig (`rulesconfig`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _PerGpu(RuleState[HostSample]):
-    """Keeps the newest `most` values of each GPU of each host, and how many there were."""
+    """State with the newest `most` values of each GPU of each host, and the number of all values so far."""
 
     def __init__(self, key: str, most: int) -> None:
         self._key, self._most = key, most
@@ -54,7 +55,7 @@ class GPUMemoryIncrease(Rule):
     fire. The robust profile compares windows that do not overlap.
 
     Attributes:
-        stride: number of samples between the two averages; None means 1.
+        stride: number of samples between the two averages.
     """
 
     ORIGIN = Origin.PROFILER
@@ -93,7 +94,7 @@ class _GPUMemoryIncrease(_PerGpu):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowGPUUtilization(Rule):
-    """A GPU's 95th percentile is below `threshold_p95`, or its 5th below `threshold_p5`.
+    """A GPU's 95th percentile of utilisation is below `threshold_p95`, or its 5th percentile below `threshold_p5`.
 
     Either the GPU has too little work, or its work is irregular. Documented: 70, 10, patience 1000, window 500.
     Utilisation is the share of time in which any kernel ran, not the share of the GPU in use.
@@ -139,7 +140,7 @@ class LoadBalancing(Rule):
 
     Documented: 0.5, patience 10 (rulesconfig 1.0.1: 1000). The distance is Jensen and Shannon's (the root of the
     divergence, natural logarithm) between histograms of 2 % bins: 0 for equal ones, 0.83 for disjoint ones. The rule is
-    weak for data parallelism, whose ranks show as busy while they wait for each other: see `Straggler`. The robust
+    weak for data parallelism, because ranks appear busy while they wait for each other: see `Straggler`. The robust
     profile uses patience 1000.
     """
 
@@ -184,7 +185,7 @@ class _LoadBalancing(RuleState[HostSample]):
 
 
 def jensen_shannon_distance(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the root of the divergence between two histograms (Endres and Schindelin 2003), natural logarithm.
+    """Return the Jensen-Shannon distance of two histograms (Endres and Schindelin 2003), natural logarithm.
 
     Worked: (1, 0) and (0, 1) are sqrt(ln 2) = 0.8326 apart.
     """

@@ -89,8 +89,8 @@ class ExplodingTensor(Rule):
     Source: SageMaker Developer Guide, ExplodingTensor. A tensor's norm is enough, since NaN and infinity propagate
     through the sum. In the output of a module it is a warning: masks are infinite, and masked values may be NaN.
 
-    With `skipped_steps`, which the robust profile sets, gradients and outputs count only if they are not finite for so
-    many steps in a row: as many as a loss scaler skips (`NonFinite`), or more than the script skips by itself. An
+    With `skipped_steps`, which the robust profile sets, gradients and outputs count only after several non-finite steps
+    in a row: as many as a loss scaler skips (`NonFinite`), or more than the script itself skips. An
     output does not count as NaN if only its variance is NaN, as for a mask of minus infinities.
     """
 
@@ -183,7 +183,7 @@ class _GradNormSpike(RuleState[StepRecord]):
         before = self._seen.last(rule.window)
         if len(before) < LEAST_OBSERVATIONS:
             self._seen.add(record.step, norm)
-            self.why_not = f"{len(before) + 1} gradient norms; {LEAST_OBSERVATIONS} make a median"
+            self.why_not = f"{len(before) + 1} gradient norms; needs {LEAST_OBSERVATIONS}"
             return
         middle, mad = median_and_mad(before)
         highest = max(self._all.values[-20:], default=0.0)

@@ -55,10 +55,10 @@ class _OverallSystemUsage(RuleState[HostSample]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataloader(Rule):
-    """The processes that load data are below `min_threshold` percent of the host's cores, or above `max_threshold`.
+    """The number of data-loading processes, in percent of the cores, is outside `min_threshold` to `max_threshold`.
 
-    Source: rulesconfig 1.0.1 (70, 200); the rule is not documented. A run without worker processes is not evaluated:
-    `DataStall` reports slow loading in the training process.
+    Source: AWS's package smdebug-rulesconfig 1.0.1 (70, 200); the rule is not documented. A run without worker
+    processes is not evaluated: `DataStall` reports slow loading in the training process.
     """
 
     ORIGIN = Origin.PROFILER
@@ -170,7 +170,7 @@ class _MemoryGrowth(RuleState[HostSample]):
         else:
             times = (limit - last) / growth if growth > 0 else math.inf
             is_violated = is_rising and growth > rule.min_growth * first and times <= rule.horizon
-            until = f"the limit of {limit / 2**30:.3g} GiB is {times:.3g} times that away"
+            until = f"the limit of {limit / 2**30:.3g} GiB is {times:.3g} times this growth away"
         return Judgement(
             key=key,
             is_violated=is_violated,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NLPSequenceRatio(Rule):
-    """A token makes up more than its share of the input: mostly padding, or many unknown words.
+    """A token makes up more than its allowed share of the input: mostly padding, or many unknown words.
 
     Source: SageMaker Developer Guide, NLPSequenceRatio. token_values and token_thresholds_percent are comma-separated
     lists of equal length. Worked: values 0,1 and thresholds 50,10 allow 50 % of token 0 and 10 % of token 1.
@@ -72,7 +72,7 @@ def _numbers(text: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckInputImages(Rule):
-    """After `threshold_samples` images a channel's mean is further from zero than `threshold_mean`: not normalised.
+    """The mean of a channel over `threshold_samples` images is further from 0 than `threshold_mean`: not normalised.
 
     Source: SageMaker Developer Guide, CheckInputImages.
     """
@@ -118,7 +118,7 @@ class _CheckInputImages(RuleState[Inputs]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenStats(Rule):
-    """The input is mostly padding, unknown words or masked, or one token makes up most of it.
+    """Too much of the input is padding, unknown words, masked tokens or one single token.
 
     Attributes:
         pad_share, unk_share, masked_share: the largest allowed share of these tokens in all tokens, 0 to 1.

@@ -175,7 +175,9 @@ class _NotLearning(RuleState[Record]):
             return
         first, now = median(start), median(recent)
         if min(start) <= 0:
-            self.why_not = f"a loss that begins at {min(start):.3g} has no share that was learned"
+            self.why_not = (
+                f"the lowest of the first losses is {min(start):.3g}; needs losses above 0"
+            )
             return
         limit = rule.ratio * first
         error = SIGMA_PER_MEDIAN * noise_of(recent) * math.sqrt(1 / len(start) + 1 / len(recent))
@@ -244,9 +246,7 @@ class _Plateau(RuleState[StepRecord]):
         size = max(abs(then), 1e-12)
         error = 100.0 * noise_of(before + last) * math.sqrt(1 / len(last) + 1 / len(before)) / size
         if rule.noise_factor * error > rule.detectable_percent:
-            self.why_not = (
-                f"the loss is too noisy: means of {least} differ by {error:.2g} % by chance alone"
-            )
+            self.why_not = f"the loss is too noisy: means of {least} losses differ by {error:.2g} % by chance alone"
             return
         fall = 100.0 * (then - now) / size
         yield Judgement(

@@ -7,7 +7,7 @@ wanted pieces, and passes their bytes in:
         feed.take(piece, read(piece.name, piece.start, piece.end))
     evaluation.feed(feed.records())
 
-The files are those of the emitter, `rank-00000.attempt-0001.part-0001.jsonl`, numbered per rank and attempt. Other
+The files are those that `trainyard_watch` writes per rank and attempt: `rank-00000.attempt-0001.part-0001.jsonl`. Other
 files in the folder are ignored. A poll is one report of all sizes.
 
 - An incomplete line is kept until the rest of it arrives.
@@ -144,7 +144,11 @@ class LiveFeed:
         records: list[Record] = []
         for attempt, same in groupby(ready, key=itemgetter(0)):
             if attempt < self._attempt:
-                log.warning("statistics of attempt %d come after %d", attempt, self._attempt)
+                log.warning(
+                    "Statistics of attempt %d are ignored, because they arrived after those of attempt %d",
+                    attempt,
+                    self._attempt,
+                )
                 continue
             self._attempt = attempt
             by_rank: dict[int, list[Timed]] = {}
@@ -173,11 +177,11 @@ class _File:
     stood: int = 0
     """Number of consecutive polls without growth."""
     is_doubted: bool = False
-    """Whether the file was missing or shorter at a poll, so that it may have been replaced."""
+    """Whether the file was missing or shorter at a poll, and may have been replaced."""
     settled: int = -1
     """The size at which a shorter file was verified to be the same file; -1 if it never was."""
     reader: StatisticsReader | None = None
-    """Reader with all names of tensors; None before the first line, and once the next part has taken it over."""
+    """Reader with the header's tensor names; None before the first line, and after the next part has begun."""
 
     def look(self, size: int, *, is_new: bool) -> None:
         """Store the size at a poll; if `is_new`, the poll counts toward the polls without growth."""
@@ -223,13 +227,13 @@ class _Stream:
     rank: int
     files: dict[int, _File] = field(default_factory=dict)
     attempt: int = 0
-    """The attempt number in the records; numbers that begin anew after a restart are made to continue."""
+    """Attempt number in the records. It continues if the writer's numbers start again at 1."""
     started_at: float | None = None
     is_skipped: bool = False
     is_behind: bool = False
     """Whether there is more to read at once than the pieces last returned."""
     waits: bool = False
-    """Whether a part with content has not been begun yet."""
+    """Whether there is a part with content that has not been started."""
     passed_to: int = 0
     """The part after the last skipped gap; missing parts before it are no longer read."""
     ready: deque[tuple[int, Timed]] = field(default_factory=deque)

@@ -1,4 +1,4 @@
-"""Live evaluation: growing statistics files in, issues out."""
+"""Live evaluation of rules on statistics files that are still being written."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def planned_evaluation(
     hyperparameters: Mapping[str, str] | None = None,
     judged_elsewhere: Collection[str] = (),
 ) -> LiveEvaluation:
-    """Return the plan's rules over a job.
+    """Return the live evaluation of a plan's rules for one job.
 
     Args:
         plan: the rules, and the run's conf.
         since: creation time of the job, epoch seconds.
-        hyperparameters: the job's, from Describe; its learning rate may differ from the conf's.
+        hyperparameters: hyperparameters of the job, from Describe; the learning rate may differ from the conf's.
         judged_elsewhere: names of rules that the service evaluates for this job, to leave out.
 
     Raises:
-        SpecError: the rules are wrong.
+        SpecError: the rules are invalid.
     """
     facts = facts_of(conf_of_job(plan.conf, hyperparameters or {}))
     rules = [
@@ -52,7 +52,7 @@ def planned_evaluation(
 class LiveEvaluation:
     """Live evaluation of one job's rules, beside the job or remotely.
 
-    Repeat: call `wanted`, `take` each piece, then `judge`.
+    Repeat three calls: `wanted`, `take` for each piece, and `judge`.
 
     Args:
         rules: the rules to evaluate.
@@ -76,7 +76,7 @@ class LiveEvaluation:
         return self._feed.is_behind
 
     def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:
-        """Return what to read next of files with these sizes; see `LiveFeed.wanted`."""
+        """Return the pieces to read next from files with these sizes; see `LiveFeed.wanted`."""
         return self._feed.wanted(sizes, is_final=is_final)
 
     def take(self, piece: Piece, data: bytes) -> None:

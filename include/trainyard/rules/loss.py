@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 SCALER_SKIPS = 40
-"""Non-finite steps in a row from which a loss scaler does not recover."""
+"""Number of consecutive non-finite steps from which a loss scaler does not recover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +39,11 @@ class NonFinite(LossRule):
     """A NaN or an infinity in the loss or the gradient norm, on any rank, that the training does not skip.
 
     A loss scaler skips steps whose gradient norm is not finite, and recovers. With fp16 or an unknown precision, only
-    `skipped_steps` of them in a row count: more than a scale of 2^32, with which Megatron-LM begins, needs to fall to 1
-    by halves. As many losses in a row are needed if the gradient norm of their steps is finite, because such a step
-    damages nothing: torch's cross entropy of a batch without a label is NaN, and its gradient is zero. If the script
-    skips such steps by itself (`on_non_finite: skip`), only more steps in a row than it may skip count.
-    Source: torchtitan checks both before each optimizer step (torchtitan/train.py, 2026-08).
+    `skipped_steps` of them in a row count. That is more than the halvings from 2^32, Megatron-LM's first scale, to 1.
+    The loss of a step whose gradient norm is finite counts in the same way, because the step damages nothing: torch's
+    cross entropy of a batch without a label is NaN, and its gradient is zero. If the script itself skips such steps
+    (`on_non_finite: skip`), an issue needs more of them in a row than it may skip. Source: torchtitan checks both
+    before each optimizer step (torchtitan/train.py, 2026-08).
     """
 
     SEVERITY = Severity.ERROR
@@ -113,16 +113,16 @@ class LossSpike(LossRule):
     `stop_growth` times that of the third before. The logarithm of the last such factor is at least `stop_acceleration`
     times that of the first (1 is exponential growth). The last median is above `stop_ratio` times the earlier maximum.
     Of the last two thirds, cut into six pieces, each median is at least `stop_growth` times that of the piece before.
-    An unstable descent and a bootstrapped value that feeds on itself grow so until they overflow. Growth that slows
-    down, or stands still in between, is only a warning, since healthy losses show it: a generator's against a better
-    discriminator, beta * KL, the value of returns that rise. Losses of zero and below are not evaluated, as they have
-    no such ratio: a loss that was negative at first and diverges is found when it overflows (`NonFinite`).
+    A too large learning rate and an unstable critic let the loss grow in this way until it overflows. Growth that slows
+    down or pauses is only a warning, because healthy losses show it: a generator's loss against a better discriminator,
+    beta * KL, or a critic's loss while returns rise. Losses of zero and below are not evaluated, because they have no
+    such ratio. A loss that was negative at first and diverges is found when it overflows (`NonFinite`).
 
-    A median and a maximum below `stop_floor` count as that. A loss that starts near zero has no scale of its own, and
-    its growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its reference.
-    Worked: from 2 on, 9 * 2 ** (n / 2) has medians of 2,900, 3e8 and 3e13 after 100 steps, which is a divergence;
-    9 + n / 20 never is. `stop_ratio` is that large since the critic's loss of a policy whose returns rise from 1 to
-    100,000, without normalised returns, grows exponentially to 1e9 at most.
+    A median or a maximum below `stop_floor` counts as `stop_floor`. A loss that starts near zero has no scale, and its
+    growth is healthy: TRL's GRPOTrainer reports beta * KL, which is zero until the policy leaves its reference. Worked:
+    after a loss of 2, the losses 9 * 2 ** (n / 2) have medians of 2,900, 3e8 and 3e13 after 100 steps, which is a
+    divergence; 9 + n / 20 never is. `stop_ratio` is so large because a healthy critic's loss may grow exponentially to
+    1e9: that of a policy with returns from 1 to 100,000 that are not normalised.
     """
 
     window: int = 100
@@ -154,7 +154,7 @@ class _LossSpike(RuleState[StepRecord]):
         before = self._seen.last(rule.window)
         if len(before) < LEAST_OBSERVATIONS:
             self._add(step, loss)
-            self.why_not = f"{len(before) + 1} losses; {LEAST_OBSERVATIONS} make a median"
+            self.why_not = f"{len(before) + 1} losses; needs {LEAST_OBSERVATIONS}"
             return
         middle, mad = median_and_mad(before)
         peak = max(self._peaks.values[-1], rule.stop_floor)

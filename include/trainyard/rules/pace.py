@@ -129,11 +129,11 @@ class _DataStall(RuleState[StepRecord]):
 class StepOutlier(Rule):
     """More than `n_outliers` steps took longer than the mean plus `stddev` standard deviations of all steps so far.
 
-    Source: SageMaker Developer Guide, StepOutlier (5; rulesconfig 1.0.1 has 3). A few long steps raise both mean and
-    deviation. The robust profile therefore uses median and MAD, requires at least twice the median, and skips the first
-    step of a start. It also requires a minimum cost of the outliers, since steps of milliseconds vary on a shared
-    machine. For the same reason an outlier must exceed the median by a few time slices of other processes (Linux,
-    kernel/sched/fair.c: a slice of 0.7 ms * (1 + log2 of the cores), of which it counts at most 8: 2.8 ms).
+    Source: SageMaker Developer Guide, StepOutlier (5; smdebug-rulesconfig 1.0.1 has 3). A few long steps raise both
+    mean and deviation. The robust profile therefore uses median and MAD, requires at least twice the median, and skips
+    the first step of a start. It also requires a minimum cost of the outliers, since steps of milliseconds vary on a
+    shared machine. For the same reason an outlier must exceed the median by a few time slices of other processes
+    (Linux, kernel/sched/fair.c: a slice of 0.7 ms * (1 + log2 of the cores), of which it counts at most 8: 2.8 ms).
 
     Attributes:
         is_robust: whether to use median and MAD in place of mean and standard deviation.
@@ -166,7 +166,7 @@ class StepOutlier(Rule):
     def robust_limit(self, seconds: Sequence[float]) -> float:
         """Return the duration in seconds above which a step is an outlier.
 
-        The largest of three: the median plus `stddev` standard deviations (1.4826 times the MAD each), twice the
+        It is the largest of three: the median plus `stddev` standard deviations (1.4826 times the MAD each), twice the
         median, and the median plus `min_excess_seconds`. Worked: steps of 9, 10 and 11 s in equal numbers have the MAD
         1: 10 + 5 * 1.4826 = 17.4 is less than 20, so 20 s.
         """

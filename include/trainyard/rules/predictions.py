@@ -110,7 +110,7 @@ class _ClassImbalance(_Counted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confusion(Rule):
-    """A class's share on the diagonal is below `min_diag`, or a share off it above `max_off_diag`.
+    """In the confusion matrix a class's diagonal share is below `min_diag`, or another share is above `max_off_diag`.
 
     Source: SageMaker Developer Guide, Confusion Rule. The guide divides a diagonal element by the sum of the diagonal,
     so several classes can never all reach the threshold. Here the divisor is the number of the label's samples:

@@ -42,7 +42,7 @@ class Start(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorStatistics:
-    """Numbers about one tensor at one step, over all its elements.
+    """Statistics of one tensor at one step, over all its elements.
 
     Attributes:
         l2: Euclidean norm.
@@ -81,12 +81,12 @@ class TensorStatistics:
 
     @property
     def has_nan(self) -> bool:
-        """True if a NaN is among them."""
+        """True if one of `values` is NaN."""
         return any(math.isnan(value) for value in self.values)
 
     @property
     def has_infinity(self) -> bool:
-        """True if an infinity is among them."""
+        """True if one of `values` is infinite."""
         return any(math.isinf(value) for value in self.values)
 
 
@@ -102,7 +102,7 @@ class StepRecord(Record):
         gradient_norm: norm before clipping.
         units_per_second: tokens or samples per second over all ranks, since the last record of this rank.
         step_seconds: wall seconds of the step; data_wait, forward, backward and optimizer are parts of it.
-        local_seconds: seconds from the begin of the step to its first collective, independent of other ranks.
+        local_seconds: seconds from the start of the step to its first collective, independent of other ranks.
         communication_seconds: seconds blocked in collectives outside of forward, backward and optimizer; also a part
             of `step_seconds`.
         ends_run: whether the script ended the run because of this step.
@@ -151,7 +151,7 @@ class MarkRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """One GPU at one time: percent of time busy, percent of memory in use, and counts since the begin of the job."""
+    """One GPU at one time: percent of time busy, percent of memory in use, and counts since the start of the job."""
 
     utilization_percent: float | None = None
     memory_percent: float | None = None
@@ -189,7 +189,7 @@ class HostSample(Record):
 
     @property
     def gpu_percent(self) -> float | None:
-        """Mean utilisation of its GPUs in percent; None if it has none or the utilisation is unknown."""
+        """Mean utilisation of the host's GPUs in percent; None if there is no GPU or no known utilisation."""
         known = [
             each.utilization_percent for each in self.gpus if each.utilization_percent is not None
         ]
@@ -237,7 +237,7 @@ class Trees(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts of a run that its conf, but not its records, has. None means unknown.
+    """Facts of a run that are in its conf and not in its records. None means unknown.
 
     Attributes:
         units_per_step: tokens or samples per optimizer step over all ranks.
@@ -245,7 +245,7 @@ class Facts:
             decay as in `trainer.optimization`.
         skipped_steps: number of consecutive non-finite steps that the script skips before it ends the run; 0 if it
             ends the run at the first.
-        other_runs: step records of the runs to compare with, by their names in the configuration.
+        other_runs: step records of the runs to compare with, by the folder that the rule names.
     """
 
     max_steps: int | None = None

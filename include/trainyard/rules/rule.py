@@ -1,4 +1,4 @@
-"""The interface of all rules: frozen parameters that create a mutable state per run."""
+"""The interface of all rules: frozen parameters that create a mutable state per run or rank."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ class Origin(StrEnum):
 
 
 class RuleProfile(StrEnum):
-    """The set of defaults for parameters that the author does not set."""
+    """The set of defaults for parameters that the user does not set."""
 
     DOCUMENTED = "documented"
+    """The defaults in AWS's documentation."""
     ROBUST = "robust"
+    """Trainyard's defaults, with which healthy trainings have no issues."""
 
 
 class RuleAction(StrEnum):
@@ -46,7 +48,7 @@ class RuleAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A rule's judgement of one observation.
+    """Result of a rule for one observation.
 
     Attributes:
         key: the tensor, class or host; empty for the whole run.
@@ -89,13 +91,13 @@ class RuleState(ABC, Generic[Seen_contra]):
 
 
 class Stateless(RuleState[Seen_contra]):
-    """State of a rule that evaluates each record by itself."""
+    """State of a rule that evaluates each record separately."""
 
     def __init__(self, judge: Callable[[Seen_contra], Iterable[Judgement]]) -> None:
         self._judge = judge
 
     def see(self, record: Seen_contra) -> Iterable[Judgement]:
-        """Judge one record."""
+        """Evaluate one record."""
         return self._judge(record)
 
 
@@ -104,14 +106,14 @@ class Rule(ABC):
     """One rule with its parameters; subclasses add parameters under AWS's names.
 
     Attributes:
-        warm_up: number of first steps without violations.
+        warm_up: number of first steps in which violations do not count.
         persistence: number of consecutive violations that make an issue.
 
     | class attribute | meaning |
     |---|---|
     | READS | kinds of records that the rule reads |
     | NEEDS | required data, for the text of `not evaluated` |
-    | IS_PER_RANK | whether each rank is evaluated by itself |
+    | IS_PER_RANK | whether each rank is evaluated separately |
     | ROBUST | parameters of the robust profile, over the documented defaults |
     | ON_REQUEST | why the rule is evaluated only if it is named; None if it always is |
     | ENDS_WITH_ATTEMPT | whether a new attempt resets the consecutive violations |

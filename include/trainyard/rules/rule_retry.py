@@ -38,7 +38,7 @@ ACTIONS = (RetryRemedy.LOWER, RetryRemedy.SKIP, ASK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRetry:
-    """Policy for retries after a stop by a rule. The stop after the last retry is the result.
+    """Policy for retries after a stop by a rule. A stop after the last retry is the task's result.
 
     Attributes:
         action: `RetryRemedy.LOWER` or `RetryRemedy.SKIP`; `ask` lets a human choose among all remedies.
@@ -94,15 +94,15 @@ class RuleRetry:
         if self.default not in set(RetryRemedy):
             yield _finding("default", "is not a remedy", self.default, ", ".join(RetryRemedy))
         if self.users and self.action != ASK:
-            allowed = f'users beside "action": "{ASK}"'
-            yield _finding("users", "has an effect with action ask only", self.action, allowed)
+            allowed = f'"action": "{ASK}", or no users'
+            yield _finding("users", "has an effect only with the action ask", self.action, allowed)
         if not all(each.strip() for each in self.users):
             allowed = "ids of users of this Airflow"
             yield _finding("users", "names an empty user id", list(self.users), allowed)
 
     @property
     def lowers(self) -> bool:
-        """True if the learning rate may be lowered, so that the request must name it."""
+        """True if a retry may lower the learning rate, which the request must then contain."""
         return self.action in {RetryRemedy.LOWER, ASK}
 
 

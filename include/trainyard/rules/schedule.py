@@ -21,7 +21,7 @@ class LRSanity(Rule):
 
     A rate is invalid if it is negative, NaN or infinite.
 
-    If the conf declares a linear warm-up and a cosine, the rate may differ from the declared one by at most
+    If the conf declares a linear warm-up and a cosine decay, the rate may differ from the declared one by at most
     `tolerance` times the peak. Zeros and jumps are then not checked.
 
     Without a declared schedule a rate of zero is expected at the first step and at the end of a decay, that is if:

@@ -89,7 +89,7 @@ class History:
         del self.steps[:count], self.values[:count]
 
     def roll_back(self, step: int) -> None:
-        """Forget what came after `step`."""
+        """Forget the observations after `step`."""
         place = bisect_right(self.steps, step)
         del self.steps[place:], self.values[place:]
 
@@ -110,16 +110,16 @@ class SeriesRow:
 
     @property
     def length(self) -> int:
-        """Length of the current row; 0 for none."""
+        """Number of consecutive observations up to now that meet the condition."""
         return int(self._history.values[-1]) if len(self._history) else 0
 
     @property
     def onset(self) -> int:
-        """First step of the current row."""
+        """Step of the first of these observations."""
         return self._history.steps[-min(self.length, len(self._history))]
 
     def add(self, step: int, *, is_met: bool) -> int:
-        """Add one observation; return the new length of the row."""
+        """Add one observation; return the new length."""
         length = self.length
         if is_met and length != self._most:
             self._history.add(step, length + 1)
@@ -130,7 +130,7 @@ class SeriesRow:
         return self.length
 
     def roll_back(self, step: int) -> None:
-        """Forget what came after `step`."""
+        """Forget the observations after `step`."""
         self._history.roll_back(step)
 
 
@@ -161,6 +161,6 @@ class Smoothed:
         return self.history.values[-1]
 
     def roll_back(self, step: int) -> None:
-        """Forget what came after `step`."""
+        """Forget the observations after `step`."""
         self.history.roll_back(step)
         del self._states[len(self.history) :], self._weights[len(self.history) :]

@@ -161,8 +161,8 @@ def service_issue(evaluation: Mapping[str, Any], severity: Severity) -> Issue | 
     The status `Error` means that the service's evaluator failed; it is not an issue of the training.
 
     Args:
-        evaluation: as `JobSnapshot.rule_evaluations` has it.
-        severity: of the rule.
+        evaluation: one entry of `JobSnapshot.rule_evaluations`.
+        severity: severity of the rule.
     """
     if evaluation["status"] != "IssuesFound":
         return None

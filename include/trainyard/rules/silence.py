@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaxInitializationTime(Rule):
-    """The first step after a start took longer than `threshold` minutes to come.
+    """The first step came more than `threshold` minutes after the start of the processes.
 
     Source: SageMaker Developer Guide, MaxInitializationTime (20); AWS dropped it for PyTorch 2.0 and later.
     """

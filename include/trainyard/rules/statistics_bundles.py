@@ -1,7 +1,7 @@
 """Statistics in S3: one stream of objects per host, merged from its ranks' files. Pure.
 
     <prefix>/0001.algo-1/00000001.bundle      attempt 1 on host algo-1: an object never changes, names count up
-    {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then so many bytes: whole lines
+    {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then that many bytes: whole lines
     {"file": "rank-00001.attempt-0001.part-0001.jsonl", "bytes": 980}     and so on
 
 An object has pieces of the files that `trainyard.rules.statistics_file` describes, in their order. The writer is
@@ -31,7 +31,7 @@ def files_in(bundle: bytes, *, where: str) -> Iterator[tuple[str, bytes]]:
 
     Args:
         bundle: the object's content.
-        where: its address, for errors.
+        where: address of the object, for errors.
 
     Raises:
         ContractError: the object does not have this format.
@@ -70,7 +70,7 @@ class BundledFiles:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The bytes of each file by its name."""
+        """Size of each file in bytes, by name."""
         return dict(self._sizes)
 
     def take(self, bundle: bytes, *, where: str) -> None:
@@ -84,7 +84,7 @@ class BundledFiles:
             self._kept.setdefault(name, bytearray()).extend(content)
 
     def read(self, piece: Piece) -> bytes:
-        """Return a piece of a file and drop it; empty if it begins before the bytes already read."""
+        """Return a piece of a file and drop it; empty if it starts before bytes that were dropped."""
         kept = self._kept[piece.name]
         begins = self._sizes[piece.name] - len(kept)
         if piece.start < begins:

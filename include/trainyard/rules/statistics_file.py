@@ -149,8 +149,9 @@ class StatisticsReader:
     def _header(self, data: dict[str, Any]) -> Start:
         version = data.get("format"), data.get("version")
         if version != (FORMAT, VERSION):
-            allowed = f"{FORMAT}, version {VERSION}"
-            raise _WrongLineError("is not a header of this version", got=version, allowed=allowed)
+            allowed = f"format {FORMAT}, version {VERSION}"
+            got = f"format {version[0]}, version {version[1]}"
+            raise _WrongLineError("is not a header of this version", got=got, allowed=allowed)
         _check_keys(data, _HEADER)
         missing = [key for key in _NEEDED if data.get(key) is None]
         if missing:
@@ -304,12 +305,14 @@ def _value(key: str, value: Any) -> Any:
     if key in _TEXTS:
         if isinstance(value, str):
             return value
-        raise _WrongLineError(f"has no text in {key}", got=value, allowed="a text")
+        raise _WrongLineError(f"has a value of {key} that is not text", got=value, allowed="text")
     if value in _NOT_FINITE:
         return float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         allowed = "a number, or one of " + ", ".join(sorted(_NOT_FINITE))
-        raise _WrongLineError(f"has no number in {key}", got=value, allowed=allowed)
+        raise _WrongLineError(
+            f"has a value of {key} that is not a number", got=value, allowed=allowed
+        )
     return value
 
 

@@ -13,9 +13,9 @@ def statistics_place(
     The prefix is that of the service's hook if the request has one, otherwise one below the checkpoints' prefix.
 
     Args:
-        job_name: of the training job.
+        job_name: name of the training job.
         hook_s3_uri: `S3OutputPath` of the request's DebugHookConfig.
-        checkpoint_s3_uri: of the request's CheckpointConfig.
+        checkpoint_s3_uri: `S3Uri` of the request's CheckpointConfig.
     """
     if hook_s3_uri:
         return hook_uri(hook_s3_uri, job_name)

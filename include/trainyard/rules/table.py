@@ -40,7 +40,7 @@ def verdict_rows(verdicts: Iterable[Mapping[str, Any]]) -> list[VerdictRow]:
 
 
 def summary_sentence(verdicts: Iterable[Mapping[str, Any]]) -> str:
-    """Return a sentence with the numbers of rules with issues, without, not evaluated and failed."""
+    """Return the numbers of rules with issues, without issues, not evaluated and failed, as a sentence."""
     rows = verdict_rows(verdicts)
     if not any(row.tone for row in rows):
         return f"nothing to evaluate: {len(rows)} rules, none of which had its input"

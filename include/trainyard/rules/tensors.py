@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def selected(
     record: StepRecord, *, collection_names: str | None = None, tensor_regex: str | None = None
 ) -> Iterator[tuple[str, TensorStatistics]]:
-    """Yield `collection/tensor` and its statistics, as AWS's two parameters choose them.
+    """Yield `collection/tensor` and its statistics, selected by AWS's two parameters.
 
     Args:
         record: the step.
-        collection_names: names divided by commas; None for all.
-        tensor_regex: patterns divided by commas, searched in tensor names; None for all.
+        collection_names: comma-separated names; None for all.
+        tensor_regex: comma-separated patterns, searched in tensor names; None for all.
     """
     wanted = (
         None if collection_names is None else {each.strip() for each in collection_names.split(",")}

@@ -1,4 +1,4 @@
-"""Records of the lines of a training's log. Only rank 0 writes these lines."""
+"""Records from the lines of a training's log. Only rank 0 writes these lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RATES = ("tokens_per_second", "samples_per_second")
 
 
 class TrainingLogReader:
-    """Incremental reader of lines; numbers the starts of the processes as attempts."""
+    """Incremental reader of lines, which numbers the starts of the processes as attempts."""
 
     def __init__(self, facts: Facts | None = None) -> None:
         self._facts = facts or Facts()

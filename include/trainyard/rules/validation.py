@@ -150,7 +150,7 @@ class _Overtraining(RuleState[Record]):
 
 
 class _Gains:
-    """The best value so far, which only improvements of more than `delta` replace, and its age in observations."""
+    """Best value so far and its age in observations. Only an improvement of more than `delta` replaces it."""
 
     def __init__(self, delta: float) -> None:
         self._delta = delta

@@ -43,7 +43,7 @@ POLL_S = 0.1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Watch until the input ends."""
+    """Evaluate the rules until the input ends."""
     path = Path((sys.argv[1:] if argv is None else argv)[0])
     watch = RunningWatch(json.loads(path.read_bytes()), out=sys.stdout)
     watch.run(sys.stdin)
@@ -66,7 +66,7 @@ class RunningWatch:
         self._live = LiveEvaluation(rules, facts, since=float(spec.get("since", 0.0)))
 
     def run(self, orders: IO[str]) -> None:
-        """Poll the files until `orders` ends, then evaluate once more."""
+        """Poll the files until `orders`, the lines of the input, ends; then evaluate once more."""
         self._report()
         while not self._receive(orders):
             self._poll(is_final=False)
@@ -75,7 +75,7 @@ class RunningWatch:
         self._report(is_final=True)
 
     def _receive(self, orders: IO[str]) -> bool:
-        """Wait up to one poll interval for an order; return True at the end of the orders."""
+        """Wait up to one poll interval for a line of `orders`; return True at the end of the input."""
         ready, _, _ = select.select([orders], [], [], self._poll_s)
         if not ready:
             return False
@@ -145,7 +145,7 @@ def _mark(reported: Mapping[str, Any]) -> tuple[str, int]:
 def _read_rules(
     wanted: Sequence[Mapping[str, Any]],
 ) -> tuple[list[ConfiguredRule], list[dict[str, Any]]]:
-    """Return the valid rules, and the reported members of the others."""
+    """Return the valid rules, and the reports on the others."""
     rules: list[ConfiguredRule] = []
     others: list[dict[str, Any]] = []
     for each in wanted:

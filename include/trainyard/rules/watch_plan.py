@@ -1,4 +1,4 @@
-"""Plan of a watch: rules, reactions to their issues, poll interval. JSON-safe.
+"""Plan of a live evaluation: rules, reactions to their issues, and poll interval. JSON-safe.
 
 DAG files import this module while they are parsed, so it imports no rule. `live_evaluation` and `reactions` read the
 plan.
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 IDLE_RULE = "IdleAccelerators"
-"""Rule that stops a training as its cost cap does: no verdict, and the model so far is the run's."""
+"""Rule that stops a training as its cost cap does: without a verdict, and the model so far becomes the run's model."""
 _POLL_INTERVAL_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPlan:
-    """Plan of a watch.
+    """Plan of the live evaluation of a job's rules.
 
     Attributes:
         rules: in the form that `trainyard.rules.configuration` reads; empty for all rules in the robust profile.
-        conf: of the run, for facts that rules need.
+        conf: conf of the run, for the facts that rules need.
         on_error: default reaction to an issue of severity error.
         on_warning: default reaction to an issue of severity warning.
         on_stop: reaction to a stop, in the form that `trainyard.rules.rule_retry` reads; empty for none.
@@ -77,10 +77,9 @@ class WatchPlan:
 
 
 def with_idle_rule(rules: tuple[Any, ...], minutes: float | None) -> tuple[Any, ...]:
-    """Return the run's rules.
+    """Return the run's rules, with the rule on idle accelerators if `minutes` is set.
 
-    If `minutes` is set, add the rule that stops the run after its accelerators idle that long; empty rules then become
-    `default`.
+    That rule stops the training after its accelerators were idle for `minutes`. Empty rules then become `default`.
     """
     if minutes is None:
         return rules

@@ -86,7 +86,7 @@ def build_run_record(
         continuity: content of continuity.json.
         rules: content of rules.json.
         profile: summary of the profile.
-        tuning: the run's search.
+        tuning: content of tuning.json, the run's search.
         ledger: the paid resources, as `Ledger.to_dict` returns them.
         verdict: the verdict of the rule that ended the training.
         cap_stop: the stop of a training by its cost cap.

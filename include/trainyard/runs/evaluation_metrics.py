@@ -1,4 +1,4 @@
-"""Metrics of an evaluation.json of any author."""
+"""Metrics in an evaluation.json, written by any script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goodput of a run: its wall time by cause, and the share in which the model learned.
+"""Goodput of a run: its wall time by cause, and the share spent on steps that survived.
 
 Every moment between the run's start and its end has one cause, so the causes add up to the wall time. If several things
 happened at once, such as rules beside the training, the training comes first.
@@ -45,7 +45,7 @@ class TrainingSpan:
         at: when the processes began to train, epoch seconds.
         lost_from: end of its last step that survived; None if nothing was lost.
         lost_until: end of its processes; set together with `lost_from`.
-        restarted_from: if the next start is on the same instances, this one's end; otherwise None.
+        restarted_from: end of this start if the next one is on the same instances; otherwise None.
     """
 
     job: str
@@ -68,7 +68,7 @@ class Goodput:
         return self.seconds[Cause.STEPPING] / self.wall_seconds if self.wall_seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON-safe data, causes without time left out."""
+        """Return the values as JSON-safe data, without the causes that took no time."""
         return {
             "wall_seconds": self.wall_seconds,
             "share": self.share,
@@ -91,7 +91,7 @@ def goodput(
     Args:
         begun_at: start of the run, epoch seconds.
         ended_at: end of the run, or now if it has not ended; epoch seconds.
-        tasks: `task_id`, `start` and `end` of each task; a time is None if it has not come yet.
+        tasks: `task_id`, `start` and `end` of each task; a time is None until the task has started or ended.
         jobs: `task_id`, `name`, `created_at`, `started_at`, `ended_at` and `transitions` of each job of the run.
         starts: starts of the training processes, in order; empty for a script that prints no metric line.
         stall_seconds: seconds that checkpoints blocked the training.
@@ -117,7 +117,7 @@ def goodput(
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A span of time with a cause. If spans overlap, the cause of the highest rank counts."""
+    """A span of time with a cause. If spans overlap, the cause of the span with the highest rank counts."""
 
     begin: float
     end: float
@@ -172,10 +172,10 @@ def _job_spans(
 
 
 def _statuses(job: Mapping[str, Any], until: float) -> Iterator[tuple[str, float, float]]:
-    """Yield a job's statuses with their begin and end, in epoch seconds.
+    """Yield a job's statuses with their start and end, in epoch seconds.
 
-    A processing job has no secondary statuses: its waiting and its work are yielded. A search has neither, so its
-    task accounts for the time.
+    A processing job has no secondary statuses: it gets `Starting` and `Processing`. A search has no such
+    times, so its task accounts for the time.
     """
     if job.get("transitions"):
         for each in job["transitions"]:

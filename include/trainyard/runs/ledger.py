@@ -40,11 +40,11 @@ class LedgerEntry:
     """One paid resource. Times are epoch seconds.
 
     Attributes:
-        name: its name in the service; unique per kind.
-        intended_at: time just before its Create call.
-        status: its final status, `NeverCreated` if the Create call never arrived; None until it has ended.
+        name: name of the resource in the service; unique per kind.
+        intended_at: time just before the Create call.
+        status: final status of the resource, `NeverCreated` if the Create call never arrived; None until the end.
         billable_seconds: billed seconds per instance, with those of a training's warm pool.
-        cost_usd: cost at the catalogue's price; None until it has ended, and if the price is unknown.
+        cost_usd: cost at the catalogue's price; None until the end, and if the price is unknown.
         training_plan: ARN of the plan that paid for the job up front: its cost is 0 USD; None without one.
     """
 
@@ -60,12 +60,12 @@ class LedgerEntry:
 
     @property
     def is_settled(self) -> bool:
-        """True if it no longer costs money."""
+        """True if the resource no longer costs money."""
         return self.settled_at is not None
 
     @property
     def file_name(self) -> str:
-        """Its document's name in the ledger's folder."""
+        """Name of the entry's document in the ledger's folder."""
         return f"{self.kind}-{self.name}.json"
 
     def reopened(self) -> Self:
@@ -99,7 +99,7 @@ class LedgerEntry:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the entry of a document.
+        """Return the entry that a document describes.
 
         Raises:
             ContractError: the document is not an entry.

@@ -1,4 +1,4 @@
-"""Data sets of a run by OpenLineage's naming rules. Pure; the plugin makes OpenLineage's objects of them."""
+"""Data sets of a run, named by OpenLineage's rules. Pure; the plugin converts them to OpenLineage's objects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def s3_dataset(uri: str, *, version: str | None = None) -> LineageDataset:
 def model_package_dataset(arn: str, *, version: str | None = None) -> LineageDataset:
     """Return the data set of a version in the model registry.
 
-    OpenLineage names none for SageMaker; this follows its rule for AWS Glue. Worked:
+    OpenLineage has no rule for SageMaker; this follows its rule for AWS Glue. Worked:
     `arn:aws:sagemaker:eu-west-1:111122223333:model-package/group/1` has the namespace
     `arn:aws:sagemaker:eu-west-1:111122223333` and the name `model-package/group/1`.
     """

@@ -63,7 +63,7 @@ def _jobs(record: RunRecord, works: tuple[JobWork, ...]) -> Iterator[JobMeasurem
 def _measurement(
     record: RunRecord, work: JobWork, job: JobRecord, *, num_jobs: int = 1
 ) -> JobMeasurement:
-    """Return the measurement of a job on its actual instances, which may be those of any rung of a capacity ladder.
+    """Return the measurement of a job on its actual instances, which may be those of any capacity tier.
 
     The seconds on instances are divided by `num_jobs`, the trials of a search.
     """

@@ -24,7 +24,7 @@ class Notice:
     """One notification.
 
     Attributes:
-        event: its identifier within the run, equal on every try: `<job>:interruption:2`.
+        event: identifier of the event within the run, the same on every try: `<job>:interruption:2`.
         says: one line that describes the event.
         facts: details of the event, by name.
     """
@@ -37,7 +37,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifier:
-    """A run's SNS topic and the S3 prefix of its markers. `to_dict` returns both as JSON-safe data."""
+    """A run's SNS topic, and the S3 prefix of its markers (`place`)."""
 
     notifications: Notifications
     place: str
@@ -81,7 +81,7 @@ class Notifier:
         return f"{self.place.rstrip('/')}/{notice.occasion}-{digest}.json"
 
     def message(self, notice: Notice) -> dict[str, Any]:
-        """Return the Publish request. For a FIFO topic it has a message group and a deduplication id."""
+        """Return the SNS Publish request. For a FIFO topic it has a message group and a deduplication id."""
         told = {"run": self.run_id, "dag": self.dag_id, **notice.facts}
         lines = [f"{notice.says}.", "", *(f"{name}: {value}" for name, value in told.items())]
         attributes = {
@@ -184,9 +184,9 @@ def question_notice(
 
     Args:
         subject: the question.
-        event: its identifier within the run.
+        event: identifier of the question within the run.
         default: the answer that applies if nobody answers.
-        timeout_s: seconds until then.
+        timeout_s: seconds until the default applies.
         facts: known facts, such as step and cost so far.
     """
     return Notice(
@@ -230,7 +230,7 @@ def rule_notice(
     was_stopped: bool,
     cost_usd: float | None = None,
 ) -> Notice:
-    """Return the notification of a rule's first issue in a job; `cost_usd` bounds the job's cost so far from above."""
+    """Return the notification of a rule's first issue in a job; `cost_usd` is an upper bound of its cost so far."""
     return Notice(
         occasion=Occasion.RULE,
         event=f"{job_name}:{rule}",

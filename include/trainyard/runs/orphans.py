@@ -1,4 +1,4 @@
-"""Orphans: paid resources of a deployment that none of its live runs owns, so it may stop them. Pure."""
+"""Orphans: paid resources of a deployment that belong to none of its live runs and may be stopped. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PaidThing:
 
     Attributes:
         name: name of the job or the endpoint; for a warm pool, the name of the training job that left it.
-        since: begin of its current kind of cost, epoch seconds: a job's creation, or the end of a warm pool's job.
+        since: start of the cost, epoch seconds: creation of the job or endpoint; for a warm pool, the end of its job.
     """
 
     kind: ThingKind

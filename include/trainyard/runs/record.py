@@ -50,7 +50,7 @@ class JobRecord:
         transitions: secondary statuses, each with status, start, end, message (epoch seconds).
         cost: `JobCost.to_dict()`.
         image_digest: digest of the image when the job was created; `image_digest_unknown`: why it is not known.
-        rung: of the capacity ladder, from 0; `rung_reason`: why this one.
+        rung: number of the capacity tier, from 0; `rung_reason`: why the job used it.
     """
 
     task_id: str
@@ -103,7 +103,7 @@ class ShardRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetRecord:
-    """The sharded data set a run trained on.
+    """Sharded data set on which a run trained.
 
     Attributes:
         unigram_loss: nats per token of the validation split under the train split's unigram counts;
@@ -125,7 +125,7 @@ class DatasetRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoneyStop:
-    """Stop of a training by its cost cap or for idle accelerators; its model so far is the run's.
+    """Stop of a training by its cost cap or for idle accelerators; the model so far becomes the run's model.
 
     Attributes:
         step: step of the last checkpoint; None without one.
@@ -160,13 +160,13 @@ class RunRecord:
             estimate_usd (low, expected, high, by preflight); estimate_error, the total's difference from the expected
             value, relative to that value; on_demand_usd, the cost of the same seconds without spot; saved_fraction, the
             share of it that spot saved; usd_per_epoch of the training; and usd_per_loss_point, per whole point by which
-            the validation loss fell from its first measurement to its lowest. On AWS bill_due_at; after `trainyard
-            bill` bill (`RunBill`) and bill_error, its difference from the ledger, relative to the ledger.
+            the validation loss fell from its first measurement to its lowest. On AWS also bill_due_at; after
+            `trainyard bill` also bill (`RunBill`) and bill_error, its relative difference from the ledger.
         continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
         rules: the content of rules.json, the rules' verdicts on the training; None if no rule was evaluated.
         profile: the summary of profile.json, the training's time by part; None if there is no profile.
         tuning: the content of tuning.json, the search before the training; None if there was none.
-        goodput: `Goodput.to_dict()`: the run's wall time by cause; None if the run has not begun.
+        goodput: `Goodput.to_dict()`: the run's wall time by cause; None until the run has begun and ended.
         ledger: `Ledger.to_dict()`: the paid resources of the run; None if it kept no ledger.
         verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
             if none did.

@@ -83,14 +83,14 @@ def _merge(options: argparse.Namespace) -> None:
 
 
 def _planned(options: argparse.Namespace) -> tuple[DatasetPlan, LocalObjects]:
-    """Return the plan with the output folder itself as its prefix."""
+    """Return the plan, with the output folder as its prefix, and the store of that folder."""
     plan = DatasetPlan.from_json(options.plan.read_text())
     objects, uri = _folder_as_store(options.output)
     return plan.at(uri), objects
 
 
 def _folder_as_store(folder: Path) -> tuple[LocalObjects, str]:
-    """Return a store in which the folder is `s3://<its name>`; the metadata of its objects are stored beside it."""
+    """Return a local store, and the folder's URI in it: `s3://<folder name>`. Metadata are stored beside it."""
     folder = folder.resolve()
     return LocalObjects(folder.parent), f"s3://{folder.name}"
 

@@ -1,4 +1,4 @@
-"""Rows of a fine-tuning as JSON lines: their formats, and the faults of a row.
+"""Fine-tuning data as JSON lines: the row formats, and the checks of a row.
 
 | format | row |
 |---|---|
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RowFormat(StrEnum):
-    """Form of a row, by its keys."""
+    """Format of a row, identified by its keys."""
 
     CHAT = "chat"
     COMPLETION = "completion"
@@ -31,7 +31,7 @@ FORMATS: Mapping[str, tuple[RowFormat, ...]] = {
     "sft": (RowFormat.CHAT, RowFormat.COMPLETION, RowFormat.TEXT),
     "dpo": (RowFormat.PAIR,),
 }
-"""Formats that a method takes."""
+"""Accepted row formats, by fine-tuning method."""
 KEYS: Mapping[RowFormat, tuple[str, ...]] = {
     RowFormat.CHAT: ("messages",),
     RowFormat.PAIR: ("prompt", "chosen", "rejected"),
@@ -42,7 +42,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def format_of(row: Mapping[str, Any]) -> RowFormat | None:
-    """Return the format whose keys the row has; None if there is no such format."""
+    """Return the format whose keys are all in the row, or None."""
     return next((name for name, keys in KEYS.items() if all(key in row for key in keys)), None)
 
 
@@ -66,11 +66,11 @@ def faults_of(row: object, *, method: str) -> Iterator[str]:
         return
     yield from _part_faults(row, KEYS[kind])
     if kind is RowFormat.PAIR and row["chosen"] == row["rejected"]:
-        yield "has the same text chosen and rejected"
+        yield "has the same text as chosen and rejected"
 
 
 def _part_faults(row: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:
-    """Yield the faults of texts or messages, of which only the prompt may be empty."""
+    """Yield the faults of a row's parts, which are texts or lists of messages. Only a prompt text may be empty."""
     parts = {key: row[key] for key in keys}
     if all(isinstance(each, str) for each in parts.values()):
         for key, text in parts.items():
@@ -109,7 +109,7 @@ def _content_fault(message: Mapping[str, Any]) -> str | None:
 
 
 def _order_faults(roles: Sequence[str], *, where: str) -> Iterator[str]:
-    """Yield faults in the order of messages: late instructions, two user messages in a row, or no answer at the end."""
+    """Yield faults in the order of messages, such as a late system message, or no assistant message at the end."""
     talk = [role for role in roles if role not in {"system", "developer"}]
     if any(role in {"system", "developer"} for role in roles[len(roles) - len(talk) :]):
         yield f"has a system message after others in {where}"

@@ -1,4 +1,4 @@
-"""`AnswerSurvey`: rows of a fine-tuning's data, read once in flat memory: formats, duplicates, lengths, bad rows."""
+"""Survey of fine-tuning data, read once in bounded memory: formats, duplicates, lengths and bad rows."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 SUFFIX = ".jsonl"
 MAX_ROW_BYTES = 16 * 1024**2
 MAX_READ_BYTES = 2 * 1024**3
-"""Most bytes to read per prefix; the number of rows in the rest is estimated by its size."""
+"""Most bytes to read per prefix. The number of rows in the rest is estimated from its size."""
 MAX_FINDINGS = 20
 MAX_DIGESTS = 2_000_000
 """Number of rows whose digests are kept to find duplicates: 8 bytes each, about 200 MB of memory in total."""
 BYTES_PER_TOKEN = 4.0
-"""UTF-8 bytes of one token: English under byte-level BPE of 32,000 to 128,000 entries has 3.5 to 4.5."""
+"""UTF-8 bytes per token. English text has 3.5 to 4.5 with a byte-level BPE of 32,000 to 128,000 entries."""
 _BUCKETS = tuple(2**power for power in range(25))
 
 
 @dataclass(slots=True, kw_only=True)
 class AnswerSurvey:
-    """Figures of the rows below one prefix.
+    """Statistics of the rows below one prefix.
 
     Attributes:
         uri: the prefix.
@@ -73,8 +73,8 @@ class AnswerSurvey:
             if self.read_bytes < self.max_read_bytes:
                 self._read_file(objects, head)
         if not self.num_rows:
-            what = "has no rows" if self.num_files else f"has no *{SUFFIX}"
-            step = "set it to a prefix with files of JSON lines"
+            what = "has no rows" if self.num_files else f"has no *{SUFFIX} file"
+            step = f"name a prefix with *{SUFFIX} files that have one JSON object per line"
             raise SpecError([Finding(where=self.uri, what=what, next_step=step)], subject="data")
 
     def _read_file(self, objects: Objects, head: ObjectHead) -> None:
@@ -92,7 +92,7 @@ class AnswerSurvey:
                     return
 
     def add(self, line: bytes, *, where: str) -> None:
-        """Count one row."""
+        """Check one row and add it to the counts. A finding names its file and number."""
         self.num_rows += 1
         try:
             row = json.loads(line)
@@ -126,17 +126,17 @@ class AnswerSurvey:
 
     @property
     def estimated_rows(self) -> int:
-        """Rows of the whole prefix, estimated by its size if it was not read to its end."""
+        """Number of rows below the prefix; an estimate from its size if it was not read in full."""
         return round(self.num_rows * max(1.0, self.all_bytes / max(1, self.read_bytes)))
 
     @property
     def estimated_tokens(self) -> int:
-        """Tokens of the whole prefix, without those of the chat template."""
+        """Number of tokens below the prefix, without the chat template's, estimated at `BYTES_PER_TOKEN`."""
         whole = max(1.0, self.all_bytes / max(1, self.read_bytes))
         return round(self.text_bytes / BYTES_PER_TOKEN * whole)
 
     def num_longer_than(self, tokens: int) -> int:
-        """Return a lower bound of the rows longer than `tokens` tokens, from a histogram of sizes by powers of two."""
+        """Return a lower bound on the number of rows longer than `tokens` tokens, from a histogram of row sizes."""
         least = tokens * BYTES_PER_TOKEN
         return sum(count for size, count in self._sizes.items() if size // 2 >= least)
 
@@ -152,7 +152,7 @@ class AnswerSurvey:
         raise SpecError(self.findings, subject=subject)
 
     def warnings(self, *, max_length: int) -> Iterator[str]:
-        """Yield warnings about the rows."""
+        """Yield warnings of duplicates, rows of more than `max_length` tokens, mixed formats and an incomplete read."""
         if self.num_duplicates:
             yield f"{self.uri}: {self.num_duplicates} of {self.num_rows} rows are duplicates"
         if longer := self.num_longer_than(max_length):
@@ -161,12 +161,12 @@ class AnswerSurvey:
             yield f"{self.uri}: rows of several formats: {dict(self.formats)}"
         if not self.is_complete:
             yield (
-                f"{self.uri}: {format_bytes(self.read_bytes)} of {format_bytes(self.all_bytes)} were read; the rest is "
-                "counted by its size"
+                f"{self.uri}: {format_bytes(self.read_bytes)} of {format_bytes(self.all_bytes)} were read; the rows "
+                "of the rest are estimated from its size"
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON-safe data."""
+        """Return the statistics as JSON-safe data."""
         return {
             "uri": self.uri,
             "num_files": self.num_files,
@@ -187,5 +187,5 @@ def _too_long(name: str, number: int) -> Finding:
         where=f"{name} row {number}",
         what="is too long",
         allowed=f"less than {format_bytes(MAX_ROW_BYTES)}",
-        next_step="shorten it, or check that each row ends with a line break",
+        next_step="shorten the row, or check that each row ends with a line break",
     )

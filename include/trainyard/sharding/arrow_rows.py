@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trainyard.sharding.source_files import SourceFile
 
 BATCH_BYTES = 8 * 1024**2
-"""Largest batch. A single row may be larger."""
+"""Largest size of a batch, unless a single row is larger."""
 _FILE_MAGIC = b"ARROW1"
 _FEATHER_1_MAGIC = b"FEA1"
 
@@ -70,7 +70,7 @@ class ArrowTable:
             self.schema = wanted_schema(reader.schema, ignored=ignored, only=only)
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:
-        """Read a column as a type that holds the values of all files so far; None expects missing values in it."""
+        """Change a column's type to one that holds the values of all files so far; with None, expect missing values."""
         if kind is None:
             self.nullable.add(column)
         else:
@@ -147,11 +147,11 @@ class ArrowTable:
 
 def _old_feather(file: SourceFile) -> DataError:
     return DataError(
-        "a Feather file has version 1",
+        "a Feather file of version 1 cannot be read",
         job_name="sharding",
         where=file.name,
-        allowed="version 2, which is an Arrow file, and Arrow streams",
-        next_step="write it again: pyarrow.feather.write_feather(pyarrow.feather.read_table(path), path)",
+        allowed="Feather version 2, and other Arrow files and streams",
+        next_step="convert it: pyarrow.feather.write_feather(pyarrow.feather.read_table(path), path)",
     )
 
 
@@ -173,7 +173,7 @@ def _parts(
 
 
 def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows. Dictionaries become columns of their values, unless these are strings."""
+    """Return the batch with its dictionary columns decoded, except those of strings."""
     for at, field in enumerate(batch.schema):
         if pa.types.is_dictionary(field.type) and not is_text(field.type.value_type):
             batch = batch.set_column(at, field.name, batch.column(at).dictionary_decode())

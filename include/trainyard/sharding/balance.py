@@ -1,4 +1,4 @@
-"""Second pass of sharding: it divides the shards of a split's first pass into exactly N shards of equal weight."""
+"""Second pass of sharding: divide a split's shards of the first pass into exactly N shards of equal weight."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def too_few_rows(split: str, num_rows: int, num_shards: int) -> DataError:
     """Return the error for a split that cannot fill its shards."""
     nothing = f"nothing is left for the {split} split"
     return DataError(
-        f"{split} cannot fill its shards" if num_rows else nothing,
+        f"the {split} split cannot fill its shards" if num_rows else nothing,
         job_name="sharding",
         where=f"split {split}",
         got=f"{num_rows} row(s) for {num_shards} shard(s)",
@@ -104,7 +104,7 @@ def _balance_tokens(
 
 
 class _RowShares:
-    """Assignment of each row to the shard that contains the row's middle, such that no shard is empty."""
+    """Assignment of each row to the shard into which its middle token falls; no shard stays empty."""
 
     def __init__(self, *, num_rows: int, num_tokens: int, num_shards: int) -> None:
         self._num_rows, self._num_tokens, self._num_shards = num_rows, num_tokens, num_shards
@@ -113,7 +113,7 @@ class _RowShares:
         self._least = 0
 
     def next_numbers(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the shard numbers of the next rows, which never step by more than one."""
+        """Return the shard numbers of the next rows, given their ends in tokens. Neighbours differ by at most 1."""
         import numpy as np
 
         starts = np.concatenate([[0], ends[:-1]])

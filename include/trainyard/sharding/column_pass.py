@@ -1,4 +1,4 @@
-"""Tables to column shards."""
+"""Conversion of tables to column shards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def write_columns(context: PassContext) -> Written:
-    """Return the splits and the schema for the index.
+    """Write the column shards, and return the splits and the schema for the index.
 
     If a column's type turns out to be wrong while the source is read, the column is planned again, and the whole source
     is read again.

@@ -1,4 +1,4 @@
-"""Rows that become tokens, from one column of a table: texts, or lists of token ids such as `input_ids`."""
+"""Rows for token shards, from one column of a table: texts, or lists of token ids such as `input_ids`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def text_column_rows(table: Table, column: str, bad_rows: BadRows) -> Iterator[T
     kind = table.schema.field(column).type
     if not is_text(kind):
         raise DataError(
-            "the text column has no text",
+            "the text column does not contain text",
             job_name="sharding",
             where=f"column {column!r}",
             got=str(kind),
@@ -96,7 +96,7 @@ def _pieces(column: pa.Array) -> Iterator[list[bytes | None]]:
 def token_column_rows(
     table: Table, column: str, bad_rows: BadRows, *, vocabulary: Vocabulary
 ) -> Iterator[TokenBatch]:
-    """Yield the lists of a column, one row each. Missing and empty lists are bad rows.
+    """Yield the lists of token ids in a column, one row each. Missing and empty lists are bad rows.
 
     Raises a `DataError` if the source cannot be read.
     """
@@ -120,9 +120,9 @@ def token_column_rows(
 
 
 def _flat(lists: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of all lists, and the end of each list; a missing list is an empty one.
+    """Return the ids of all lists, and the end of each list; a missing list counts as empty.
 
-    A missing id is -1, or the largest uint64: both are outside of any vocabulary.
+    A missing id becomes -1, or the largest uint64: both are outside any vocabulary.
     """
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     values = lists.flatten()

@@ -31,6 +31,7 @@ def check_names(file: SourceFile, names: list[str]) -> None:
             job_name="sharding",
             where=file.name,
             got=", ".join(twice),
+            allowed="a different name for each column",
             next_step="rename one of them, or add the name to ignore_columns",
         )
 
@@ -38,13 +39,13 @@ def check_names(file: SourceFile, names: list[str]) -> None:
 def joined_schema(
     file: SourceFile, schema: pa.Schema, *, wanted: pa.Schema, known: Iterable[str] | None
 ) -> pa.Schema:
-    """Return the wanted columns with the types that hold the values of this file, too, without loss.
+    """Return the wanted columns, with types that also hold this file's values without loss.
 
     Args:
         file: the file.
-        schema: its columns.
+        schema: columns of the file.
         wanted: the columns that are read, with the types of the files so far.
-        known: the other columns that it may have; None for any.
+        known: further columns that the file may have; None allows any.
 
     Raises:
         DataError: the file lacks a column, has another type in one, or has further columns.
@@ -52,7 +53,7 @@ def joined_schema(
     added = [] if known is None else sorted({*schema.names} - {*wanted.names, *known})
     if added:
         raise DataError(
-            "a file's columns differ from those of the first file, which lacks some",
+            "a file has columns beyond those of the first file",
             job_name="sharding",
             where=file.name,
             got=", ".join(f"{name}: {schema.field(name).type}" for name in added),
@@ -85,7 +86,7 @@ def joined_schema(
 def joined_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type of a column whose files have these two types; None if no type holds the values of both.
 
-    Text, times, decimals and lists are encoded by the type of each file, in any width, unit or scale.
+    Text, times, decimals and lists may differ in width, unit or scale, because each file is encoded by its own type.
     """
     if one == other or pa.types.is_null(other):
         return one
@@ -119,7 +120,7 @@ def _is_local(kind: pa.DataType) -> bool:
 
 
 def wanted_schema(schema: pa.Schema, *, ignored: frozenset[str], only: str | None) -> pa.Schema:
-    """Return the columns of a file that are read. A dictionary has the type of its values."""
+    """Return the columns of a file that are read. A dictionary column gets the type of its values."""
     names = [only] if only in schema.names else schema.names
     return pa.schema(
         [(name, plain_type(schema.field(name).type)) for name in names if name not in ignored]
@@ -127,7 +128,7 @@ def wanted_schema(schema: pa.Schema, *, ignored: frozenset[str], only: str | Non
 
 
 def with_types(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Return a batch whose columns of type null have the wanted types; all their values are missing."""
+    """Return the batch with the wanted types for its columns of type null, whose values are all missing."""
     for field in wanted:
         is_null = pa.types.is_null(batch.schema.field(field.name).type)
         if is_null and not pa.types.is_null(field.type):
@@ -175,7 +176,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_string(kind: pa.DataType) -> bool:
-    """Return whether a type is a string with offsets."""
+    """Return whether a type is `string` or `large_string`, but not `string_view`."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -195,7 +196,7 @@ _LISTS = (
 
 
 def text_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns of strings of any kind."""
+    """Return the names of the string columns."""
     return [field.name for field in schema if is_text(field.type)]
 
 

@@ -25,8 +25,8 @@ class CsvFormat:
     """Encoding and dialect of csv files.
 
     Args:
-        options: arguments of `pandas.read_csv`. Those of the encoding and the delimiter are removed.
-        others: characters that cannot be delimiters.
+        options: arguments of `pandas.read_csv`. The arguments for encoding and delimiter are removed from it.
+        others: characters that are delimiters only if no other one splits the header.
     """
 
     def __init__(self, options: dict[str, Any], *, others: str) -> None:
@@ -46,7 +46,7 @@ class CsvFormat:
         self.has_header = options.get("header", 0 if not options.get("names") else None) is not None
 
     def decoded(self, stream: BinaryIO) -> io.TextIOWrapper:
-        """Return the text of a stream. When the text is deleted, it closes the stream."""
+        """Return a text reader of a stream. It closes the stream when it is garbage-collected."""
         return io.TextIOWrapper(stream, self._encoding, self._errors, newline="")
 
     def lines(
@@ -61,7 +61,7 @@ class CsvFormat:
         return chain(first, text), dialect
 
     def is_comment(self, record: CsvRecord) -> bool:
-        """Return whether a row is a comment as a whole."""
+        """Return whether the whole row is a comment."""
         return self._comment is not None and record.lines[0].lstrip().startswith(self._comment)
 
     def _delimiter_of(self, file: SourceFile, lines: list[str]) -> str:
@@ -70,10 +70,10 @@ class CsvFormat:
 
 
 class ColumnSelection:
-    """Columns of `usecols`, which pandas does not get, because it would cut off the ends of rows with more fields.
+    """Selection of the columns in `usecols`, which pandas does not get: it would cut off rows with too many fields.
 
     Args:
-        options: arguments of `pandas.read_csv`. `usecols` is removed, and so are `names` of the selected columns alone.
+        options: arguments of `pandas.read_csv`. `usecols` is removed, and `names` if it has only selected columns.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ class ColumnSelection:
             options.setdefault("header", None)
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the selected columns, in the order of the file. Rows without all fields lack the last one of these.
+        """Return the selected columns, in the order of the file. Rows with missing fields get None in the last column.
 
         Raises:
             ValueError: a column does not exist.
@@ -97,7 +97,9 @@ class ColumnSelection:
         known: dict[str | int, int] = {at: at for at in range(len(names))}
         known |= {name: at for at, name in enumerate(names)}
         if unknown := [each for each in self._wanted if each not in known]:
-            raise ValueError(f"usecols has no columns of the file: {unknown}; it has {names}")
+            raise ValueError(
+                f"usecols has columns that the file lacks: {unknown}; the file has {names}"
+            )
         selected = rows.iloc[:, sorted({known[each] for each in self._wanted})]
         is_short = rows.isna().any(axis="columns")
         if is_short.any():
@@ -107,7 +109,7 @@ class ColumnSelection:
 
 
 class LineStream:
-    """Lines as the stream that pandas expects."""
+    """Text stream over an iterator of lines, as pandas expects it."""
 
     def __init__(self, lines: Iterator[str]) -> None:
         self._lines = lines
@@ -120,5 +122,5 @@ class LineStream:
         return next(self._lines, "")
 
     def read(self) -> str:
-        """Return all lines that are left."""
+        """Return the remaining lines as one text."""
         return "".join(self._lines)

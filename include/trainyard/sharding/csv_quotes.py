@@ -1,4 +1,4 @@
-"""Quotes of csv that do not enclose one field: text after a closing quote, and fields that contain whole rows."""
+"""Checks of quotes in csv: text after a closing quote, and quoted fields that contain whole rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CsvRecord(NamedTuple):
     """One row of csv.
 
     Attributes:
-        lines: the lines of the row, with their ends.
+        lines: the lines of the row, with their line ends.
         fields: the values; None if there is text after a closing quote.
     """
 
@@ -41,10 +41,10 @@ class CsvRecord(NamedTuple):
 
 
 def csv_records(lines: Iterable[str], **dialect: Any) -> Iterator[CsvRecord]:
-    """Yield the rows of csv, empty lines as rows without fields.
+    """Yield the rows of csv. An empty line is a row without fields.
 
     Args:
-        lines: lines with their ends. They are read one row at a time.
+        lines: lines with their line ends. They are read one row at a time.
         dialect: arguments of `csv.reader`.
 
     Raises:
@@ -76,7 +76,10 @@ def csv_records(lines: Iterable[str], **dialect: Any) -> Iterator[CsvRecord]:
 
 
 def with_spaces(record: CsvRecord, delimiter: str) -> CsvRecord:
-    """Return a row with its fields if only spaces follow closing quotes, as in `"a" ,1`; they belong to the field."""
+    """Return the row, with its fields parsed if only spaces follow closing quotes, as in `"a" ,1`.
+
+    The spaces become part of the field.
+    """
     text = "".join(record.lines)
     strict = re.sub(rf'(?<=") +(?={re.escape(delimiter)}|[\r\n]*$)', "", text)
     try:
@@ -92,9 +95,10 @@ class QuoteCheck:
     Args:
         name: the file's name, for the log.
         delimiter: the delimiter.
-        is_of_type: returns whether a text is a value of the column at a position; None for text and missing values.
+        is_of_type: returns whether a text is a valid value of the column at a position; None if the column holds text
+            or the value is missing.
         quote: the character that encloses fields.
-        warns: whether the log has the first undecided row.
+        warns: whether to log the first undecided row.
     """
 
     def __init__(
@@ -110,7 +114,7 @@ class QuoteCheck:
         self._is_of_type, self._quote, self._warns = is_of_type, quote, warns
 
     def fault(self, record: CsvRecord, line: int, num_columns: int) -> str | None:
-        """Return the reason if the lines of a row, of which `line` is the first, are bad rows."""
+        """Return the reason why a row that starts at line `line` is bad, or None."""
         if record.fields is None:
             return f"text after a closing quote: {QUOTES_REMEDY}"
         if len(record.lines) == 1:
@@ -133,10 +137,10 @@ class QuoteCheck:
         )
 
     def _contains_rows(self, lines: tuple[str, ...], num_columns: int) -> bool | None:
-        """Return whether the lines of one row are probably rows that two stray quotes join; None if it is undecided.
+        """Return whether two stray quotes probably joined several rows into this one; None if undecided.
 
-        They are if each line has the fields of a row, and either each has numbers in the columns of numbers, or the two
-        quotes are whole fields.
+        They did if each line has `num_columns` fields, and either each line has numbers in the numeric columns, or the
+        two quotes are whole fields.
         """
         rows = [line.rstrip("\r\n").split(self._delimiter) for line in lines]
         if any(len(row) != num_columns for row in rows):
@@ -155,7 +159,7 @@ class QuoteCheck:
 
 
 def has_doubtful_quotes(data: bytes, delimiter: bytes, num_columns: int) -> bool:
-    """Return False if no text follows closing quotes in whole rows of csv, and no quoted field may contain rows."""
+    """Return whether whole rows of csv may have text after a closing quote, or a quoted field that contains rows."""
     if b'"' not in data:
         return False
     import numpy as np
@@ -196,7 +200,7 @@ def open_quote(data: bytes, delimiter: bytes) -> int | None:
 def quoted_spans(
     data: bytes, delimiter: bytes
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the positions of the quotes that open fields and of those that close them; the last may not be closed."""
+    """Return the positions of the quotes that open and that close fields; the last field may be unclosed."""
     import numpy as np
 
     values = np.frombuffer(data, np.uint8)

@@ -58,7 +58,7 @@ _EXCEL_DELIMITER = re.compile(r"sep=.", re.IGNORECASE)
 _Rows = list[tuple[int, list[str]]]
 """Rows as (number of the first line, fields)."""
 _Records = list[tuple[int, CsvRecord]]
-"""The same, and rows with text after a closing quote."""
+"""Rows as (number of the first line, record), including those with text after a closing quote."""
 
 
 class CsvTable(TextSchema):
@@ -216,7 +216,7 @@ class CsvTable(TextSchema):
         return table.filter(kept) if faults else table
 
     def _read_header(self, file: SourceFile) -> tuple[list[str], str] | None:
-        """Return the names of the columns and the delimiter; None if the file has no content, as Spark writes some.
+        """Return the names of the columns and the delimiter; None for a file without content, which Spark may write.
 
         Raises:
             DataError: the first line is not a header, or has another encoding.
@@ -276,7 +276,7 @@ class CsvTable(TextSchema):
 
 
 def _type_of(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
-    """Return a column's type; a column that is ignored is never parsed."""
+    """Return a column's type; an ignored column stays a string column."""
     is_ignored = name in settings.ignore_columns
     return pa.string() if is_ignored else column_type(values, settings, name=name)
 
@@ -287,7 +287,7 @@ def _other_encoding(file: SourceFile, line: bytes, encoding: str) -> DataError:
         job_name="sharding",
         where=file.name,
         got=str(line[:60]),
-        allowed="UTF-8, or the encoding that csv_options has",
+        allowed="UTF-8, or the encoding in csv_options",
         next_step=f'set csv_options to its encoding, for example {{"encoding": "{encoding}"}}, or convert the file',
     )
 
@@ -397,7 +397,7 @@ def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Records:
 
 
 def _is_doubtful(field: pa.Field, table: pa.Table, data: bytes) -> bool:
-    """Return whether Arrow may have read texts as numbers that are none, or numbers that lose digits."""
+    """Return whether Arrow may have read other text as numbers, or lost digits of numbers."""
     if pa.types.is_integer(field.type):
         return b"0x" in data or b"0X" in data
     if field.type != pa.float64():
@@ -409,7 +409,7 @@ def _is_doubtful(field: pa.Field, table: pa.Table, data: bytes) -> bool:
 def _texts(
     data: bytes, header: list[str], names: list[str], delimiter: str, *, skip: int
 ) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the names of columns, and their strings without spaces around them."""
+    """Yield each of the named columns with its strings, without surrounding spaces."""
     if names:
         kinds = pa.schema([(name, pa.string()) for name in names])
         strings = _read_block(data, header, kinds, delimiter, skip=skip)
@@ -418,7 +418,7 @@ def _texts(
 
 
 def _may_have_codes(data: bytes, delimiter: str) -> bool:
-    """Return False if no field of any column is a whole number with leading zeros."""
+    """Return whether any field may be a whole number with leading zeros."""
     chars = np.frombuffer(b"\n" + data + b"\n", np.uint8)
     is_digit = chars - np.uint8(ord("0")) < 10
     is_edge = (chars == ord(delimiter)) | (chars <= ord('"'))  # line ends, spaces, quotes

@@ -32,10 +32,11 @@ Wrong = list[tuple[int, str]]
 
 
 def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
-    """Return the type of a column from a sample of its strings; null stands for a missing value, also as a type.
+    """Return the type of a column from a sample of its strings, in which null is a missing value.
 
     A column is numeric if nine in ten of its values are numbers; rows with other values are then bad rows. A column
-    with whole numbers that have leading zeros, such as zip codes, is a column of strings.
+    with whole numbers that have leading zeros, such as zip codes, is a column of strings. A column without values has
+    type null.
 
     Raises:
         DataError: the column has whole numbers beyond 64 bits.
@@ -79,18 +80,18 @@ def are_numbers(values: pa.Array) -> bool:
 def parse_column(
     values: pa.Array, kind: pa.DataType, settings: ShardSettings, *, name: str, is_fractional: bool
 ) -> tuple[pa.Array, Wrong]:
-    """Return strings as values of a type, and the strings that cannot be converted; these and missing ones become null.
+    """Return strings converted to a type, with null for missing and invalid ones, and the invalid strings.
 
     Args:
         values: the strings.
         kind: the type.
-        settings: settings for a column that was empty so far.
+        settings: determine the type of a column that was empty so far.
         name: the column's name.
-        is_fractional: whether a column of floats must stay one.
+        is_fractional: whether the column must stay a column of floats.
 
     Raises:
         ReplanNeededError: the column is of another type.
-        DataError: it has whole numbers that its type cannot represent.
+        DataError: the column has whole numbers that its type cannot represent.
     """
     if kind == pa.string():
         return values, []
@@ -123,7 +124,7 @@ def check_codes(values: pa.Array, *, name: str) -> None:
     """Check that no string of a numeric column is a whole number with leading zeros.
 
     Raises:
-        ReplanNeededError: there is one; the column must be read as strings.
+        ReplanNeededError: there is such a string, and the column must be read as strings.
     """
     if _has_codes(values.drop_null(), name):
         raise ReplanNeededError(name, pa.string())
@@ -143,7 +144,7 @@ def _has_codes(values: pa.Array, name: str) -> bool:
 
 
 def _warn_of_spellings(numbers: pa.Array, name: str) -> None:
-    """Warn of codes that are one number, such as 250.0 and 250.00, or 1E3 and 1000."""
+    """Warn of different texts for the same number, such as 250.0 and 250.00, or 1E3 and 1000."""
     has_exponents = pc.any(pc.match_substring_regex(numbers, _WITH_EXPONENT)).as_py()
     compared = "" if has_exponents else _WITH_POINT
     texts = numbers.filter(pc.match_substring_regex(numbers, compared)).unique()
@@ -164,8 +165,8 @@ def check_exact(values: pa.Array, *, name: str, is_fractional: bool) -> None:
     """Check that no whole number among these strings loses digits as float64.
 
     Raises:
-        ReplanNeededError: there is one, in a column that may be of whole numbers.
-        DataError: there is one, in a column of fractions.
+        ReplanNeededError: there is such a number, in a column that may hold only whole numbers.
+        DataError: there is such a number, in a column with fractions.
     """  # noqa: DOC501 - the named function returns a DataError
     long = values.filter(pc.fill_null(pc.match_substring_regex(values, _LONG_WHOLE), False))
     lost = next((text for text in long.to_pylist() if not _is_exact(text)), None)

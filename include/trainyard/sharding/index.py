@@ -8,8 +8,8 @@ buffers, each 64-byte aligned.
   shard, in tokens).
 - Kind `columns`: one buffer of fixed width per column. A missing float is NaN. A category is an int32 code into the
   schema's `categories`, -1 if missing. Times are float64 seconds, decimals with a fraction are float64.
-- Whole numbers stay whole. If a column has missing ones, the schema's `validity` names a uint8 buffer with 1 or 0 per
-  row. A shard without the validity buffer lacks no value; a shard without the column's own buffer lacks all values.
+- Whole numbers stay whole. If some are missing in a column, the schema's `validity` names a uint8 buffer with 1 or 0
+  per row. A shard without the validity buffer has all values; a shard without the column's own buffer has none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BufferPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One shard: its file below the data set's prefix, and its place in the split; without checksums no SHA-256."""
+    """One shard: its file below the data set's prefix, and its position in its split."""
 
     file: str
     rows: int
@@ -144,8 +144,9 @@ def dataset_uri(destination: str, fingerprint: str) -> str:
 
 
 def _parsed(data: dict[str, Any]) -> ShardIndex:
-    if data.pop("format") != FORMAT or data["version"] not in READABLE_VERSIONS:
-        raise ValueError("another format or version")
+    kind, version = data.pop("format"), data["version"]
+    if kind != FORMAT or version not in READABLE_VERSIONS:
+        raise ValueError(f"format {kind}, version {version}")
     schema = data.pop("schema")
     splits = {name: _split(each) for name, each in data.pop("splits").items()}
     return ShardIndex(

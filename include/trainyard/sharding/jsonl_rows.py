@@ -141,12 +141,12 @@ class JsonlTable(TextSchema):
         return pa.Table.from_pylist(good, schema=self.schema)
 
     def _plan_late_columns(self) -> None:
-        """Plan every column that is not among the first lines, after a walk through all files.
+        """Add the columns that are missing in the first lines, after a scan of all files.
 
-        A column that is only in lines too deeply nested to be parsed is not planned: these are bad rows.
+        A column that occurs only in lines too deeply nested to be parsed is not added: these lines are bad rows.
 
         Raises:
-            ReplanNeededError: always, so that the source is read again.
+            ReplanNeededError: a column was added, and the source must be read again.
         """
         late: dict[str, list[dict[str, Any]]] = {}
         for file in self._files:
@@ -205,7 +205,7 @@ class JsonlTable(TextSchema):
 
         Raises:
             ReplanNeededError: the column is of another type.
-            DataError: no type can represent all of its numbers.
+            DataError: no type can represent all numbers of the column.
         """  # noqa: DOC501 - the named function returns a DataError
         if pa.types.is_integer(field.type):
             if isinstance(value, float):
@@ -244,10 +244,10 @@ def _whole_type(values: list[int], name: str) -> pa.DataType:
 
 
 def _finite(text: str) -> float:
-    """Return a number of JSON, which unlike the constant `Infinity` must be within the range of float64.
+    """Return a JSON number as a float. The constant `Infinity` does not pass through here.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the number is beyond the range of float64.
     """
     value = float(text)
     if math.isinf(value):

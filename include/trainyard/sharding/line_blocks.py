@@ -27,11 +27,11 @@ BLOCK_BYTES = 4 * 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineBlock:
-    """Some whole lines of one file.
+    """Block of whole lines of one file.
 
     Attributes:
         first_line: number of the first line in its file, from 1.
-        position: bytes of the file as stored that were read so far, for progress.
+        position: number of stored (possibly compressed) bytes read so far, for progress.
     """
 
     first_line: int
@@ -52,7 +52,7 @@ def line_blocks(
         file: the file; `max_bytes` cuts it at the last line end within the limit.
         objects: opens remote files.
         block_bytes: bytes read at a time.
-        delimiter: the delimiter of csv, so that line ends inside quoted fields do not end a line; None for other text.
+        delimiter: the delimiter of csv; line ends inside quoted fields then do not end a line. None for other text.
 
     Raises:
         DataError: the file cannot be read, or its content does not match its compression suffix.
@@ -96,7 +96,7 @@ def _blocks(
 
 
 def never_closed(line: int) -> ValueError:
-    """Return the error for a quote that opens a field and has no counterpart."""
+    """Return the error for a quote that opens a field and is never closed."""
     return ValueError(f"a quoted field that starts in line {line} is never closed; {QUOTES_REMEDY}")
 
 

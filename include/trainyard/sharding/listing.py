@@ -83,7 +83,7 @@ _OTHER_COMPRESSIONS = frozenset(
 _METADATA = frozenset({_SEVERAL_SPLITS, _SAVED_STATE, "dataset_info.json"})
 _NUM_NAMED = 5
 _CACHED = re.compile(r"cache-[0-9a-f]+\.arrow")
-"""Results that `datasets` keeps beside a data set on disk."""
+"""Cache files that Hugging Face's `datasets` writes beside a data set."""
 _WILDCARD = re.compile(r"[*?[]")
 _STDLIB_LEFT_OUT = frozenset(
     {
@@ -125,6 +125,7 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
             job_name="sharding",
             where=source.uri,
             got=f"{len(found)} file(s) of 0 bytes",
+            next_step="set source to files with content",
         )
     return data_format, list(_capped(files, source.max_source_bytes))
 
@@ -166,7 +167,7 @@ def _local_paths(source: Source) -> tuple[list[Path], Path]:
 
 
 def _stdlib_files() -> list[SourceFile]:
-    """Return the source files of the standard library, without links, such as Debian's into /etc."""
+    """Return the source files of the standard library, without symbolic links, some of which lead into /etc."""
     root = Path(sysconfig.get_path("stdlib"))
     paths = (
         path
@@ -255,6 +256,7 @@ def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat,
             job_name="sharding",
             where=source.uri,
             got=", ".join(f"{len(files)} {name}" for name, files in by_format.items()),
+            allowed="files of one format",
             next_step="set data_format to one of them, or select some files with a glob",
         )
     return next(iter(by_format.items()))
@@ -392,7 +394,7 @@ def _missing(source: Source) -> DataError:
         where="source",
         got=source.uri,
         allowed=f"an existing file, directory or glob, s3://bucket/prefix, or {PYTHON_STDLIB}",
-        next_step=f"did you mean {path.parent / near[0]}?" if near else None,
+        next_step=f"did you mean {path.parent / near[0]}?" if near else "correct source",
     )
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PYTHON_STDLIB = "python-stdlib"
-"""Source that is the running interpreter's standard library, readable without roots."""
+"""Source that stands for the running interpreter's standard library. It needs no `source_roots`."""
 ROOTS_KEY, PRIVATE_KEY = "source_roots", "private_folders"
-"""Lists of folders in the `trainyard` part of the connection's extra."""
+"""Keys of two lists of folders in the `trainyard` part of the connection's extra."""
 SYSTEM_FOLDERS = tuple(
     Path(each)
     for each in (
@@ -32,7 +32,7 @@ CREDENTIAL_NAMES = frozenset(
         *(".boto", ".env", ".git-credentials", ".netrc", ".pgpass", ".pypirc", ".npmrc"),
     }
 )
-"""Names of files and folders, wherever they lie."""
+"""Names of files and folders that are private anywhere in a path."""
 CREDENTIAL_VARIABLES = (
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_CONFIG_FILE",
@@ -41,6 +41,7 @@ CREDENTIAL_VARIABLES = (
     "KUBECONFIG",
 )
 _MOST_CHARACTERS = 1024
+_PATH = f"up to {_MOST_CHARACTERS} characters, none of them a control character"
 _WILDCARD = re.compile(r"[*?[]")
 
 
@@ -59,7 +60,7 @@ class LocalFiles:
     def findings(self, uri: str, *, where: str) -> Iterator[Finding]:
         """Yield the reasons why a source, a tokenizer or a glob may not be read; nothing for S3 addresses.
 
-        Only the path itself is checked; `check` is for the files that it leads to.
+        This checks only the path itself; `check` checks the files below it.
         """
         if uri.startswith(S3_SCHEME) or uri == PYTHON_STDLIB:
             return
@@ -69,7 +70,7 @@ class LocalFiles:
         path = _resolved(os.path.dirname(fixed) or "." if is_glob else uri)  # noqa: PTH120  # keeps the text as it is
         bounds = self._bounds()
         if path is None:
-            yield Finding(where=where, what="is not a path", got=repr(uri[:200]))
+            yield Finding(where=where, what="is not a path", got=repr(uri[:200]), allowed=_PATH)
         elif bounds.is_private(path) or (is_walked and bounds.holds_private(path)):
             yield _private(where, uri)
         elif not bounds.is_below_root(path):
@@ -98,7 +99,7 @@ class LocalFiles:
         roots = ", ".join(map(str, self.roots)) or "none is set"
         return Finding(
             where=where,
-            what="is not below a folder that runs may read",
+            what="is not below a folder that a run may read",
             got=uri,
             allowed=f"{PYTHON_STDLIB}, s3://..., or below trainyard.{ROOTS_KEY} of the connection's extra ({roots})",
             next_step="copy the data to S3, or add the folder to the connection's extra",
@@ -120,13 +121,13 @@ class _Bounds:
         return is_forbidden or not CREDENTIAL_NAMES.isdisjoint(path.parts)
 
     def holds_private(self, path: Path) -> bool:
-        """Return whether a walk through the folder would enter a private one; it enters no hidden folder."""
+        """Return whether a listing of the folder, which leaves out hidden folders, would enter a private one."""
         below = (each.relative_to(path) for each in self.forbidden if each.is_relative_to(path))
         return any(not any(part.startswith(".") for part in each.parts) for each in below)
 
 
 def local_files(*, roots: object, private: object) -> LocalFiles:
-    """Return the files that a run may read, by the lists of a connection's extra.
+    """Return the files that a run may read, as the lists in a connection's extra define.
 
     Args:
         roots: a list of absolute folders; `~` is the worker's home.
@@ -153,6 +154,7 @@ def _folders(value: object, key: str) -> tuple[Path, ...]:
                     what="is malformed",
                     got=repr(value),
                     allowed='a list of absolute folders, such as ["/mnt/data"]',
+                    next_step="correct the connection's extra",
                 )
             ]
         )

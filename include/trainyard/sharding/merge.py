@@ -1,4 +1,4 @@
-"""Merge of the parts that several processes wrote into one data set."""
+"""Merge of parts, written by several processes, into one data set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PIECE_CODES = 1024**2
 
 Codes = np.ndarray[Any, np.dtype[np.int32]]
-"""New codes by old ones; the last entry is that of -1, the missing value."""
+"""Table from old category codes to new ones; the last entry is for -1, the missing value."""
 
 
 def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = None) -> ShardIndex:
@@ -159,7 +159,7 @@ def _without_valueless(
 def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
     """Return the columns of all parts; a column without values in a part is compatible with any type.
 
-    Numbers of other widths have the type that holds all of them. Each shard keeps its own, which the index names.
+    Numbers of different widths get the type that holds all of them. Each shard keeps its own type; see the index.
 
     Raises:
         DataError: the columns of the parts differ.
@@ -202,7 +202,7 @@ def _merged_categories(parts: list[PartIndex]) -> dict[str, dict[str, int]]:
 
 
 def _code_tables(part: PartIndex, merged: dict[str, dict[str, int]]) -> dict[str, Codes]:
-    """Return the new code of each old one, for each column whose codes change."""
+    """Return a table from old codes to new ones for each column whose codes change."""
     tables = {}
     for column in part.index.schema or ():
         new = [merged[column.name][value] for value in column.categories or ()]
@@ -221,7 +221,7 @@ def _recoded(
     """Rewrite the category codes of a shard and store it again.
 
     An interrupted or a parallel merge may have done so already. The downloaded content is one of three: the
-    part's content; the rewritten content, which becomes the part's if the codes are mapped back; or damaged.
+    original of the part, the rewritten content, or damaged. Mapping the codes back separates the last two.
 
     Raises:
         DataError: the shard is damaged.
@@ -242,14 +242,14 @@ def _recoded(
             job_name="sharding",
             where=f"{plan.uri}/{shard.file}",
             got=f"SHA-256 {found}",
-            allowed=str(shard.sha256),
+            allowed=f"SHA-256 {shard.sha256}",
             next_step="delete the object and run the part again",
         )
     return replace(shard, sha256=found)
 
 
 def _recode(path: Path, shard: Shard, codes: Mapping[str, Codes]) -> None:
-    """Replace the codes of a shard's file, piece by piece."""
+    """Replace the codes in a shard's file, piece by piece."""
     for place in shard.columns:
         if place.name in codes and place.bytes:
             column = np.memmap(
@@ -295,7 +295,7 @@ def _merged_column(
 
 
 def _joined_splits(parts: Any) -> dict[str, Split]:
-    """Return the splits of all parts as one: shards in order of numbers, with first rows and tokens recounted."""
+    """Return the joined splits of all parts: shards by number, with their first rows and tokens recalculated."""
     joined = {}
     parts = list(parts)
     for split in SPLITS:

@@ -22,7 +22,7 @@ _PIECE_BYTES = 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectHead:
-    """Facts of an object without reading it.
+    """Metadata of an object.
 
     Attributes:
         uri: `s3://bucket/key`.
@@ -64,15 +64,15 @@ class Objects(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalObjects:
-    """Objects as files below a folder: `s3://bucket/key` is `root/bucket/key`. For tests and benchmarks.
+    """Store of objects as files below a folder: `s3://bucket/key` is `root/bucket/key`.
 
-    A put hard-links the file if the filesystem can, so the caller must not change it afterwards.
+    `put_file` hard-links the file if the filesystem can, so the caller must not change it afterwards.
     """
 
     root: Path
 
     def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
-        """Store the file, and its digest in a second file outside of the tree of objects."""
+        """Store the file, and its digest in a second file outside the folder of objects."""
         target, note = self._path(uri), self._note(uri)
         target.parent.mkdir(parents=True, exist_ok=True)
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class LocalObjects:
             arriving.replace(note)
 
     def head(self, uri: str) -> ObjectHead | None:
-        """Return size, digest, and an ETag derived from size and modification time."""
+        """Return size, digest and ETag. The ETag is the digest, or derived from size and modification time."""
         path, note = self._path(uri), self._note(uri)
         if not path.is_file():
             return None

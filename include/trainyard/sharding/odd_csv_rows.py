@@ -33,7 +33,7 @@ _CHUNK_ROWS = 20_000
 
 
 class OddCsvTable(TextSchema):
-    """Csv files read by pandas with the user's options; slower than `CsvTable`, and as strict.
+    """Table of csv files, read by pandas with the user's options. It is slower than `CsvTable` and as strict.
 
     Line numbers are derived from rows: lines that the options skip are not counted.
 
@@ -80,7 +80,7 @@ class OddCsvTable(TextSchema):
         super().__init__(schema, nullable)
 
     def _first_rows(self) -> pd.DataFrame:
-        """Return the first rows of the first file that has some, or only its columns if none has rows.
+        """Return the first rows of the first file with rows. If no file has any, return a frame with only the columns.
 
         Raises:
             DataError: no file has content.
@@ -224,6 +224,7 @@ class OddCsvTable(TextSchema):
                 where=file.name,
                 got=", ".join(map(str, chunk.columns)),
                 allowed=", ".join(self.schema.names),
+                next_step="give all files the same columns, or select some files with a glob",
             )
 
     def _typed(self, file: SourceFile, chunk: pd.DataFrame) -> pa.RecordBatch:
@@ -284,7 +285,7 @@ def _next_record(records: Iterator[CsvRecord], line: int) -> CsvRecord | None:
 
 
 def _texts_of(marks: Any) -> set[str]:
-    """Return one mark of missing values, or several, as they are written; -999.0 is also written -999."""
+    """Return the texts of one or several markers of missing values. -999.0 may also be written as -999."""
     several = marks if isinstance(marks, list | tuple) else [marks]
     wholes = {str(int(mark)) for mark in several if isinstance(mark, float) and mark.is_integer()}
     return wholes | {str(mark) for mark in several}
@@ -309,7 +310,7 @@ def _check_width(file: SourceFile, chunk: pd.DataFrame) -> None:
     """Check that pandas did not use the first fields as row labels, as it does if rows are longer than the header.
 
     Raises:
-        DataError: pandas did.
+        DataError: the rows have more fields than there are column names.
     """
     if not isinstance(chunk.index, pd.RangeIndex):
         raise DataError(

@@ -38,7 +38,7 @@ BATCH_ROWS = 65_536
 BATCH_BYTES = 8 * 1024**2
 """Largest batch in stored bytes before compression. A single page of the file may be larger."""
 _LONG_STRING_BYTES = 4096
-"""Stored bytes per row from which strings are not read as dictionaries, because most values occur once."""
+"""A string column with this many stored bytes per row is not read as a dictionary: most values occur once."""
 _BUFFER_BYTES = 512 * 1024
 _MAX_NS = 2**63 - 1
 _SPARK = b"org.apache.spark.version"
@@ -164,7 +164,7 @@ class ParquetTable:
             yield opened
 
     def _unit(self, path: Path, metadata: pq.FileMetaData) -> str:
-        """Return the unit that holds all times of the file that are stored as INT96: `us`, or `ns` if they need it.
+        """Return the unit for the times that the file stores as INT96: `us`, or `ns` if a time needs it.
 
         Raises:
             DataError: a column needs nanoseconds, and also has times beyond their range.
@@ -211,7 +211,7 @@ def _counts(times: pa.Array) -> npt.NDArray[np.int64]:
 def _groups_by_batch_rows(
     metadata: pq.FileMetaData, names: list[str]
 ) -> Iterator[tuple[int, list[int]]]:
-    """Yield batch sizes, each a power of two of rows, with the consecutive row groups to read by that size."""
+    """Yield batch sizes in rows, each a power of two, with the consecutive row groups to read in such batches."""
     wanted = frozenset(names)
     sizes = [_batch_rows(metadata.row_group(at), wanted) for at in range(metadata.num_row_groups)]
     for batch_rows, numbers in itertools.groupby(range(len(sizes)), key=sizes.__getitem__):
@@ -235,9 +235,9 @@ def _short_strings(metadata: pq.FileMetaData, names: list[str]) -> list[str]:
 
 
 def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
-    """Return the bytes of the named columns, encoded and not compressed.
+    """Return the size of the named columns in bytes, encoded but not compressed.
 
-    Ids in lists are counted decoded, because dictionaries store the small ones in a fraction of their bytes.
+    Ids in lists are counted at their decoded size, because a dictionary stores small ids in a fraction of it.
     """
     chunks = [group.column(at) for at in range(group.num_columns)]
     return sum(

@@ -3,7 +3,7 @@
 Each part shards the files whose names hash to its number. It uses its own shard numbers (part 1 of 4 writes shards 1,
 5, 9, ...) and writes `parts/part-00001.json`. The merge reads these documents and writes the index. It adds up the
 statistics, and rewrites category codes of parts with another order of categories. Integers of csv and JSON lines are
-stored as floats if these are exact, because another part may find a fraction.
+stored as floats if that loses no digits, because another part may find a fraction in the column.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartIndex:
-    """Output of one part: an index of its shards, the sums for the data set's statistics, and its columns' contents."""
+    """Output of one part: an index of its shards, the sums for the data set's statistics, and its columns' types."""
 
     part: int
     index: ShardIndex
@@ -62,7 +62,7 @@ class PartIndex:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PartIndex:
-        """Return the part of a document.
+        """Return the part that a document describes.
 
         Raises:
             ContractError: the document is not the index of a part, or is of another version.
@@ -78,7 +78,9 @@ class PartIndex:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ContractError(
-                "this is not the index of a data set's part", got=str(error)
+                "this is not the index of a data set's part",
+                got=str(error),
+                next_step="run the part again",
             ) from error
         if index.version != VERSION:
             raise ContractError(
@@ -106,7 +108,7 @@ def files_of_part(files: Iterable[SourceFile], *, part: int, num_parts: int) -> 
 
 
 def _home(name: str) -> str:
-    """Return the name whose hash selects the part. A Megatron index has its array's name, so that both share a part."""
+    """Return the name whose hash selects the part. A Megatron index gets its array's name, so both share a part."""
     return name.removesuffix(INDEX_SUFFIX) + ".bin" if name.endswith(INDEX_SUFFIX) else name
 
 
@@ -164,7 +166,7 @@ def write_part(
 def _write_shards(
     plan: DatasetPlan, reading: Reading, uploads: Uploads, *, part: int
 ) -> Written | None:
-    """Write the part's shards under its own numbers; None if it has no files with content."""
+    """Write the part's shards under its own numbers; return None if it has no files with content."""
     from trainyard.sharding.passes import write_splits
 
     if not reading.files:

@@ -25,9 +25,9 @@ class Written:
 
     Attributes:
         splits: splits by name, with their shards.
-        described: members of the index about the content: kind, schema or tokenizer, baseline.
-        tallies: JSON-safe sums for the common statistics of a data set's parts.
-        types: what each column holds, for the comparison of parts: its dtype, `category` or a type of times.
+        described: fields of the index that describe the content: kind, schema or tokenizer, baseline.
+        tallies: JSON-safe sums, from which the merge calculates the statistics of all parts.
+        types: content type of each column, for the comparison of parts: a dtype, `category` or a type of times.
     """
 
     splits: dict[str, Split]
@@ -38,7 +38,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassContext:
-    """One pass over a source, or over one part of it if there is a numbering."""
+    """One pass over a source, or over one part of it if `numbering` is set."""
 
     reading: Reading
     rule: SplitRule
@@ -64,7 +64,7 @@ class PassContext:
         )
 
     def check_rows(self, num_good: int) -> None:
-        """Check that the source has rows, and not too many bad ones. The rows of a part are checked by the merge.
+        """Check that the source has rows, and not too many bad ones. For a part do nothing: the merge checks it.
 
         Raises:
             DataError: the source has no rows, or too many bad ones.
@@ -81,7 +81,7 @@ class PassContext:
         self.reading.bad_rows.check(num_good)
 
     def start_again(self) -> None:
-        """Discard local shards and bad rows so that the pass can restart. Uploaded objects are overwritten later."""
+        """Discard local shards and bad rows before the pass restarts. Uploaded objects are overwritten later."""
         self.uploads.wait()
         self.reading.bad_rows.clear()
         shutil.rmtree(self.folder, ignore_errors=True)

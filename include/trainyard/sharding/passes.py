@@ -24,7 +24,7 @@ def write_splits(
     *,
     numbering: Numbering | None = None,
 ) -> Written:
-    """Write and upload all shards of a source, and return its splits with the index's members about their content.
+    """Write and upload all shards of a source. Return its splits and the index fields that describe them.
 
     Args:
         reading: reader of the source.

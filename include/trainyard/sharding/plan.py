@@ -59,7 +59,7 @@ class DatasetPlan:
     algorithms: dict[str, str | None] | None = None
 
     def to_json(self) -> str:
-        """Return the plan as a document for the processes of the parts."""
+        """Return the plan as a JSON document for the processes that write the parts."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
     def at(self, uri: str) -> DatasetPlan:
@@ -68,7 +68,7 @@ class DatasetPlan:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> DatasetPlan:
-        """Return the plan of `to_json`'s document.
+        """Return the plan that a document of `to_json` describes.
 
         Raises:
             ContractError: the document is not a plan.
@@ -82,7 +82,9 @@ class DatasetPlan:
             return cls(settings=ShardSettings(**settings), data_format=data_format, **data)
         except (ValueError, KeyError, TypeError) as error:
             raise ContractError(
-                "this is not the plan of a data set", got=f"{type(error).__name__}: {error}"
+                "this is not the plan of a data set",
+                got=f"{type(error).__name__}: {error}",
+                next_step="plan the data set again with this release",
             ) from error
 
 
@@ -135,7 +137,7 @@ def warn_of_older_layout(plan: DatasetPlan, objects: Objects) -> None:
     if plan.older_uri and objects.head(f"{plan.older_uri}/{INDEX_NAME}") is not None:
         log.warning(
             "An earlier release (layout 1) sharded this source to %s, with other splits. It is sharded again to %s. "
-            "Resume trainings of the older data set with that data set only. Their figures are not comparable with "
+            "Resume trainings of the older data set with that data set only. Their metrics are not comparable with "
             "new ones: rows that were held out may now be trained on.",
             plan.older_uri,
             plan.uri,

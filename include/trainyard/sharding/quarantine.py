@@ -40,7 +40,7 @@ class BadRows:
                 self._samples.append(sample)
 
     def restore(self, lines: Iterable[bytes]) -> None:
-        """Add samples of another process, as JSON lines. The caller adds the number of its bad rows."""
+        """Add another process's samples, given as JSON lines. The caller adds that process's `count`."""
         for line in lines:
             sample = json.loads(line)
             self._reasons[str(sample["reason"]).split(":", 1)[0]] += 1

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Files of a source, with everything that is needed to read them.
+    """Files of a source, with their settings and the store to read them from.
 
     Attributes:
         folder: folder for local copies of remote files.
@@ -77,7 +77,7 @@ class Reading:
 
         Raises:
             DataError: a file cannot be read.
-            SpecError: the source has no such text column.
+            SpecError: the source does not have the column `text_column`.
         """
         if self.data_format not in UNTABLED:
             yield from self._column_rows(self.settings.text_column or "", vocabulary)

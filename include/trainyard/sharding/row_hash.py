@@ -54,7 +54,7 @@ class RowHasher:
     ) -> None:
         """Add a column of numbers. 0.0 and -0.0 are equal, and so are all missing values.
 
-        `apart` has bits that separate values of the same nearest float64.
+        `apart` contains bits that distinguish values with the same nearest float64.
         """
         numbers = self._numbers
         np.add(values, 0.0, out=numbers)

@@ -57,7 +57,7 @@ def shard_dataset(
     destination: str,
     work_dir: Path | None = None,
 ) -> ShardingResult:
-    """Return the data set of a source below `destination`, after sharding the source if it does not exist yet.
+    """Shard a source into a data set below `destination`, or return the data set if it is already complete.
 
     Raises a `SpecError` if settings contradict each other or the source's columns. Raises a `DataError` if the source
     is missing, empty or unreadable, or has too many bad rows or too few rows.
@@ -147,7 +147,7 @@ def _result(index: ShardIndex, uri: str, sent: list[Sent]) -> ShardingResult:
 
 @contextmanager
 def folder_under_way(work_dir: Path | None) -> Iterator[Path]:
-    """Yield a new temporary folder and delete it on exit. Before that, delete folders that killed processes left.
+    """Yield a new temporary folder and delete it on exit. First delete the folders that killed processes left.
 
     The owning process locks a file in its folder. The lock is released when the process ends, even if it is killed.
     """

@@ -1,4 +1,4 @@
-"""User's settings of sharding: the source, and the division into shards."""
+"""User settings of sharding: the source, and the division into shards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BYTES_TOKENIZER = "bytes"
 
 
 class DataFormat(StrEnum):
-    """Format of source files; `auto` selects it by their names."""
+    """Format of source files; `auto` derives it from their names."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -98,15 +98,15 @@ class ShardSettings:
 
     Attributes:
         num_shards: shards of the train split; 0 selects a number that fits the readers and `target_shard_bytes`.
-        instance_count: instances of the training. The product of these three fields, the number of readers, must divide
-            the number of shards.
+        instance_count: instances of the training. `num_shards` must be a multiple of the number of readers, which is
+            `instance_count` x `processes_per_instance` x `num_workers`.
         processes_per_instance: ranks per instance.
         num_workers: loader workers per rank; 0 counts as 1.
         validation_fraction: share of the rows, selected by a hash of each row's content.
         test_fraction: share of the rows, selected in the same way.
         max_bad_row_fraction: share of unreadable rows above which sharding fails.
-        text_column: column of a table with text to tokenise, or with lists of token ids; None makes typed columns of a
-            table.
+        text_column: column of a table with text to tokenise, or with lists of token ids; None shards a table as
+            typed columns.
         target_column: column with the role `target`.
         ignore_columns: columns that are omitted.
         category_columns: columns of a csv or jsonl file that are read as categories although they look like numbers.
@@ -115,8 +115,8 @@ class ShardSettings:
         vocab_size: number of ids, for a source of token ids without a tokenizer file; 0 for any other source.
         eos_token_id: id that ends a document in such a source; None if there is none.
         target_shard_bytes: approximate shard size for `num_shards=0`.
-        text_row_bytes: smallest row of a text file, which is split at line ends.
-        max_categories: the most distinct strings of a category column.
+        text_row_bytes: smallest size of a row of a text file in bytes; a row ends at a line end.
+        max_categories: the most distinct strings that a category column may have.
         checksums: whether digests of local source files and shards are calculated. Without them a source counts as
             unchanged if names, sizes and modification times are the same. A repeated run uploads every shard again, and
             the trainer checks sizes only. Parts of a data set always have checksums, because the merge needs them.
@@ -186,7 +186,7 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
     except (TypeError, ValueError) as error:
         yield Finding(
             where="csv_options",
-            what="has a value that JSON cannot represent, and the index stores all settings",
+            what="has a value that JSON cannot represent, but the index stores all settings as JSON",
             got=str(error),
             allowed="text, numbers, booleans, null, lists and objects of these",
         )
@@ -194,7 +194,7 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
         near = near_matches(name, list(CSV_OPTIONS))
         yield Finding(
             where=f"csv_options.{name}",
-            what="is not supported, because sharding reads all rows as text and types them itself",
+            what="is not supported, because sharding reads all rows as text and derives their types itself",
             allowed=", ".join(sorted(CSV_OPTIONS)),
             next_step=f"did you mean {near[0]}?" if near else "remove it",
         )
@@ -203,6 +203,7 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
             where="target_column",
             what="is also in ignore_columns",
             got=settings.target_column,
+            next_step="remove it from one of the two",
         )
 
 

@@ -1,4 +1,4 @@
-"""Number of shards, so that every reader gets the same number."""
+"""Number of shards, of which every reader gets the same number."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def fit_num_shards(settings: ShardSettings, *, train_bytes: int) -> int:
-    """Return the number of train shards: the setting, or a multiple of the readers.
+    """Return the number of train shards: the setting, or a multiple of the number of readers.
 
     Args:
-        settings: with `num_shards=0` the number is the smallest multiple of the readers whose shards have at most
-            `target_shard_bytes` on average.
+        settings: with `num_shards=0` the result is the smallest multiple of the number of readers with shards of
+            at most `target_shard_bytes` on average.
         train_bytes: expected bytes of the train split's shards.
 
     Raises:

@@ -1,8 +1,8 @@
 """Shards of all splits while they are written, uploaded and balanced.
 
 A large source is written directly into its final shards. Each is uploaded as soon as it is full, and its weight is
-planned from the rows read so far. A small source is written into pieces first. At the end each split whose shards are
-uneven is divided again, exactly.
+planned from the rows read so far. A small source is written into pieces first. At the end, each split with uneven
+shards is divided again into equal ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainyard.sharding.uploads import Sent, Uploads
 
 PARTS_BYTES = 64 * 1024**2
-"""Largest expected bytes of all shards of a small source."""
+"""Largest expected size in bytes of all shards of a small source."""
 _PART_BYTES = 8 * 1024**2
 _UNEVEN = 1.1
 _PRIOR_SHARE = 0.25
@@ -60,7 +60,7 @@ OpenWriter = Callable[[str, Path, NextWeight, Finished], Writer]
 
 
 class ShardSet(Generic[Writer]):
-    """All shards of one data set. Its context closes unfinished shards after an error.
+    """All shards of one data set. As a context manager, it closes unfinished shards after an error.
 
     Args:
         rule: fractions of the splits.
@@ -114,7 +114,7 @@ class ShardSet(Generic[Writer]):
         """Record the next rows before they are written.
 
         Args:
-            done: share of the source that is read at the end of these rows, 0 to 1.
+            done: share of the source that has been read after these rows, 0 to 1.
             coming: weight of these rows by split.
         """
         seen = {split: self._writers[split].weight + coming.get(split, 0) for split in SPLITS}
@@ -127,8 +127,10 @@ class ShardSet(Generic[Writer]):
     def finish(self) -> dict[str, Split]:
         """Finish and upload every shard, and return the splits in order, without those of fraction 0.
 
+        A part also leaves out splits without rows.
+
         Raises:
-            DataError: a split has fewer rows than shards, or none.
+            DataError: the train split has fewer rows than shards, or a held-out split has no rows.
         """  # noqa: DOC501 - the named function returns a DataError
         for writer in self._writers.values():
             writer.close()
@@ -181,8 +183,8 @@ class ShardSet(Generic[Writer]):
     def _evened(self, split: str, num_shards: int) -> list[LocalShard]:
         """Return the split's final shards, all queued for upload.
 
-        They are divided again if their number is not the wanted one, or if the largest weighs more than 1.1 times the
-        smallest.
+        The shards are divided again if the source is small, if their number is wrong, or if the largest weighs more
+        than 1.1 times the smallest.
         """
         first = self._finished[split]
         weights = [shard.weight for shard in first]

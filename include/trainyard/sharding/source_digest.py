@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _PIECE_BYTES = 1024**2
 _NUM_THREADS = 2
 _SETTLED_NS = 2 * 10**9
-"""Age in nanoseconds up to which a change is too recent to cache the digest: another may have the same times."""
+"""Age in nanoseconds up to which a change is too recent to cache the digest: a further one may have the same times."""
 _MAX_KEPT = 100_000
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (stamp TEXT PRIMARY KEY, digest TEXT NOT NULL)"
 
@@ -56,7 +56,7 @@ def fingerprint(files: Iterable[SourceFile], *, checksums: bool = True) -> str:
 
 
 def algorithm() -> str:
-    """Return the name of the digest: BLAKE3, which is three times as fast, or SHA-256 without its package."""
+    """Return the digest's algorithm: `blake3`, three times as fast, or `sha256` without the package blake3."""
     return "blake3" if importlib.util.find_spec("blake3") else "sha256"
 
 

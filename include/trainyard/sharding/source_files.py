@@ -1,4 +1,4 @@
-"""Files of a source."""
+"""Files of a source: stamps, read progress, and the check for changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INDEX_SUFFIX = ".idx"
 
 
 class FileStamp(NamedTuple):
-    """Marks that change with a local file's content: size in bytes, times in nanoseconds since 1970, inode."""
+    """Values that change with a local file's content: size in bytes, times in nanoseconds since 1970, inode."""
 
     size: int
     modified_ns: int
@@ -98,10 +98,10 @@ def check_unchanged(files: Iterable[SourceFile]) -> None:
             raise unreadable(file, error) from error
         if found != file.stamp:
             raise DataError(
-                "a source file has changed while it was read",
+                "a source file changed while it was read",
                 job_name="sharding",
                 where=file.name,
-                got=f"{found.size} bytes, with another modification time",
+                got=f"{found.size} bytes, with other times or another inode",
                 allowed=f"the file of {file.stamp.size} bytes that was listed",
                 next_step="start again when no process writes to the source",
             )

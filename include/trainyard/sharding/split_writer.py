@@ -20,7 +20,7 @@ Finished = Callable[[LocalShard], None]
 
 
 class _SplitWriter(Generic[ShardFile]):
-    """The open shard of a split, and the shards and the weight so far."""
+    """Writer of a split: its open shard, and its number of shards and weight so far."""
 
     def __init__(
         self, split: str, folder: Path, *, next_weight: NextWeight, finished: Finished
@@ -32,14 +32,14 @@ class _SplitWriter(Generic[ShardFile]):
         self.weight = 0
 
     def close(self) -> None:
-        """Finish the shard that is open, if one is."""
+        """Finish the open shard, if there is one."""
         if self._shard is not None:
             self._finished(self._shard.close())
             self._shard = None
             self.num_shards += 1
 
     def discard(self) -> None:
-        """Close the file of an unfinished shard; nothing to do when there is none."""
+        """Close the file of the unfinished shard, if there is one."""
         if self._shard is not None:
             self._shard.discard()
             self._shard = None
@@ -57,7 +57,7 @@ class TokenSplitWriter(_SplitWriter[TokenShardFile]):
         self.rows = 0
 
     def append(self, tokens: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
-        """Write whole rows, and close shards that reach their weight; `ends` are the rows' ends in `tokens`."""
+        """Write whole rows, and close full shards; `ends` are the exclusive ends of the rows in `tokens`."""
         import numpy as np
 
         first, start = 0, 0

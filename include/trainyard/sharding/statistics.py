@@ -31,7 +31,7 @@ class ColumnMoments:
         self.num_infinite = 0
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Add values."""
+        """Update the moments with one batch of values, shape (num_values,)."""
         if not len(values):
             return
         with np.errstate(over="ignore", invalid="ignore"):
@@ -66,7 +66,7 @@ class ColumnMoments:
     def absorb(
         self, count: int, mean: float, squares: float, scale: float = 1.0, num_infinite: int = 0
     ) -> None:
-        """Add values by their sums: the `sums` of other moments."""
+        """Merge the `sums` of other moments into these."""
         self.num_infinite += num_infinite
         if count == 0:
             return
@@ -106,7 +106,7 @@ class TokenCounts:
         self.counts = np.zeros(vocab_size, dtype=np.int64)
 
     def add(self, tokens: npt.NDArray[Any]) -> None:
-        """Count tokens."""
+        """Add the occurrences of token ids, shape (num_tokens,)."""
         self.counts += np.bincount(tokens, minlength=len(self.counts))
 
 
@@ -114,7 +114,7 @@ def unigram_loss_nats(train: TokenCounts, other: TokenCounts) -> float | None:
     """Return the cross-entropy of one split under the train split's token frequencies, in nats per token.
 
     The frequencies have add-one smoothing. Worked: train counts (3, 1) and other counts (1, 1) give
-    -(ln(4/6) + ln(2/6)) / 2 = 0.752. None if the other split has no tokens.
+    -(ln(4/6) + ln(2/6)) / 2 = 0.752. Return None if the other split has no tokens.
     """
     num_tokens = other.counts.sum()
     if num_tokens == 0:

@@ -17,10 +17,10 @@ _EXACT = 2.0**53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBatch:
-    """Some rows of a table.
+    """Batch of rows of a table.
 
     Attributes:
-        done: share of the whole source that is read at the end of these rows, 0 to 1.
+        done: share of the whole source that has been read after these rows, 0 to 1.
         first_line: number of the first row in its file, or of the line on which it starts.
     """
 
@@ -46,17 +46,17 @@ class Table(Protocol):
         """Read a column as another type from now on; None keeps the type and expects missing values."""
 
     def expect_fractions(self) -> None:
-        """Read integers in text as floats if these are exact, because other parts may have fractions."""
+        """Read integers in text as floats if no digit is lost, because other parts may have fractions."""
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield all rows from the start, with the types of `schema`."""
 
 
 class TextSchema:
-    """Column types of text files, by the rows read so far.
+    """Column types of text files, derived from the rows read so far.
 
     Attributes:
-        schema: type as which each column is read.
+        schema: the type in which each column is read.
         nullable: columns known to have missing values.
         fractional: columns known to have fractions. Their integers must be exact as float64.
     """
@@ -77,7 +77,7 @@ class TextSchema:
         self._set(column, kind)
 
     def expect_fractions(self) -> None:
-        """Read integers as floats if these are exact, because other parts may have fractions."""
+        """Read integers as floats if no digit is lost, because other parts may have fractions."""
         import pyarrow as pa
 
         for field in self.schema:

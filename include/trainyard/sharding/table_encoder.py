@@ -32,7 +32,7 @@ _SECONDS_PER_DAY = 86_400
 _EXACT_INTEGERS = 2**53
 _DECIMAL_BITS = 128
 _EXACT_DIGITS = 10**15
-"""Decimals of fewer digits than this has are the shortest text of their float64 (IEEE 754: 15 digits are kept)."""
+"""Decimals of up to 15 digits do not change when converted to float64 and back (IEEE 754)."""
 
 
 class TableEncoder:
@@ -164,7 +164,7 @@ def _decimals(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
     """Return decimals as integers, or as the nearest floats.
 
     Raises:
-        DataError: an integer is not exact.
+        DataError: an integer cannot be represented exactly.
     """  # noqa: DOC501 - the named function returns a DataError
     if plan.dtype == "int64":
         if column.type.bit_width < _DECIMAL_BITS:  # Arrow's cast from these to integers is wrong
@@ -212,7 +212,7 @@ def _seconds(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
     """Return times in seconds.
 
     Raises:
-        DataError: a time has nanoseconds that float64 does not hold.
+        DataError: a time has nanoseconds that float64 cannot represent.
     """  # noqa: DOC501 - the named function returns a DataError
     kind = column.type
     if not pa.types.is_date(kind) and kind.unit == "ns":
@@ -238,7 +238,7 @@ def _seconds(column: pa.Array, name: str) -> npt.NDArray[np.float64]:
 
 
 def _far_seconds(counts: npt.NDArray[Any], per_second: int, name: str) -> npt.NDArray[np.float64]:
-    """Return the nearest seconds of counts that float64 does not hold, and warn if they lose a fraction."""
+    """Return the nearest float64 seconds of counts beyond 2^53, and warn if this loses a fraction."""
     different, at = np.unique(counts, return_inverse=True)
     # Python rounds the quotient of integers once; numpy rounds the count, too.
     seconds = np.array([count / per_second for count in different.tolist()])
@@ -289,7 +289,7 @@ def _too_many_categories(column: str, limit: int, values: list[str]) -> DataErro
         got=f"more than {limit}, for example {', '.join(repr(each) for each in values[:3])}",
         allowed=f"at most {limit} (max_categories)",
         next_step=(
-            "add the column to ignore_columns if it identifies rows, or set text_column to train on its text; "
-            "write numbers without leading zeros, and times as numbers or as timestamps of Parquet"
+            "add the column to ignore_columns if it identifies rows, or set text_column to train on its text; write "
+            "numbers in it without leading zeros, and times as numbers or as timestamps of Parquet"
         ),
     )

@@ -1,4 +1,4 @@
-"""Typed columns of a table: the kind and dtype in a shard of each source type."""
+"""Typed columns of a table: the encoding and the stored dtype for each source type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLOAT_DTYPES = frozenset({"float16", "float32", "float64"})
 
 
 class ColumnKind(StrEnum):
-    """Kind of encoding of a column's values as numbers."""
+    """Encoding of a column's values as numbers."""
 
     NUMBER = "number"
     TIME = "time"  # seconds since 1970-01-01 UTC; a time of day or a duration in seconds
@@ -56,11 +56,11 @@ class ColumnPlan:
 
 
 class ReplanNeededError(Exception):
-    """A column's values do not match its plan: it must be planned and the source read again.
+    """A column's values do not match its plan: plan the column again, then read the source again.
 
     Attributes:
         column: name of the column.
-        kind: type as which to read it; None for an integer column with a missing value.
+        kind: type in which to read it; None keeps the type and expects missing values.
     """
 
     def __init__(self, column: str, kind: pa.DataType | None = None) -> None:
@@ -129,10 +129,17 @@ def plan_columns(
     )
     if not plans:
         raise SpecError(
-            [Finding(where="ignore_columns", what="excludes every column")],
+            [_NO_COLUMN_LEFT],
             subject="shard settings",
         )
     return plans
+
+
+_NO_COLUMN_LEFT = Finding(
+    where="ignore_columns",
+    what="excludes every column",
+    next_step="keep at least one column of the table",
+)
 
 
 def _check_names(names: list[str], settings: ShardSettings) -> None:
@@ -183,7 +190,7 @@ def _plan(
 
 
 def content_type(plan: ColumnPlan, arrow_type: pa.DataType) -> str:
-    """Return what a column holds. Two columns of the same dtype may hold categories and numbers, or times and floats.
+    """Return the content type of a column. Its dtype is ambiguous: an int32 may be a category, a float64 a time.
 
     Units of times are omitted, because all times are stored in seconds.
     """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def write_tokens(context: PassContext) -> Written:
-    """Write the splits and return them with the index's members about tokens: dtype, tokenizer, baseline.
+    """Write the splits, and return them with the index fields for tokens: dtype, tokenizer, baseline.
 
     Raises:
         SpecError: the tokenizer cannot be read, or does not match the source.
@@ -141,5 +141,5 @@ _NO_VOCABULARY = Finding(
 _NO_IDS = Finding(
     where="vocab_size",
     what="is allowed for a source of token ids only; this source has text",
-    next_step="set it to 0, and set a tokenizer",
+    next_step="set vocab_size to 0, and set a tokenizer",
 )

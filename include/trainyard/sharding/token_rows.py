@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 BLOCK_TOKENS = 1 << 20
 """Tokens per read."""
 MAX_ROW_TOKENS = 1 << 20
-"""Longest row. Longer ones are split, so that memory is bounded."""
+"""Longest row. Longer rows are split to bound memory."""
 PIECE_TOKENS = 4096
-"""Length of a row of an array without row boundaries and without an end token."""
+"""Length of a row, in tokens, of an array without row boundaries and without an end token."""
 _LARGEST_UINT16 = 1 << 16
 _NPY = ".npy"
 _WHOLE_NUMBERS = "iu"
@@ -51,12 +51,12 @@ class Vocabulary(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBatch:
-    """Some rows of token ids.
+    """Batch of rows of token ids.
 
     Attributes:
         tokens: ids of all rows, uint32.
         ends: exclusive end of each row in `tokens`.
-        done: share of the whole source that is read at the end of these rows, 0 to 1.
+        done: share of the whole source that has been read after these rows, 0 to 1.
     """
 
     tokens: npt.NDArray[np.uint32]
@@ -83,7 +83,7 @@ class TokenLayout:
     def ends(
         self, tokens: npt.NDArray[Any], first: int, eos_token_id: int | None
     ) -> npt.NDArray[np.int64]:
-        """Return the exclusive ends of rows in `tokens`, which start with a row at token `first` of the file."""
+        """Return the exclusive ends of the rows in `tokens`. A row starts at `tokens[0]`, token `first` of the file."""
         if self.row_ends is not None:
             # An empty row at `first` ended with the row before it, unless there is none.
             low = int(np.searchsorted(self.row_ends, first, side="right")) if first else 0
@@ -103,7 +103,7 @@ def token_array_rows(
     """Yield the rows of token arrays, unchanged. A row with an id outside the vocabulary is a bad row.
 
     A row is a document of a Megatron index, or a row of an array of two axes. In other arrays rows end with the end
-    token, or have `PIECE_TOKENS` if it is unknown. The same documents give the same rows in all formats.
+    token, or have `PIECE_TOKENS` ids if that is unknown. The same documents give the same rows in all formats.
 
     Raises:
         DataError: a file cannot be read, or is not an array of token ids.
@@ -140,10 +140,10 @@ def good_rows(
     bad_rows: BadRows,
     holder: str,
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Return the rows of ids that all belong to the vocabulary.
+    """Return the rows in which every id belongs to the vocabulary.
 
     The others, and rows without ids, are recorded as bad rows, with their number in the file. `holder` names the
-    container of the ids, for the message.
+    container of the ids in the message.
     """
     size = vocabulary.vocab_size
     is_good = np.diff(ends, prepend=0) > 0
@@ -292,7 +292,7 @@ def _check_indexes(indexes: Mapping[str, SourceFile], arrays: list[SourceFile]) 
             job_name="sharding",
             where=alone[0],
             allowed=f"{PurePosixPath(alone[0]).with_suffix('.bin')} in the same folder",
-            next_step="include both files in the source, for example by a folder or the glob name.*",
+            next_step="include both files in the source, for example with a folder or the glob name.*",
         )
 
 
@@ -322,7 +322,7 @@ def _read_npy_header(name: str, stream: BinaryIO) -> _NpyHeader:
 
     Raises:
         ValueError: the stream is not a NumPy file.
-        DataError: the array is not one of integers with one or two axes in row order.
+        DataError: the array is not of integers, does not have one or two axes, or is in column-major order.
     """
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0

@@ -59,15 +59,15 @@ def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
 
 
 def read_tokenizer_file(tokenizer: str, objects: Objects, *, identity: str) -> bytes:
-    """Return the content of a tokenizer's file whose `Tokenizer.identity` is known.
+    """Return the content of a tokenizer's file, after a check of its identity.
 
     Args:
         tokenizer: a path, or an `s3://` address.
         objects: store from which an `s3://` address is read.
-        identity: of the tokenizer that is expected.
+        identity: the expected `Tokenizer.identity`.
 
     Raises:
-        SpecError: the file cannot be read, or is not that tokenizer.
+        SpecError: the file cannot be read, or has another identity.
     """
     content = _content(tokenizer, objects)
     if (found := hashlib.sha256(content).hexdigest()) != identity:
@@ -83,7 +83,7 @@ def read_tokenizer_file(tokenizer: str, objects: Objects, *, identity: str) -> b
 
 
 def load_vocabulary(settings: ShardSettings, objects: Objects) -> Tokenizer | GivenVocabulary:
-    """Return a vocabulary of the settings' `vocab_size` if that is set, otherwise their tokenizer.
+    """Return a vocabulary of `vocab_size` ids if this setting is not 0, otherwise the tokenizer of the settings.
 
     Raises:
         SpecError: the tokenizer's file is missing or is not a tokenizer.

@@ -31,7 +31,7 @@ class Sent:
 
 
 class Uploads:
-    """Uploader of files below a prefix. Its context waits at the end for uploads in progress.
+    """Uploader of files below a prefix. As a context manager, it waits at the end for uploads in progress.
 
     Args:
         objects: store of the objects.

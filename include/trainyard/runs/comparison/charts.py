@@ -1,4 +1,4 @@
-"""Charts of a comparison as inline SVG: measures over the number of ranks, and one bar per cell."""
+"""Charts of a comparison as inline SVG: measures over the number of ranks, and one bar per training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """Bar of one cell: its value in the axis's unit, and the text after the bar."""
+    """Bar of one training (cell): its value in the axis's unit, and the text after the bar."""
 
     label: str
     css: str
@@ -40,7 +40,7 @@ class Bar:
 
 
 def rank_chart(curves: Sequence[Curve], *, y_label: str, frame: Frame) -> Markup:
-    """Return all curves over the number of ranks, whose ticks are evenly spaced; empty if there is no point."""
+    """Return the chart of the curves, with evenly spaced numbers of ranks; empty if there is no point."""
     ranks = sorted({count for curve in curves for count, _ in curve.points})
     heights = [height for curve in curves for _, height in curve.points]
     heights += [high for curve in curves for _, _, high in curve.spans]
@@ -67,7 +67,7 @@ def rank_chart(curves: Sequence[Curve], *, y_label: str, frame: Frame) -> Markup
 
 
 def bar_chart(bars: Sequence[Bar], *, x_label: str, width: int) -> Markup:
-    """Return one bar per cell; empty if there are none."""
+    """Return the chart with one bar per cell; empty if there are no bars."""
     if not bars:
         return Markup("")
     left, top = 26 + 8 * max(len(each.label) for each in bars), 6

@@ -41,7 +41,7 @@ def figures(record: ComparisonRecord, findings: Findings) -> list[Figure]:
 
 
 def colours_of(record: ComparisonRecord) -> dict[str, str]:
-    """Return the CSS class of each strategy, in the order they were asked for."""
+    """Return the CSS class of each strategy, in the order in which they were requested."""
     names = list(dict.fromkeys(each.strategy for each in record.cells))
     return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingRow:
-    """One measured cell beside the others.
+    """Results of one measured cell (strategy and number of ranks), compared with the others.
 
     Attributes:
-        base: the cell to compare the speed with: the same strategy on the reference's ranks, or the reference.
+        base: the cell to compare the speed with: the same strategy on as many ranks as the reference, or the reference.
         speedup: the cell's samples/s divided by the base's.
         efficiency: speedup divided by the ratio of the cell's ranks to the base's; 1 is perfect scaling.
         epoch_seconds, epoch_usd: time and cost of one pass over the train split at the cell's speed, without start-up.
@@ -98,10 +98,10 @@ def knee_of(strategy: str, points: Sequence[tuple[int, float]], *, worthwhile: f
     """Return the number of ranks after which each added rank gains less than `worthwhile`.
 
     A gain of 1 is the speed per rank at the fewest ranks. Worked: 100 samples/s on 1 rank, 180 on 2 and 220 on 4.
-    The second rank gains 80 %, the third and the fourth 20 % each. If `worthwhile` is 0.5, two ranks pay.
+    The second rank gains 80 %, the third and the fourth 20 % each. If `worthwhile` is 0.5, the result is 2 ranks.
 
     Args:
-        strategy: its name.
+        strategy: name of the strategy.
         points: ranks and samples/s, fewest ranks first; at least one.
         worthwhile: the least gain of an added rank, 0 to 1.
     """
@@ -152,9 +152,9 @@ def _row(cell: CellRecord, record: ComparisonRecord, reference: CellRecord) -> F
 
 
 def loss_difference(cell: CellRecord, reference: CellRecord) -> float | None:
-    """Return the largest difference of two trainings' losses at one step, relative to the reference's loss.
+    """Return the largest difference of two trainings' losses at a common step, relative to the reference's loss.
 
-    Return None for the reference itself, and if both logged no step in common.
+    Return None for the reference itself, and if the trainings logged no common step.
     """
     if cell.name == reference.name:
         return None

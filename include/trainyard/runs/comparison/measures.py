@@ -23,7 +23,7 @@ class Measures:
 
     Attributes:
         samples_per_second: over all ranks, after the warm-up, without evaluations and checkpoints.
-        slowest, fastest: the least and the most samples/s of a single line.
+        slowest, fastest: the least and the most samples/s of a single step line.
         units_per_second: the same speed in the task's `unit`, tokens or samples.
         steps_measured: number of steps that these speeds cover.
         losses: training loss by step.

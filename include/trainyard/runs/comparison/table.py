@@ -52,7 +52,7 @@ def cell_texts(cell: CellRecord, row: FindingRow) -> dict[str, str]:
 
 
 def to_parquet(record: ComparisonRecord, findings: Findings) -> bytes:
-    """Return one row for each cell, measured or not; bytes, seconds, USD and shares are in the names."""
+    """Return the bytes of a Parquet file with one row per cell, measured or not. The column names have the units."""
     import pyarrow as pa  # noqa: PLC0415  # DAG files import this package's neighbours
     import pyarrow.parquet as pq  # noqa: PLC0415
 

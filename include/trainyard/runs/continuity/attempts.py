@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One attempt: a lifetime of a job's instances, and the start of the processes on them; None if none started."""
+    """One attempt: a lifetime of a job's instances, and the start of the training processes on them, if any."""
 
     job: JobRecord
     span: Span

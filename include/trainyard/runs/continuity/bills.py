@@ -19,7 +19,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillShare:
-    """Share of an attempt in its job's bill; None for unknown amounts."""
+    """Share of one attempt in its job's bill. Unknown amounts are None."""
 
     billed_seconds: float | None
     billed_usd: float | None
@@ -27,12 +27,12 @@ class BillShare:
 
 
 def bills_of(jobs: Sequence[JobRecord]) -> list[Bill]:
-    """Return one bill per job, with the cost of `trainyard.cost`."""
+    """Return one bill per job, with the cost that `trainyard.cost` calculated."""
     return [_bill(job) for job in jobs]
 
 
 def shares_of(lives: Sequence[Life]) -> list[BillShare]:
-    """Return each attempt's share in its job's bill: by time on instances, or equal if there was no such time."""
+    """Return each attempt's share in its job's bill: by time on instances, or equal if there was none."""
     on_instances: dict[str, float] = defaultdict(float)
     count: dict[str, int] = defaultdict(int)
     for life in lives:

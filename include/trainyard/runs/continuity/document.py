@@ -1,7 +1,7 @@
 """continuity.json: steps, redone steps, waiting times and cost of the attempts of a training run.
 
     {"format": "trainyard-continuity", "version": 1,
-     "why_unknown": null,              reason if the log had nothing to measure; then the numbers by the log are empty
+     "why_unknown": null,              reason if the log had nothing to measure; then the numbers from the log are empty
      "is_finished": true,              the last attempt completed
      "final_step": 400,                the last step of the surviving lineage
      "seed": 1, "num_samples": 9411, "global_batch_size": 16, "max_steps": 400,
@@ -24,7 +24,8 @@
      "attempts": [Attempt ...], "bills": [Bill ...]}
 
 Times are epoch seconds. Durations are seconds, rounded to milliseconds; stalls are rounded to microseconds. An amount
-of money is null if a price or the billed seconds are unknown. Step s uses the positions [(s - 1) * B, s * B) of the
+of money is null if a price or the billed seconds are unknown. The surviving lineage is the steps of each attempt that
+no later attempt repeated. Step s uses the positions [(s - 1) * B, s * B) of the
 sample order, B being the global batch size. Each epoch has each sample once, so a position that is covered once is a
 sample that was seen once.
 """
@@ -55,8 +56,8 @@ class Attempt:
         ended_by: completed, interrupted, restarted, failed, stopped, timed_out or running.
         stream: log stream of the processes; None without a start.
         attempt_id: random id that the processes logged.
-        rung: rung of the capacity ladder, from 0.
-        rung_reason: why this rung was used.
+        rung: number of the capacity tier that the job used, from 0.
+        rung_reason: why the job used this tier.
         resumed_at: number of steps that were complete at the start; None without a start.
         first_step: the first step of the attempt; None if no step was logged.
         last_step_logged: the last step in the log; the actual last step may be later.
@@ -187,7 +188,7 @@ class Continuity:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the continuity of `to_dict`'s data.
+        """Return the continuity that data of `to_dict` describes.
 
         Raises:
             ContractError: the data is not a continuity document of this version.
@@ -203,7 +204,7 @@ class Continuity:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the continuity of `to_json`'s text.
+        """Return the continuity that a text of `to_json` describes.
 
         Raises:
             ContractError: the text is not a continuity document of this version.

@@ -64,7 +64,7 @@ def write_log(path: Path, lines: Iterable[LogLine]) -> int:
 
 
 def read_log(path: Path) -> Iterator[LogLine]:
-    """Yield the lines of a file of `write_log`."""
+    """Yield the lines of a file that `write_log` wrote."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for row in file:
             yield LogLine.from_json(row)

@@ -182,7 +182,7 @@ def _lineage_sums(lives: Sequence[Life]) -> dict[str, Any]:
 
 
 def kept_until(starts: Sequence[TrainingStart]) -> list[int]:
-    """Return the last surviving step of each start.
+    """Return the last surviving step of each start; for the last start, its last step.
 
     It is the smallest step from which any later start resumed: a later one may resume from an older checkpoint, or from
     step 0 if checkpoints are damaged. If it is below the start's own `resumed_at`, no step of that start survived.
@@ -267,7 +267,7 @@ D = TypeVar("D", Attempt, Continuity)
 
 
 def _rounded(values: D) -> D:
-    """Return the document with times rounded to milliseconds and fine numbers to six digits. Money is not rounded."""
+    """Return the document with times rounded to milliseconds, and stalls and epochs to 1e-6. Money is not rounded."""
     floats: dict[str, Any] = {
         each.name: value
         for each in fields(values)

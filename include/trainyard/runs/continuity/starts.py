@@ -62,7 +62,7 @@ class TrainingStart:
 
     @classmethod
     def of(cls, event: Event, *, job: str, stream: str) -> TrainingStart | None:
-        """Return the start of a `start` line; None if the line is incomplete."""
+        """Return the start that a `start` line describes; None if the line is incomplete."""
         resumed_at, batch = event.step, event.integer("global_batch_size")
         num_samples, seed = event.integer("num_samples"), event.integer("seed")
         if resumed_at is None or not batch or not num_samples or seed is None:
@@ -127,7 +127,7 @@ class TrainingStart:
 
 
 def read_starts(lines: Iterable[LogLine]) -> list[TrainingStart]:
-    """Return the starts in the order of time. The lines may be in any order.
+    """Return the starts, oldest first. The lines may be in any order.
 
     A log stream belongs to one host in one lifetime of the instances. Its lines are sorted by time, and within a
     millisecond `start` lines are first. Lines before the first `start` of a stream are ignored.

@@ -18,7 +18,7 @@ def accrued_usd(job: Mapping[str, Any], *, now: float) -> float | None:
     """Return the cost of a job so far in USD, at the on-demand price; None if it is unknown, and for a search.
 
     Args:
-        job: its snapshot as a mapping (`JobSnapshot.to_dict`).
+        job: snapshot of the job as a mapping (`JobSnapshot.to_dict`).
         now: epoch seconds.
     """
     if job.get("billable_seconds") is None and job.get("kind") in _SEARCHES:

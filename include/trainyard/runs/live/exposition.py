@@ -1,4 +1,4 @@
-"""`exposition`: the runs of a deployment as metrics in Prometheus' text format."""
+"""Runs of a deployment as metrics in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ENDED_WITHIN_S = 3600.0
-"""An ended run has metrics for so long, so that the last scrapes have its final cost."""
+"""Seconds for which an ended run still has metrics: the last scrapes then contain its final cost."""
 
 RUN_LABELS = ("dag_id", "run_id", "team")
 METRICS: Mapping[str, str] = {
@@ -51,12 +51,12 @@ MORE_LABELS: Mapping[str, tuple[str, ...]] = {
     "trainyard_run_rule_findings": ("severity",),
     "trainyard_spend_usd": ("period",),
 }
-"""Labels of a metric beside `RUN_LABELS`."""
+"""Labels of a metric in addition to `RUN_LABELS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePage:
-    """A running run's page with the newest value of each of its metrics."""
+    """Page of a running run, and the newest value of each of its metrics."""
 
     page: Mapping[str, Any]
     newest: Mapping[str, float] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def exposition(
     Args:
         fleet: the data of the fleet page.
         live: pages of the running runs that were read, by DAG id and run id.
-        num_unread: number of running runs that were not.
+        num_unread: number of running runs that were not read.
     """
     samples = _Samples()
     for row in fleet["runs"]:

@@ -33,9 +33,9 @@ class RunRow:
         is_paused: whether the DAG is paused, so that no further task starts.
         returned: results by task id, for the tasks that have one.
         jobs: name of the newest job of each task that has started one.
-        failed: that job as a mapping, for the tasks whose job failed.
-        connections: `aws_conn_id` and `region_name` of that job's task.
-        links: addresses of that job's pages, by link class name.
+        failed: the newest job as a mapping, for each task with a failed job.
+        connections: `aws_conn_id` and `region_name` of each task that has started a job.
+        links: addresses of the pages of each task's newest job, by link class name.
     """
 
     dag_id: str

@@ -1,4 +1,4 @@
-"""`fleet_page`: all runs of the deployment, and their money, as JSON-safe data."""
+"""Page of all runs of the deployment, with their cost, as JSON-safe data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MODEL_KEYS = ("model", "entry_point", "base_model")
 def fleet_page(
     runs: Sequence[RunRow], *, costs: Mapping[tuple[str, str], float | None], now: float
 ) -> dict[str, Any]:
-    """Return one row per run, and the total cost of running runs, of today and of this month.
+    """Return one row per run, and the total cost of the runs that run now or ended today or this month.
 
     Args:
         runs: newest first, with the results of preflight and report.
@@ -77,7 +77,7 @@ def _row(run: RunRow, *, so_far_usd: float | None, now: float) -> dict[str, Any]
 
 
 def _cost_usd(run: RunRow, so_far_usd: float | None) -> float | None:
-    """Return the cost in a run's report; without one, the cost so far, or at the end that of its tasks' results."""
+    """Return the cost in the run's report; without one, the cost so far or, after the end, that of its tasks' jobs."""
     reported = run.number(TaskId.REPORT, "cost_usd")
     if reported is not None or not run.is_over:
         return so_far_usd if reported is None else reported
@@ -120,7 +120,7 @@ def _sum_of_known(amounts: Iterable[float | None]) -> float | None:
 
 
 def _image(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return the image of a run's training and its digest; None for one that the report lacks."""
+    """Return the image of a run's training and its digest, without those that the report lacks."""
     image = mapping(report.get("image"))
     names = ("image_uri", "image_digest")
     return {name: image[name] for name in names if isinstance(image.get(name), str)}
@@ -156,7 +156,7 @@ def _since(rows: Sequence[Mapping[str, Any]], moment: float) -> list[Mapping[str
 
 
 def _sums(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
-    """Return the cost of runs by one of their members."""
+    """Return the cost of runs by the value of one of their fields."""
     names = dict.fromkeys(row[key] for row in rows)
     return {name: _sum([row for row in rows if row[key] == name]) for name in names}
 

@@ -1,4 +1,4 @@
-"""`run_page`: the training page of one run as JSON-safe data."""
+"""Training page of one run as JSON-safe data."""
 
 from __future__ import annotations
 

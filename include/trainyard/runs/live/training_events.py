@@ -1,4 +1,4 @@
-"""`TrainingEvents`: curve, progress and checkpoints of a training so far, from the lines of its log."""
+"""Curve, progress and checkpoints of a training so far, from the lines of its log."""
 
 from __future__ import annotations
 
@@ -59,8 +59,9 @@ class TrainingEvents:
     Attributes:
         stride: one point per `stride` is kept: 1 up to 20,000 points, then 2, 4, ...
         attempt: number of starts so far.
-        starts: each start with its step, time, job and ranks. If another start followed, also `lost_from`, the end of
-            its last step that was not lost, and on the same instances `restarted_from`, the time of its last line.
+        starts: each start with its step, time, job and ranks. A start that was followed by another one also has
+            `lost_from`, the end of its last surviving step. If the next one was on the same instances, it also has
+            `restarted_from`, the time of its last line.
         stall_seconds: seconds that checkpoints blocked the training.
         newest: newest value of each metric, of at most 50 metrics.
     """
@@ -84,7 +85,7 @@ class TrainingEvents:
     _last_at: float = 0.0
 
     def read(self, line: LogLine) -> None:
-        """Read one line of the log. An unreadable line, or one without Trainyard's prefix, is kept in the tail only."""
+        """Read one line of the log. A line that is too long or has no prefix of Trainyard is kept only in the tail."""
         self.log_tail.append(line)
         text = without_rank(line.text)
         if not text.startswith(PREFIX) or len(text) > LONGEST_LINE:
@@ -136,7 +137,7 @@ class TrainingEvents:
         self.starts.append({**start, "world_size": event.integer("world_size")})
 
     def _end_of_step(self, step: int) -> float:
-        """Return the time at which the newest start completed a step, by its log lines; without any, its begin."""
+        """Return the time at which the newest start completed a step, by its log lines; without any, its start."""
         own = (each for each in reversed(self._points) if each.attempt == self.attempt)
         done = next((each.time for each in own if each.step <= step), None)
         return float(self.starts[-1]["time"]) if done is None else done

@@ -23,7 +23,7 @@ class RankBreakdown:
 
     Attributes:
         mean_seconds, parts: means over the rank's steps, in seconds; `parts` add up to `mean_seconds`.
-        local_seconds: median seconds from the begin of a step to its first collective; None if not measured.
+        local_seconds: median seconds from the start of a step to its first collective; None if not measured.
     """
 
     rank: int
@@ -64,7 +64,7 @@ def rank_breakdowns(times: Sequence[StepTime]) -> tuple[RankBreakdown, ...]:
 
 
 def over_steps(times: Sequence[StepTime], *, most: int = MOST_BINS) -> tuple[StepBin, ...]:
-    """Return the step time in at most `most` bins, each over the same number of steps."""
+    """Return the step time in at most `most` bins of equally many steps; the last bin may have fewer."""
     steps = sorted({each.step for each in times})
     width = max(1, -(-len(steps) // most))
     place = {step: index // width for index, step in enumerate(steps)}

@@ -113,13 +113,13 @@ class Hindrance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The bottleneck by name.
+    """Bottleneck of a training, and all issues that the rules found.
 
     Attributes:
         bottleneck: the issue that costs most time; None if the rules found none. `largest` then names the largest part.
         hindrances: all issues of the rules, the most expensive first.
         not_judged: by rule, the reason why it was not evaluated.
-        largest: the largest part of a step, with its share and advice to reduce it; None without measured parts.
+        largest: the largest part of a step, with its share of the step time (0 to 1); None without measured parts.
     """
 
     bottleneck: Hindrance | None
@@ -138,7 +138,7 @@ class Diagnosis:
 
     @property
     def sentence(self) -> str:
-        """Explanation in numbers."""
+        """Evidence for the bottleneck, with its numbers."""
         if self.bottleneck is not None:
             return self.bottleneck.evidence
         if self.largest is None:
@@ -148,7 +148,7 @@ class Diagnosis:
 
     @property
     def advice(self) -> str:
-        """Advice against it."""
+        """Advice to remove the bottleneck or to shorten the largest part; empty if neither is known."""
         if self.bottleneck is not None:
             return self.bottleneck.advice
         return _SMALLER[self.largest[0]] if self.largest else ""
@@ -167,7 +167,7 @@ def judges(wanted: Sequence[object] = ()) -> tuple[ConfiguredRule, ...]:
 
 
 def diagnose(verdicts: Sequence[Verdict], shares: Mapping[Part, float]) -> Diagnosis:
-    """Return the diagnosis from the verdicts; `shares` has the share of each part in step time; empty if unknown."""
+    """Return the diagnosis from the verdicts, and from the share of each part in step time (empty if unknown)."""
     found = [_hindrance(each, shares) for each in verdicts if each.issues]
     ordered = sorted(found, key=lambda each: -(each.cost or 0.0))
     slow = [each for each in ordered if each.rule not in _OF_NO_TIME]

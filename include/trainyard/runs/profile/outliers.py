@@ -122,7 +122,7 @@ def _outlier(
 
 
 def _marks(records: Iterable[Record]) -> dict[int, str]:
-    """Return the event before each step, by step: a mark at step s lies between step s and the next."""
+    """Return the event before each step, by step: a mark at step s is between step s and the next."""
     return {
         each.step + 1: _AFTER_CHECKPOINT
         for each in records

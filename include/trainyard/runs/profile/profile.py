@@ -40,7 +40,7 @@ NO_STEPS = "no times of steps in the training's statistics"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptBegin:
-    """A start of the processes: seconds since the first record, and the step from which it resumed."""
+    """Start of the training processes: seconds since the first record, and the step from which they resumed."""
 
     attempt: int
     seconds: float | None
@@ -68,11 +68,11 @@ class RankWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Division of one training's time.
+    """Profile of one training: step time by part, outliers, resource use and diagnosis.
 
     Attributes:
         num_steps: number of steps that were not lost.
-        num_first_steps: number of first steps of a start among them, which the means leave out.
+        num_first_steps: number of these that are the first step of a start; the means leave them out.
         why_no_steps: why there are no step times; empty if there are.
         why_no_stragglers: why ranks cannot be compared; empty if they can.
         verdicts: verdicts of the rules on speed, hosts and memory.

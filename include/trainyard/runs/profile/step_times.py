@@ -39,9 +39,9 @@ class StepTime:
     """One step on one rank; `parts` add up to `seconds`.
 
     Attributes:
-        local_seconds: seconds from the begin of the step to its first collective.
+        local_seconds: seconds from the start of the step to its first collective.
         time: end of the step, epoch seconds.
-        is_first: whether the step is the first after a start, so that it includes one-time work.
+        is_first: whether the step is the first after a start, which includes one-time work.
         has_parts: whether its parts were measured; if not, all of its time is `other`.
     """
 

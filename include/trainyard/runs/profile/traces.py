@@ -50,7 +50,7 @@ def trace_of(file: str, *, num_bytes: int) -> Trace | None:
 
 
 def traces_in(folder: Path) -> tuple[Trace, ...]:
-    """Return the traces in a run's statistics folder, by steps and rank; paths are relative to the run's folder."""
+    """Return the traces in a run's statistics folder, sorted; paths are relative to the run's folder."""
     files = (
         trace_of(f"{folder.name}/{each.name}", num_bytes=each.stat().st_size)
         for each in sorted(folder.glob(PATTERN))
@@ -59,5 +59,5 @@ def traces_in(folder: Path) -> tuple[Trace, ...]:
 
 
 def in_order(traces: Iterable[Trace]) -> tuple[Trace, ...]:
-    """Return traces by steps, then rank."""
+    """Return the traces, sorted by attempt, first step and rank."""
     return tuple(sorted(traces, key=lambda each: (each.attempt, each.first_step, each.rank)))

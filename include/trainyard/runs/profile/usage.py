@@ -24,7 +24,7 @@ class Metric:
     """A measured resource: how to read it from a sample, and why a host may lack it.
 
     Attributes:
-        reach: the value up to which the chart's axis extends at least, in the metric's unit.
+        reach: value that the chart's axis always includes, in the metric's unit.
     """
 
     key: str
@@ -201,7 +201,7 @@ class MeasuredMemory:
     """Memory use of one host's training processes, or of one of its GPUs, in bytes.
 
     Attributes:
-        place: `algo-1`, `algo-1 gpu 0`.
+        place: the host, or one of its GPUs: `algo-1`, `algo-1 gpu 0`.
         early: mean of the second quarter of the samples; None if there are too few. The first quarter does not count,
             because a training fills its memory in it.
         late: mean of the last quarter; None if there are too few samples.

@@ -181,7 +181,7 @@ def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Return seconds per unit, and the unit, for a scale of so many seconds: s, min or h."""
+    """Return the seconds per unit, and the unit (s, min or h), for a time axis of this length in seconds."""
     if seconds <= 300:
         return 1.0, "s"
     return (60.0, "min") if seconds <= 4 * 3600 else (3600.0, "h")

@@ -194,7 +194,7 @@ def _row(attempt: Attempt) -> AttemptRow:
 
 
 def _has_ladder(record: RunRecord, found: Continuity) -> bool:
-    """Return whether the run had, or used, more than one rung."""
+    """Return whether the run could use, or used, more than one capacity tier."""
     return len(record.conf.get("capacity_ladder") or ()) > 1 or any(e.rung for e in found.attempts)
 
 

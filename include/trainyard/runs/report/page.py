@@ -100,7 +100,7 @@ class RulesView:
 
 
 def rules_view(record: RunRecord) -> RulesView | None:
-    """Return the section; None if no rule was evaluated, unless the run has its own script."""
+    """Return the section; None if no rule was evaluated in a run without a user's script."""
     if record.rules is None or not record.rules["verdicts"]:
         return _nothing_to_evaluate() if record.conf.get("entry_point") else None
     rows = verdict_rows(record.rules["verdicts"])
@@ -164,7 +164,7 @@ def _ledger_row(entry: Mapping[str, Any]) -> LedgerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseView:
-    """One cause: its name, colour, percentage of the wall time, and duration."""
+    """One cause of wall time: its name, colour, percentage of the wall time, and duration."""
 
     name: str
     colour: str

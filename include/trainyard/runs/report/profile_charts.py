@@ -77,7 +77,7 @@ def steps_chart(profile: Profile) -> Chart:
 
 
 def shares_chart(summary: Mapping[str, Any], *, width: int = 1100) -> Chart:
-    """Return the chart of the shares of step time by part, one bar per rank; `summary` is that of report.json."""
+    """Return the chart of step time shares by part, one bar per rank, from the profile's summary in report.json."""
     title, steps = "Share of step time, by rank", summary["step_time"]
     if not steps["ranks"] or not steps["shares"]:
         why = steps["why_none"] or "the parts of steps were not timed"

@@ -42,7 +42,7 @@ class BarRow:
 def stacked_areas(
     xs: Sequence[float], layers: Sequence[Layer], *, x_label: str, y_label: str, frame: Frame
 ) -> Markup:
-    """Return the stacked layers, the first at the bottom; an empty Markup without an x."""
+    """Return the stacked layers, the first at the bottom; an empty Markup if there are no x values."""
     if not xs:
         return Markup("")
     tops = _tops(layers, len(xs))

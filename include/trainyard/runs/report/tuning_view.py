@@ -1,4 +1,4 @@
-"""Search section of the page: the winner with reasons, trials, importance, cost, and cause of the end."""
+"""Search section of the page: the winner with reasons, trials, importance, cost, and the reason for the end."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class TabularRecord:
         importance: `name`, `importance` and `std` per column, the most important first.
         evaluation: `metrics`, `baseline` and `confusion_matrix` on the test rows.
         model: the registered model.
-        ledger: billed resources, as `Ledger.to_dict`.
+        ledger: billed resources, as `Ledger.to_dict` returns them.
         failure: error that ended the run.
     """
 
