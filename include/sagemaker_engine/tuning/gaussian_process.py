@@ -1,10 +1,10 @@
 """Gaussian process: expected losses at any point, from observed losses.
 
-Points are rows of shares from 0 to 1, losses have mean 0 and variance 1. The kernel is a Matern 5/2 with a length for
-each dimension, as in Snoek et al., "Practical Bayesian Optimization of Machine Learning Algorithms", NeurIPS 2012, and
-in the service (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021). Lengths and noise are the most
-probable ones under BoTorch's default priors (Hvarfner et al., "Vanilla Bayesian Optimization Performs Great in High
-Dimensions", ICML 2024). The module is independent of searches.
+Points are rows of positions from 0 to 1 on the scales of the ranges, losses have mean 0 and variance 1. The kernel is a
+Matern 5/2 with a length for each dimension, as in Snoek et al., "Practical Bayesian Optimization of Machine Learning
+Algorithms", NeurIPS 2012, and in the service (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021).
+Lengths and noise are the most probable ones under BoTorch's default priors (Hvarfner et al., "Vanilla Bayesian
+Optimization Performs Great in High Dimensions", ICML 2024). The module is independent of searches.
 """
 
 from __future__ import annotations
