@@ -87,7 +87,7 @@ class Payload:
             self._chunked = AwsChunkedBody(self._raw)
 
     def stage(self, blobs: BlobFolder) -> StagedBlob:
-        """Write the upload to a staged blob and compute the digest of every algorithm that it claims.
+        """Write the upload to a staged blob and compute a digest for each checksum that the request states.
 
         Raises:
             S3Error: MissingContentLength, IncompleteBody.
