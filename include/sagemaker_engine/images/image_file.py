@@ -238,7 +238,7 @@ def read_own_images(folder: Path, *, allowed: Collection[str]) -> Mapping[str, s
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ImageFileError(f"{path}: the file is not valid TOML: {error}") from error
+        raise ImageFileError(f"{path}: not valid TOML: {error}") from error
     if unknown := sorted(set(data) - {OWN_TABLE}):
         raise ImageFileError(f"{path}: unknown table {unknown[0]!r}; allowed: [{OWN_TABLE}]")
     images = data.get(OWN_TABLE, {})
