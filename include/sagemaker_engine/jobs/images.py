@@ -79,7 +79,7 @@ FAMILIES: dict[str, str | None] = {
     AUTOML_FAMILY: None,
     "sagemaker-distribution-prod": None,
 }
-"""Image repository -> framework module of AWS's toolkit, or None without one.
+"""Image repository -> framework module of AWS's toolkit, or None if it has none.
 
 All versions of these images run in Trainyard's own environment, unless an engine image emulates the repository.
 """

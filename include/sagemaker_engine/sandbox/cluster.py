@@ -119,7 +119,7 @@ class SandboxCluster:
 
     @property
     def holder(self) -> int:
-        """Return the id of the process whose network namespace has the host side of the instances' cables."""
+        """Return the id of the process in whose network namespace the instances' virtual cables (veth) end."""
         return self._process.pid
 
     def path_of(self, instance: str, path: str) -> Path:
