@@ -33,11 +33,11 @@ CANNOT_START = 2
 BUILD_VARIABLE = "TRAINYARD_BUILD_IMAGES"
 HOW_IT_ENDS = (
     "SIGTERM or SIGINT stops all running jobs as StopTrainingJob does: SIGTERM to their processes, "
-    f"SIGKILL after a grace of {STOP_GRACE_S:.0f} s times the time scale, then the upload of "
-    f"their artifacts. The engine waits for them for the grace plus {STOP_MARGIN_S:.0f} s at "
-    "most, then exits with 0 within seconds. A second signal ends the engine at once; the jobs stop "
-    "nevertheless. After SIGKILL of the engine the jobs continue: an engine started over the same root "
-    f"within {ENGINE_ABSENCE_S:.0f} s adopts them; without one they stop."
+    f"SIGKILL after a grace period of {STOP_GRACE_S:.0f} s times the time scale, then the upload of "
+    f"their artifacts. The engine waits for them for the grace period plus {STOP_MARGIN_S:.0f} s at "
+    "most, then exits with 0 within seconds. A second signal ends the engine at once; its jobs still stop. "
+    "After SIGKILL of the engine the jobs continue: an engine that starts with the same root "
+    f"within {ENGINE_ABSENCE_S:.0f} s adopts them; otherwise they stop."
 )
 
 
@@ -78,9 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         why = str(error)
         if is_disk_full(error):
             root = Path(options.root).resolve()
-            why = (
-                f"no space is left on the disk that holds {root}; free some, or give another --root"
-            )
+            why = f"the disk that holds {root} is full; free some space, or give another --root"
         sys.stderr.write(f"the engine cannot start: {why}\n")
         return CANNOT_START
     return 0
@@ -109,7 +107,7 @@ def _image_files(word: str) -> Path:
     folder = Path(word).absolute()
     if not folder.is_dir():
         raise ValueError(
-            f"--image-files is {word!r}, which is not a folder; leave it out to use the engine's own"
+            f"--image-files is {word!r}, which is not a folder; leave the option out to use the engine's own files"
         )
     return folder
 
@@ -144,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--root", required=True, help="folder of all state; created if missing")
     parser.add_argument("--region", default="us-east-1", help="region of requests that name none")
-    parser.add_argument("--account", default="123456789012", help="the account of all ARNs")
+    parser.add_argument("--account", default="123456789012", help="account id in all ARNs")
     parser.add_argument(
         "--time-scale",
         type=float,

@@ -146,7 +146,7 @@ REJECTED = (
     (
         "Experiments and lineage",
         r"Experiment|Trial|Lineage|Artifact|Association|Context$|Contexts$|Action$|Actions$",
-        "the engine keeps no experiments, trials and lineage",
+        "the engine keeps no experiments, trials or lineage",
     ),
     ("Search", r"^Search$|SearchSuggestions", "the engine has no search index; use the lists"),
     ("Feature store", r"Feature|Record", "the engine has no feature store"),
@@ -166,7 +166,7 @@ REJECTED = (
     (
         "Labelling",
         r"Label|Workforce|Workteam|FlowDefinition|HumanTask|HumanLoop|UiTemplate",
-        "nobody labels data here",
+        "the engine has no labelling jobs",
     ),
     ("Compilation and edge devices", r"Compilation|Edge|Device|Heartbeat|Deployments", NOT_BUILT),
 )
@@ -247,8 +247,8 @@ def _lines() -> Iterator[str]:
         "",
         "<!-- Written by `python -m sagemaker_engine.coverage`; edit include/sagemaker_engine/coverage.py. -->",
         "",
-        "The engine never answers success for work that it did not do. Each operation is executed, or stored where",
-        "the description is all there is, or rejected with `UnknownOperationException` (status 501) and the reason.",
+        "The engine never answers success for work that it did not do. Each operation is executed, or stored if it",
+        "only describes something, or rejected with `UnknownOperationException` (status 501) and the reason.",
         f"Of SageMaker's {total} operations {total - rejected} are executed or stored, {rejected} are rejected.",
         "",
         "## Executed and stored",

@@ -1,4 +1,4 @@
-"""Life cycle of one engine: lock of a state folder, start over it, and stop together with its jobs."""
+"""Life cycle of one engine: the lock on its state folder, its start, and its stop together with its jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LOCK_RETRY_S = 0.05
 
 
 class WarmWhen(StrEnum):
-    """Time at which the warm parent starts, which takes seconds of CPU time: with the engine, first job, or never."""
+    """Start of the warm parent, a process that preloads torch for jobs: with the engine, at the first job, or never."""
 
     START = "start"
     USE = "use"
@@ -54,7 +54,7 @@ class RootInUseError(Exception):
 
 
 class Engine:
-    """One engine over the state folder of its settings; call `start`, then `stop`."""
+    """An engine that keeps its state in the folder of its settings; call `start`, then `stop`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Engine:
         self._warm = WarmParent(settings.root)
 
     def start(self, host: str, port: int) -> None:
-        """Open the port, then resume the supervision of jobs that an earlier engine left.
+        """Open the port, then resume the supervision of jobs that an earlier engine left running.
 
         Raises:
             OSError: The port is in use or not permitted.
@@ -105,8 +105,8 @@ class Engine:
     def stop(self) -> None:
         """Stop all running jobs, wait for them, and close the port.
 
-        The wait is at most the grace period of a stop plus `STOP_MARGIN_S` seconds. A job that is still running after
-        that is left to its runner, which stops it without an engine.
+        The wait is at most the grace period of a stop plus `STOP_MARGIN_S` seconds. A job that is
+        still running after the wait is stopped by its own runner process.
         """
         for searcher in self._searchers:
             searcher.stop_searches()

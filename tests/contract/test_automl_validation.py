@@ -70,7 +70,7 @@ def channel(endpoint: Endpoint) -> dict[str, Any]:
         ),
         pytest.param(
             {"tabular": {"Mode": "HYPERPARAMETER_TUNING"}, "algorithms": ("catboost",)},
-            "catboost cannot be used in HYPERPARAMETER_TUNING mode; it has linear-learner, mlp, xgboost",
+            "catboost cannot be used in HYPERPARAMETER_TUNING mode; supported are linear-learner, mlp, xgboost",
             id="algorithm of the other mode",
         ),
         pytest.param(

@@ -81,4 +81,4 @@ def test_a_key_that_no_file_can_have_is_the_users_fault(endpoint: Endpoint, name
 
     assert described["TrainingJobStatus"] == "Failed"
     assert described["FailureReason"].startswith("ClientError: ")
-    assert "cannot be a file" in described["FailureReason"]
+    assert "cannot become a file" in described["FailureReason"]

@@ -145,7 +145,7 @@ ODD = {
     "not UTF-8": (r'touch "$(printf "odd\377")"', "UTF-8"),
     "link out of the container": ("ln -s /etc/passwd odd", "leads to /etc/passwd"),
     "link up and out": ("ln -s ../../../etc/passwd odd", "leads to /etc/passwd"),
-    "link to nothing": ("ln -s gone odd", "leads to nothing"),
+    "link to nothing": ("ln -s gone odd", "is a broken link"),
     "folder linked to its parent": ("mkdir odd; ln -s .. odd/up", "contains it"),
 }
 

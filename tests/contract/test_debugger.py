@@ -182,7 +182,7 @@ def test_a_log_says_which_tensors_were_asked_for_and_not_saved(
         logStreamNamePrefix=f"{described['TrainingJobName']}/",
     )
     lines = "\n".join(event["message"] for event in found["events"])
-    said = "DebugHookConfig asks for the collections gradients, and the script saved nothing"
+    said = "DebugHookConfig requests the collections gradients, but nothing was saved"
     assert (said in lines) is not writes
 
 

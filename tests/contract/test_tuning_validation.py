@@ -347,7 +347,7 @@ def several(endpoint: Endpoint, *definitions: dict[str, Any], **config: Any) -> 
         (
             [{}],
             {},
-            "DefinitionName is required in each of TrainingJobDefinitions; number 1 has none",
+            "DefinitionName is required in each of TrainingJobDefinitions; definition 1 has none",
         ),
         ([{"DefinitionName": "a"}] * 2, {}, "DefinitionName must be unique"),
         (

@@ -131,7 +131,7 @@ def test_operation_that_the_engine_lacks_says_so(engine: RunningEngine) -> None:
         engine.client("sagemaker").list_mlflow_tracking_servers()
     error = caught.value.response["Error"]
     assert error["Code"] == "UnknownOperationException"
-    assert "does not have the operation ListMlflowTrackingServers" in error["Message"]
+    assert "does not support the operation ListMlflowTrackingServers" in error["Message"]
 
 
 def test_request_for_a_description_is_checked_like_any_other(engine: RunningEngine) -> None:

@@ -64,8 +64,8 @@ def test_help_says_how_long_the_end_of_the_engine_may_take() -> None:
     ).stdout
     words = " ".join(told.split())
     assert "SIGTERM or SIGINT stops all running jobs" in words
-    assert "a grace of 120 s times the time scale" in words
-    assert "the grace plus 15 s at most" in words
+    assert "a grace period of 120 s times the time scale" in words
+    assert "the grace period plus 15 s at most" in words
 
 
 @pytest.mark.parametrize(

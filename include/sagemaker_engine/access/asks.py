@@ -97,7 +97,7 @@ Uploads = dict[str, dict[str, tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestScope:
-    """The account, and the default region for requests without one."""
+    """The account, and the region of requests that state none."""
 
     account: str
     region: str
@@ -111,7 +111,9 @@ def access_key_of(environ: WSGIEnvironment) -> str | None:
 
 
 def asks_of(environ: WSGIEnvironment, place: RequestScope, uploads: Uploads) -> list[Ask]:
-    """Return the actions that a request needs; empty if its operation is unknown. The body stays readable.
+    """Return the IAM actions that a request needs; empty if its operation is unknown or needs no permission.
+
+    The body of the request can be read again afterwards.
 
     Args:
         environ: The request.
@@ -205,7 +207,7 @@ def _context(request: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _found(given: object, member: str) -> Iterator[Any]:
-    """Yield the values of a member at any depth, without empty ones."""
+    """Yield the values of a member at any depth; skip empty values."""
     if isinstance(given, list):
         for each in given:
             yield from _found(each, member)

@@ -40,7 +40,8 @@ class _Policies:
     @classmethod
     def from_document(cls, document: object) -> _Policies:
         if not isinstance(document, dict) or document.keys() - {"identities", "guard_rails"}:
-            raise PolicyError(f"access: write {_SHAPE}")
+            got = sorted(document) if isinstance(document, dict) else document
+            raise PolicyError(f"access: got {got!r}; write {_SHAPE}")
         rails = _policies(document.get("guard_rails", []), where="guard_rails")
         by_access_key, arns = {}, {}
         for identity, given in dict(document.get("identities", {})).items():
@@ -54,7 +55,7 @@ class _Policies:
 
 def _policies(given: object, *, where: str) -> tuple[Policy, ...]:
     if not isinstance(given, list):
-        raise PolicyError(f"{where}: must be a list of policy documents")
+        raise PolicyError(f"{where}: got {given!r}; write a list of policy documents")
     return tuple(
         Policy.from_document(each, where=f"{where}[{index}]") for index, each in enumerate(given)
     )
@@ -81,7 +82,7 @@ class AccessControl:
             path: File of the policies.
             place: Account and default region.
             tags_of: Returns the tags of an ARN.
-            has_bucket: Returns whether a bucket exists. If not, S3 responds with 404 for any policies.
+            has_bucket: Returns whether a bucket exists. If it does not, S3 responds with 404 and policies do not apply.
         """
         self._path, self._place = path, place
         self._tags_of, self._has_bucket = tags_of, has_bucket

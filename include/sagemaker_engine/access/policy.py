@@ -112,7 +112,9 @@ class Policy:
             PolicyError: The document is malformed, or has an operator or element that is not supported.
         """
         if not isinstance(document, dict) or "Statement" not in document:
-            raise PolicyError(f"{where}: is not a policy document, because it has no Statement")
+            raise PolicyError(
+                f"{where}: got {document!r}; a policy document is an object with a Statement"
+            )
         statements = document["Statement"]
         listed = statements if isinstance(statements, list) else [statements]
         return cls(
@@ -157,13 +159,13 @@ def _statement(given: object, *, where: str) -> Statement:
         raise PolicyError(f"{where}: got {given!r}; a statement is an object")
     if unknown := sorted(given.keys() - _STATEMENT_KEYS):
         raise PolicyError(
-            f"{where}: {unknown[0]} is not evaluated here; {', '.join(sorted(_STATEMENT_KEYS))} are"
+            f"{where}: {unknown[0]} is not supported; supported are {', '.join(sorted(_STATEMENT_KEYS))}"
         )
     if given.get("Effect") not in set(Effect):
         raise PolicyError(f"{where}.Effect: got {given.get('Effect')!r}; write Allow or Deny")
     for pair in (("Action", "NotAction"), ("Resource", "NotResource")):
         if len(given.keys() & set(pair)) != 1:
-            raise PolicyError(f"{where}: write exactly one of {' and '.join(pair)}")
+            raise PolicyError(f"{where}: a statement has either {' or '.join(pair)}, and not both")
     return Statement(
         effect=Effect(given["Effect"]),
         actions=_texts(given.get("Action", given.get("NotAction")), where=f"{where}.Action"),
@@ -178,12 +180,14 @@ def _statement(given: object, *, where: str) -> Statement:
 
 def _conditions(given: object, *, where: str) -> Iterable[Condition]:
     if not isinstance(given, dict):
-        raise PolicyError(f"{where}: got {given!r}; write operator, key and values")
+        raise PolicyError(
+            f'{where}: got {given!r}; write {{"<operator>": {{"<condition key>": <values>}}}}'
+        )
     for operator, keys in given.items():
         name = operator.partition(":")[2] if operator.startswith(_QUANTIFIERS) else operator
         if name != "Null" and name.removesuffix(_IF_EXISTS) not in _OPERATORS:
             raise PolicyError(
-                f"{where}: {operator} is not evaluated here; {', '.join(_OPERATORS)} are"
+                f"{where}: {operator} is not supported; supported are Null, {', '.join(_OPERATORS)}"
             )
         for key, values in dict(keys).items():
             texts = _texts(values, where=f"{where}.{operator}.{key}")
@@ -196,7 +200,9 @@ def _texts(given: object, *, where: str) -> Values:
     listed = given if isinstance(given, list) else [given]
     texts = tuple(str(each).lower() if isinstance(each, bool) else str(each) for each in listed)
     if not texts or any("${" in each for each in texts):
-        raise PolicyError(f"{where}: got {given!r}; write texts, without policy variables")
+        raise PolicyError(
+            f"{where}: got {given!r}; write one or more strings without policy variables (${{...}})"
+        )
     return texts
 
 

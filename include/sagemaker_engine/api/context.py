@@ -54,7 +54,7 @@ class ApiContext:
     store: JobStore
     preconditions: Preconditions
     launch: Callable[[ResourceKind, str], None]
-    """Starts the runner of a stored job."""
+    """Starts the runner (the process) of a stored job."""
     clock: Callable[[], float]
     quotas: Quotas
     plans: PlanTables

@@ -1,4 +1,4 @@
-"""Instance types whose storage is local NVMe disks: no VolumeKmsKeyId, no larger VolumeSizeInGB.
+"""Instance types with local NVMe disks: no VolumeKmsKeyId, and no VolumeSizeInGB above the disks' size.
 
 Sources: TotalSizeInGB of EC2's DescribeInstanceTypes, November 2026, for the types of botocore's TrainingInstanceType
 and ProcessingInstanceType; botocore's documentation of ProcessingClusterConfig and HyperParameterTuningResourceConfig.
@@ -89,7 +89,7 @@ LOCAL_STORAGE_GB: Mapping[str, Mapping[str, int | None]] = {
     "p6-b300": {"48xlarge": 30400},
     "p6e-gb200": {"36xlarge": None},
 }
-"""Family -> size -> GB of all disks; None if no source has it."""
+"""Family -> size -> GB of all disks; None if no source states it."""
 
 
 def has_local_storage(instance_type: str) -> bool:
@@ -104,7 +104,7 @@ def local_storage_gb(instance_type: str) -> int | None:
 
 
 def storage_problems(resources: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the errors of a ResourceConfig or ClusterConfig about types with local storage: its key and its size."""
+    """Yield the errors in VolumeKmsKeyId and VolumeSizeInGB of a ResourceConfig or ClusterConfig with local storage."""
     places = [resources]
     for member in ("InstanceGroups", "InstancePreferences", "InstanceConfigs"):
         places += resources.get(member) or []

@@ -66,7 +66,11 @@ class ProcessingJobs:
         return {"ProcessingJobArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return the description of a job."""
+        """Return the description of a job.
+
+        Raises:
+            ValidationError: The job does not exist.
+        """
         job = self._job(call, "Could not find requested job with name: {name}")
         return {
             **job.request,
@@ -85,7 +89,11 @@ class ProcessingJobs:
         }
 
     def stop(self, call: Call) -> dict[str, Any]:
-        """Stop a running job; the request is rejected if the job is not running."""
+        """Stop a running job.
+
+        Raises:
+            ValidationError: The job does not exist, has ended or is already stopping.
+        """
         job = self._job(call, "Could not find job to update with name {name}")
         stop_job(self.context, KIND, job.name, noun="processing job")
         return {}

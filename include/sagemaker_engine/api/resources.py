@@ -22,7 +22,7 @@ def check_role(context: ApiContext, role_arn: str) -> None:
     """Check that the execution role exists and that SageMaker may assume it.
 
     Raises:
-        ValidationError: It does not exist or may not be assumed, in the service's wording.
+        ValidationError: The role does not exist, or SageMaker may not assume it.
     """
     account, name = role_arn.split(":")[4], role_arn.rpartition("/")[2]
     trust = context.preconditions.role_trust(name) if account == context.settings.account else None
@@ -66,7 +66,7 @@ def check_model_parallel(
     The engine does not have version 1 of the library.
 
     Raises:
-        ValidationError: The image does not have it.
+        ValidationError: The image lacks the library.
     """
     runtime = resolve_image(
         image,
@@ -97,7 +97,7 @@ def check_output(context: ApiContext, *, uri: str) -> None:
     """Check that the bucket of an output exists.
 
     Raises:
-        ValidationError: It does not exist, or the text is not an S3 URI.
+        ValidationError: The bucket does not exist, or the text is not an S3 URI.
     """
     bucket, _ = split_s3_uri(uri)
     if not context.preconditions.has_bucket(bucket):

@@ -1,4 +1,4 @@
-"""Common API of tuning jobs and AutoML jobs: ports of their searches, Stop operations and List operations."""
+"""Code that tuning jobs and AutoML jobs share in the API: Stop, List, and the access of a search to the engine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ _ORDERS: dict[str, Callable[[SearchRow], Any]] = {
 def make_ports(
     context: ApiContext, tables: SearchTables[Row, Job], kind: SearchKind
 ) -> SearchPorts[Row, Job]:
-    """Return the ports of one kind of search. Its jobs are created and stopped by the API's own handlers."""
+    """Return the functions and tables through which searches of one kind use the engine.
+
+    A search creates and stops its jobs by the API's own handlers.
+    """
     handlers = {
         ResourceKind.TRAINING: TrainingJobs(context).create,
         ResourceKind.PROCESSING: ProcessingJobs(context).create,
@@ -67,10 +70,10 @@ def make_ports(
 
 
 def found(tables: SearchTables[Row, Job], name: str, *, noun: str, region: str) -> Row:
-    """Return the search of a name.
+    """Return the tuning or AutoML job with this name.
 
     Raises:
-        ResourceNotFoundError: There is no search of this name.
+        ResourceNotFoundError: No job has this name.
     """
     try:
         return tables.get(name)
@@ -79,7 +82,7 @@ def found(tables: SearchTables[Row, Job], name: str, *, noun: str, region: str) 
 
 
 def unknown(name: str, *, noun: str, region: str) -> str:
-    """Return the service's message about a search that does not exist."""
+    """Return the service's message about a tuning or AutoML job that does not exist."""
     return (
         f"Amazon SageMaker can't find {noun} with the name {name} in the region {region}. "
         "Check the name and the region."
@@ -89,10 +92,10 @@ def unknown(name: str, *, noun: str, region: str) -> str:
 def stop_search(
     tables: SearchTables[Row, Job], row: Row, kind: SearchKind, *, noun: str, at: float
 ) -> None:
-    """Request the stop of a search: it launches no more jobs, and its running jobs are stopped.
+    """Request the stop of a tuning or AutoML job: it launches no more jobs, and its running jobs are stopped.
 
     Raises:
-        ValidationError: The search has ended or is already stopping.
+        ValidationError: The job has ended or is already stopping.
     """
     try:
         request_stop(tables, row, kind, at=at)
@@ -103,7 +106,7 @@ def stop_search(
 
 
 def select(rows: Sequence[Row], request: Mapping[str, Any], *, order: str) -> list[Row]:
-    """Return the searches that match a List request, in its order; `order` is the default direction."""
+    """Return the tuning or AutoML jobs that match a List request, in its order; `order` is the default direction."""
     passing = [row for row in rows if _passes(row, request)]
     is_descending = request.get("SortOrder", order) == "Descending"
     return sorted(passing, key=_ORDERS[request.get("SortBy", "Name")], reverse=is_descending)

@@ -30,8 +30,8 @@ _TAKEN = {
 def reserved(context: ApiContext, kind: ResourceKind, call: Call, name: str) -> Iterator[None]:
     """Check that the account's quotas allow the job, which the `with` block starts.
 
-    The steps of an AutoML job do not count: they run on the service's own instances. If the name is taken, quotas are
-    not checked, so that the error is about the name.
+    The steps of an AutoML job do not count: they run on the service's own instances. Quotas are not
+    checked if the name is taken, because the request then fails for its name.
 
     Raises:
         ServiceError: ResourceLimitExceeded, in the service's wording.

@@ -30,7 +30,7 @@ _TABLES = {
 
 
 def duplicate_tags(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the problem of a request that has a tag key twice."""
+    """Yield an error if a request has the same tag key twice."""
     keys = [tag["Key"] for tag in request.get("Tags", [])]
     twice = sorted({key for key in keys if keys.count(key) > 1})
     if twice:
@@ -62,7 +62,9 @@ class Tags:
         added = {tag["Key"]: tag["Value"] for tag in call.request["Tags"]}
         reserved = sorted(key for key in added if key.lower().startswith("aws:"))
         if reserved:
-            raise ValidationError(f"Tag keys must not start with aws:; got {', '.join(reserved)}.")
+            raise ValidationError(
+                f'Tag keys must not start with "aws:"; got {", ".join(reserved)}.'
+            )
         with self.context.store.database.write() as db:
             tags = {**_tags_of(db, arn), **added}
             if len(tags) > MAX_TAGS:
@@ -73,7 +75,11 @@ class Tags:
         return {"Tags": _wire(tags)}
 
     def list(self, call: Call) -> dict[str, Any]:
-        """Return one page of a resource's tags."""
+        """Return one page of a resource's tags.
+
+        Raises:
+            ResourceNotFoundError: The resource does not exist.
+        """
         arn = self._resource(call)
         with self.context.store.database.read() as db:
             tags = _wire(_tags_of(db, arn))
@@ -81,7 +87,11 @@ class Tags:
         return {"Tags": page, "NextToken": token}
 
     def delete(self, call: Call) -> dict[str, Any]:
-        """Remove tags by key. Missing keys are ignored."""
+        """Remove tags by key. Missing keys are ignored.
+
+        Raises:
+            ResourceNotFoundError: The resource does not exist.
+        """
         arn = self._resource(call)
         with self.context.store.database.write() as db:
             db.executemany(

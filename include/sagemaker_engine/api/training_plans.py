@@ -1,7 +1,7 @@
 """Operations on training plans: search of offers, purchase, extension, and descriptions.
 
-A plan is paid at once, so it is never Pending or Failed. All times in requests and answers are the clients' times; the
-plans' clock may be ahead of them (`plans.clock`).
+A plan is paid at once, so it is never Pending or Failed. Times in requests and responses are those
+of the clients' clocks; the clock of the plans can be ahead (`plans.clock`).
 """
 
 from __future__ import annotations
@@ -121,7 +121,11 @@ class TrainingPlans:
         return {"TrainingPlanArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return a plan by name or ARN."""
+        """Return a plan by name or ARN.
+
+        Raises:
+            ResourceNotFoundError: The plan does not exist.
+        """
         given = call.request["TrainingPlanName"]
         arn = given if given.startswith("arn:") else self.context.arn(call.region, KIND, given)
         plan = self._plan(arn)
@@ -132,7 +136,7 @@ class TrainingPlans:
         return {**self._summary(plan, call.region), "UnhealthyInstanceCount": 0, **spare}
 
     def list(self, call: Call) -> dict[str, Any]:
-        """Return one page of plans, the one that starts last first by default."""
+        """Return one page of plans; by default the plan with the latest start is first."""
         request = call.request
         plans = self._tables.all(arn_prefix=self.context.arn(call.region, KIND, ""))
         summaries = [self._summary(each, call.region) for each in plans]
@@ -144,10 +148,10 @@ class TrainingPlans:
         return {"TrainingPlanSummaries": page, "NextToken": token}
 
     def extend(self, call: Call) -> dict[str, Any]:
-        """Buy an extension; the last window of the plan ends later.
+        """Buy an extension, which moves the end of the plan's last window.
 
         Raises:
-            ResourceNotFoundError: The offer does not exist, or the plan has changed since.
+            ResourceNotFoundError: The offer does not exist, or the plan has changed since the offer.
         """
         offer_id = call.request["TrainingPlanExtensionOfferingId"]
         now = self._clock.now()
@@ -172,13 +176,21 @@ class TrainingPlans:
         return {"TrainingPlanExtensions": list(self._extensions(plan))}
 
     def extensions(self, call: Call) -> dict[str, Any]:
-        """Return one page of a plan's extensions, oldest first."""
+        """Return one page of a plan's extensions, oldest first.
+
+        Raises:
+            ResourceNotFoundError: The plan does not exist.
+        """
         found = list(self._extensions(self._plan(call.request["TrainingPlanArn"])))
         page, token = page_of(found, call.request)
         return {"TrainingPlanExtensions": page, "NextToken": token}
 
     def describe_capacity(self, call: Call) -> dict[str, Any]:
-        """Return a reserved capacity of a plan."""
+        """Return a reserved capacity of a plan.
+
+        Raises:
+            ResourceNotFoundError: The reserved capacity does not exist.
+        """
         plan, window = self._capacity(call)
         found = plan.reservation
         members = self._window_members(plan.reservation, window, call.region)
@@ -200,9 +212,9 @@ class TrainingPlans:
         return {**members, **counts, "UltraServerSummary": summary}
 
     def list_ultra_servers(self, call: Call) -> dict[str, Any]:
-        """Return one page of a reserved capacity's UltraServers; none for one of single instances.
+        """Return one page of the UltraServers of a reserved capacity; empty if it consists of single instances.
 
-        The instances that jobs use are those of the first servers.
+        Instances in use are counted on the first servers.
         """
         plan, window = self._capacity(call)
         is_active = window.status(self._clock.now()) == "Active"
@@ -372,7 +384,8 @@ def _with_spares(offer: Reservation, request: Mapping[str, Any]) -> Reservation:
         )
     if spare >= servers.instances_each:
         raise ValidationError(
-            f"SpareInstanceCountPerUltraServer is {spare}; an UltraServer has {servers.instances_each} instances."
+            f"SpareInstanceCountPerUltraServer is {spare}; it must be less than the {servers.instances_each} instances "
+            "of an UltraServer."
         )
     return replace(offer, ultra_servers=replace(servers, spare_each=spare))
 
@@ -419,4 +432,7 @@ def _servers(found: Reservation, window: ReservedWindow, used: int) -> Iterator[
 
 
 def _no_offer(offer_id: str) -> str:
-    return f"Could not find training plan offering {offer_id}: it does not exist, was bought, or has expired."
+    return (
+        f"Could not find training plan offering {offer_id}: it does not exist, was already bought, or has expired. "
+        "Search for offerings again."
+    )

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from sagemaker_engine.automl.plan import AutoMLPlan
 
 NUM_START = 3
-"""Number of points of an algorithm that are spread over its space before TPE is used."""
+"""Number of an algorithm's points that are spread over its search space before TPE proposes the next ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One candidate already chosen: its algorithm, and its outcome as the search observes it."""
+    """One earlier candidate: its algorithm, its hyperparameters, and its objective once it has one."""
 
     algorithm: str
     seen: Observation
@@ -108,8 +108,8 @@ def default_point(algorithm: str, problem: Problem) -> Point:
 def propose(plan: AutoMLPlan, history: Sequence[Tried], *, seed: int) -> tuple[str, Point]:
     """Return algorithm and point of the candidate after `history`.
 
-    The first candidates are each algorithm with its default point. After them, the next algorithm and the best one so
-    far alternate, with points by TPE.
+    The first candidates are each algorithm with its default point. After them, candidates alternate between the next
+    algorithm in turn and the best algorithm so far, with points by TPE.
     """
     number = len(history)
     if number < len(plan.algorithms):
@@ -132,7 +132,7 @@ def propose(plan: AutoMLPlan, history: Sequence[Tried], *, seed: int) -> tuple[s
 
 
 def _best(plan: AutoMLPlan, history: Sequence[Tried]) -> str | None:
-    """Return the algorithm of the best candidate; None without one."""
+    """Return the algorithm of the best candidate; None if no candidate has succeeded."""
     best: tuple[float, str] | None = None
     for each in history:
         value = each.seen.objective

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 MAX_BYTES_FOR_ENSEMBLING = 100 << 20
 """Largest data for which the mode AUTO selects ENSEMBLING, as documented."""
 DEFAULT_MAX_CANDIDATES = 10
-"""Default number of candidates of ENSEMBLING, as documented."""
+"""Default number of candidates in mode ENSEMBLING, as documented."""
 DEFAULT_MAX_TRIALS = 250
-"""Default number of candidates of HYPERPARAMETER_TUNING, as documented."""
+"""Default number of candidates in mode HYPERPARAMETER_TUNING, as documented."""
 MIN_CANDIDATES_FOR_ENSEMBLE = 3
 
 
 class Problem(StrEnum):
-    """ProblemType."""
+    """ProblemType of the API."""
 
     BINARY = "BinaryClassification"
     MULTICLASS = "MulticlassClassification"
@@ -27,7 +27,7 @@ class Problem(StrEnum):
 
 
 class Mode(StrEnum):
-    """AutoMLMode."""
+    """AutoMLMode of the API."""
 
     AUTO = "AUTO"
     ENSEMBLING = "ENSEMBLING"
@@ -49,7 +49,7 @@ ENSEMBLING_ALGORITHMS = (
     *("lightgbm", "linear-learner", "extra-trees", "randomforest", "mlp", "xgboost"),
 )
 STAND_INS = {"catboost": "lightgbm", "nn-torch": "mlp", "fastai": "mlp"}
-"""Substitutes for the service's algorithms whose libraries the engine does not have."""
+"""Algorithm whose library the engine does not have -> the algorithm that it trains instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLPlan:
-    """Plan of a search after the analysis of its data."""
+    """Settings of an AutoML job after the analysis of its data."""
 
     problem: Problem
     mode: Mode
@@ -87,7 +87,7 @@ class AutoMLPlan:
 
 
 def read_plan(request: Mapping[str, Any], analysis: Analysis) -> AutoMLPlan:
-    """Return the plan of a request that was accepted."""
+    """Return the plan of an accepted request, given the analysis of its data."""
     config = tabular(request)
     criteria = config.get("CompletionCriteria", {})
     mode = Mode(config.get("Mode", Mode.AUTO))
@@ -112,7 +112,7 @@ def tabular(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_algorithms(config: Mapping[str, Any]) -> list[str]:
-    """Return the names of AlgorithmsConfig; an empty list without it."""
+    """Return the algorithm names in AlgorithmsConfig; empty without it."""
     given = config.get("CandidateGenerationConfig", {}).get("AlgorithmsConfig", [])
     return [name for each in given for name in each["AutoMLAlgorithms"]]
 

@@ -1,4 +1,4 @@
-"""One round of one AutoML job: poll its steps, stop them if the search ends, and launch the next ones."""
+"""Search of an AutoML job: poll its steps, stop them if the search ends, and launch the next ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 MAX_FRUITLESS = 5
 MAX_MEMBERS = 8
-NO_CANDIDATE = "ClientError: No candidate succeeded; the first failed with: {reason}"
+NO_CANDIDATE = "ClientError: No candidate succeeded. Failure of the first: {reason}"
 
 
 class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
@@ -111,7 +111,7 @@ class AutoMLSearch(Search[AutoMLRow, AutoMLStep]):
         return found
 
     def _update_phase(self, steps: Sequence[AutoMLStep]) -> None:
-        """Update the secondary status."""
+        """Set the AutoML job's secondary status to the current phase."""
         phase = self._phase(steps)
         if self.row.state[SECONDARY_KEY] != phase:
             log.info("AutoML job %s: %s", self.row.name, phase)

@@ -1,4 +1,4 @@
-"""Job of a step: its name, its request and its output folders."""
+"""The job of one AutoML step: its name, its request and its output folders."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ PROGRAMS = "sagemaker_automl_container"
 INSIDE = "/opt/ml/processing"
 MAX_STEP_RUNTIME_S = 86_400
 BATCH = 2
-"""Number of candidates that run at a time. The next batch is decided after all of them have ended, so that the seed
-determines all candidates."""
+"""Number of candidates that run at a time.
+
+The next batch is chosen after all of them have ended. The seed therefore determines every candidate.
+"""
 VALIDATION, TRAIN = "validation", "train"
 MORE_METRICS = ("LogLoss", "InferenceLatency")
 """Additional metrics, which cannot be objectives."""
@@ -44,7 +46,7 @@ def job_name(row: AutoMLRow, number: int, code: str) -> str:
 
 
 def code_of(kind: StepKind, recipe: Mapping[str, Any]) -> str:
-    """Return the code of the step in its job's name."""
+    """Return the abbreviation of the step in its job's name, such as `xgb`."""
     match kind:
         case StepKind.ANALYSIS:
             return "pr"

@@ -14,7 +14,7 @@ SECONDARY_KEY = "AutoMLJobSecondaryStatus"
 
 
 class StepKind(StrEnum):
-    """Kind of a step."""
+    """Kind of a step of an AutoML job."""
 
     ANALYSIS = "analysis"
     CANDIDATE = "candidate"

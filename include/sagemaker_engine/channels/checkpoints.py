@@ -47,12 +47,12 @@ CHUNK_BYTES = 1 << 17
 LOOK_S = 0.1
 """Seconds between two checks for deletions during an upload."""
 MOST_PAUSES = 20
-"""Longest pause between two rounds while rounds fail, as a multiple of the normal pause."""
+"""Longest pause between two synchronisations while they fail, as a multiple of the normal pause."""
 MOST_NAMES = 5
 
 
 class NotInS3Error(S3Error):
-    """Changes of a folder that S3 rejected. `code` is that of the first transient error, or of the first error."""
+    """Changes of a folder that S3 rejected. `code` is of the first transient error, otherwise of the first error."""
 
     def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:
         worst = next(filter(is_transient, refused.values()), next(iter(refused.values())))
@@ -197,10 +197,10 @@ class MirroredFolder:
     def _mirror_deletions(
         self, found: Mapping[str, FileVersion], refused: dict[str, S3Error]
     ) -> int:
-        """Delete the objects of files that are not in the scan `found`; rejected deletions are added to `refused`.
+        """Delete the objects of files that are missing in the scan `found`; add rejected deletions to `refused`.
 
-        The next call tries them again. A scan is not a snapshot and can miss a file that is being replaced, so the
-        existence of each missing file is checked once more.
+        The next call retries rejected deletions. A scan is not a snapshot and can miss a file that is being replaced,
+        so the existence of each missing file is checked once more.
         """
         changes = 0
         for name in sorted(self._uploaded.keys() - found.keys()):
@@ -268,7 +268,7 @@ class MirroredFolder:
 
 
 class _Sent(io.RawIOBase):
-    """Upload stream of a file at a host's bandwidth, with the file's size when it was opened."""
+    """Stream that uploads a file at its host's bandwidth, up to the size that the file had when it was opened."""
 
     def __init__(self, file: BinaryIO, line: Line, check: Callable[[], None]) -> None:
         super().__init__()
@@ -309,8 +309,8 @@ class Mirrors:
 
         Args:
             folders: By instance name, or by `<instance> <name>` if an instance has several.
-            interval_s: Pause between two rounds in seconds; it grows while rounds fail.
-            retrier: Retry policy of the last round.
+            interval_s: Pause between two synchronisations in seconds; it grows while they fail.
+            retrier: Retry policy of the last synchronisation.
             tell: Logs a sentence for an instance, when an outage of S3 begins and when it ends.
         """
         by_host: dict[str, list[_Mirror]] = {}
@@ -334,7 +334,7 @@ class Mirrors:
                 each.abandon()
 
     def finish(self, *, gone_at: Mapping[str, float] | None = None) -> None:
-        """End the rounds with a last one, which uploads everything.
+        """Synchronise once more, to upload everything, and end the threads.
 
         Args:
             gone_at: time.monotonic() of the loss of each lost host; files that are not uploaded by then are lost. For
@@ -368,10 +368,10 @@ class _HostMirror(threading.Thread):
         self._ended = threading.Event()
         self._is_abandoned = False
         self.left: list[NotInS3Error] = []
-        """Errors of the last round, with the files that were not uploaded."""
+        """Errors of the last synchronisation, with the files that were not uploaded."""
 
     def run(self) -> None:
-        """Run the rounds. Errors are logged, and the pauses after failed rounds grow."""
+        """Synchronise until `end`, and once more. Errors are logged; the pauses grow while synchronisations fail."""
         pause_s = self._interval_s
         while not self._ended.wait(pause_s):
             results = [each.sync() for each in self._mirrors]
@@ -386,7 +386,7 @@ class _HostMirror(threading.Thread):
             each.abandon()
 
     def end(self) -> None:
-        """Run the last round, even if the thread was never started."""
+        """Request the last synchronisation, even if the thread was never started."""
         self._ended.set()
         if self.ident is None:
             self.start()
@@ -404,7 +404,7 @@ class _Mirror:
         self._folder.abandon()
 
     def sync(self) -> bool:
-        """Run one round; return whether all of it succeeded."""
+        """Synchronise once; return whether everything succeeded."""
         try:
             self._folder.sync()
         except NotInS3Error as error:
@@ -417,7 +417,7 @@ class _Mirror:
         return True
 
     def finish(self, retrier: Retrier) -> NotInS3Error | None:
-        """Run the last round, with retries; return the error if some files were not uploaded."""
+        """Synchronise a last time, with retries; return the error if some files were not uploaded."""
 
         def ask() -> None:
             try:
@@ -431,7 +431,7 @@ class _Mirror:
         except NotInS3Error as error:
             if self._folder.is_abandoned:
                 return None
-            self._tell(self.name, f"{error}; what is named here is lost")
+            self._tell(self.name, f"{error}; these changes are lost")
             return error
         self._note(None)
         return None
@@ -439,8 +439,8 @@ class _Mirror:
     def _note(self, error: NotInS3Error | None) -> None:
         if error is not None and self._failing_since is None:
             self._failing_since = time.monotonic()
-            self._tell(self.name, f"{error}; the job goes on, and it is tried again")
+            self._tell(self.name, f"{error}; the job continues, and the engine retries")
         if error is None and self._failing_since is not None:
             outage_s = time.monotonic() - self._failing_since
             self._failing_since = None
-            self._tell(self.name, f"S3 has everything again, after {outage_s:.0f} s")
+            self._tell(self.name, f"S3 accepts all changes again, after {outage_s:.0f} s")

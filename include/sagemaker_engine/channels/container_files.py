@@ -1,8 +1,8 @@
 """Files of an instance, named by their paths inside the instance.
 
 The files that a job leaves are untrusted: a link may point to this machine's files, and opening a named pipe may block
-for ever. Paths are therefore resolved as inside the instance, one step at a time, and with descriptors that no program
-can replace. Paths that leave the instance's own folders are rejected, and only regular files are opened.
+for ever. Paths are therefore resolved as they are inside the instance, one component at a time, with descriptors that
+no program can replace. Paths that leave the instance's own folders are rejected, and only regular files are opened.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class FileVersion:
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileVersion:
-        """Return the version of a stat result."""
+        """Return the version that a stat result describes."""
         return cls(inode=status.st_ino, size=status.st_size, modified_ns=status.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Content of a folder by relative path: the regular files, and the reason for every other entry."""
+    """Content of a folder by relative path: the regular files, and for each other entry the reason to skip it."""
 
     files: dict[str, FileVersion] = field(default_factory=dict)
     odd: dict[str, str] = field(default_factory=dict)
@@ -168,7 +168,7 @@ class ContainerFiles:
             found.odd[name] = str(error)
         except FileNotFoundError:
             if self.exists(path):
-                found.odd[name] = "is a link that leads to nothing"
+                found.odd[name] = "is a broken link"
         except OSError as error:
             found.odd[name] = f"cannot be read: {error.strerror}"
 
@@ -189,7 +189,7 @@ class ContainerFiles:
 
 
 class _Walk:
-    """Resolution of a path from the instance's root, with one descriptor per step."""
+    """Resolution of a path from the instance's root, with one descriptor per component."""
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self._folders = folders
@@ -262,7 +262,7 @@ class _Walk:
 
 
 def _leads_out(path: str) -> str:
-    return f"leads to {printable(path)}, which is not of this instance alone"
+    return f"leads to {printable(path)}, which is outside the instance's own folders"
 
 
 def printable(path: str) -> str:

@@ -76,8 +76,8 @@ def s3_source(channel: Mapping[str, Any]) -> dict[str, Any]:
     if "S3DataSource" not in source:
         kind = next(iter(source), "nothing")
         raise InputDataError(
-            f"channel {channel['ChannelName']} reads from {kind}; the local engine has no such "
-            "file system. Put the data into S3 and use S3DataSource"
+            f"channel {channel['ChannelName']} reads from {kind}; the local engine mounts no "
+            "file systems. Put the data into S3 and use S3DataSource"
         )
     found: dict[str, Any] = source["S3DataSource"]
     return found
@@ -122,8 +122,8 @@ def list_objects(location: S3Location, objects: ObjectStore) -> list[ObjectInfo]
 def relative_path(key: str, prefix: str) -> str:
     """Return the path of an object in its channel: its key without the folder of the prefix.
 
-    `data/train/a.csv` becomes `a.csv` for the prefixes `data/train/` and `data/train`. The same holds for
-    `data/train/a`, whose last part is the beginning of a name.
+    `data/train/a.csv` becomes `a.csv` for the prefixes `data/train/` and `data/train`. The prefix `data/train/a`, which
+    ends within a file name, gives the same path.
     """
     rest = key.removeprefix(prefix)
     if prefix.endswith("/") or not prefix:
@@ -146,7 +146,7 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
     for entry in entries[1:]:
         if not isinstance(entry, str) or not entry:
             raise InputDataError(
-                f"manifest {location.uri} holds {entry!r}; every entry is a key suffix"
+                f"manifest {location.uri} holds {entry!r}; every entry after the first must be the rest of a key"
             )
         key = prefix.key + entry
         try:
@@ -178,7 +178,7 @@ def read_json(location: S3Location, objects: ObjectStore) -> Any:
     """Return the JSON value stored at the location.
 
     Raises:
-        InputDataError: It is missing, cannot be read, or is not JSON.
+        InputDataError: The object is missing, cannot be read, or is not JSON.
     """
     try:
         return json.loads(read_bytes(location, objects))
@@ -190,7 +190,7 @@ def read_bytes(location: S3Location, objects: ObjectStore) -> bytes:
     """Return the bytes stored at the location.
 
     Raises:
-        S3RefusedError: They are missing, or S3 rejects the request.
+        S3RefusedError: The object is missing, or S3 rejects the request.
     """
     try:
         with objects.open(location.bucket, location.key) as file:
@@ -211,21 +211,24 @@ def check_paths(files: Iterable[ChannelFile]) -> None:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts or not file.path:
             raise InputDataError(
-                f"s3://{file.bucket}/{file.key} would lie outside its channel's folder"
+                f"s3://{file.bucket}/{file.key} would be outside its channel's folder, at {file.path!r}; rename the "
+                "object"
             )
         if "\0" in file.path or any(len(part.encode()) > MAX_NAME_BYTES for part in path.parts):
             raise InputDataError(
-                f"the key {file.key!r} in s3://{file.bucket} cannot be a file: a name has up to {MAX_NAME_BYTES} bytes "
-                "and no NUL. Rename the object"
+                f"the key {file.key!r} in s3://{file.bucket} cannot become a file: each part of its path may have "
+                f"up to {MAX_NAME_BYTES} bytes and no NUL. Rename the object"
             )
         if str(path) in paths:
-            raise InputDataError(f"two objects of the channel need the path {file.path!r}")
+            raise InputDataError(
+                f"two objects of the channel need the path {file.path!r}; rename one of them"
+            )
         paths.add(str(path))
         parents |= {str(parent): file.key for parent in path.parents}
     for path_text in sorted(paths & parents.keys()):
         raise InputDataError(
             f"{path_text!r} is both an object and the folder of {parents[path_text]!r}; "
-            "a channel's folder cannot hold both"
+            "a channel's folder cannot hold both. Rename one of them"
         )
 
 
@@ -248,7 +251,8 @@ def files_of_host(
 ) -> list[ChannelFile] | None:
     """Return the share of one instance, or None if the channel is not for its instance group.
 
-    With FullyReplicated every instance receives all files; with ShardedByS3Key each of n receives every n-th.
+    With FullyReplicated every instance receives all files; with ShardedByS3Key each of n instances receives every n-th
+    file.
     """
     source = s3_source(channel)
     groups = source.get("InstanceGroupNames")

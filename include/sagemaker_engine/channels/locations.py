@@ -15,7 +15,7 @@ _URI = re.compile(r"(?:s3|https)://([^/]+)/?(.*)", re.DOTALL)
 
 
 class InputDataError(Exception):
-    """The data of a job cannot be provided. The user can correct that, unless `is_service_fault`."""
+    """The data of a job cannot be provided. The user can correct the cause, unless `is_service_fault` is true."""
 
     is_service_fault = False
     """Whether the service is at fault, and not the user."""

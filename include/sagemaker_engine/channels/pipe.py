@@ -44,7 +44,7 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipeRecord:
-    """One record of a stream: an object's content, or a literal of an augmented manifest."""
+    """One record of a stream: an object's content, or a literal value from an augmented manifest."""
 
     file: ChannelFile | None = None
     literal: bytes = b""
@@ -85,7 +85,7 @@ def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[
     names = source.get("AttributeNames") or []
     if not names:
         raise InputDataError(
-            f"channel {channel['ChannelName']} needs AttributeNames for its manifest"
+            f"channel {channel['ChannelName']} needs AttributeNames for its augmented manifest"
         )
     lines = []
     for number, text in enumerate(read_bytes(location, objects).decode().splitlines(), start=1):

@@ -19,7 +19,7 @@ T = TypeVar("T")
 LIMIT_S = 300.0
 """Seconds for which the request of one object is retried.
 
-AWS documents no limit. This one is longer than the S3 events for which AWS advises its clients to retry (minutes), and
+AWS documents no limit. This limit is longer than the S3 outages for which AWS advises clients to retry (minutes), and
 far below a job's time limit.
 """
 FIRST_PAUSE_S = 0.5

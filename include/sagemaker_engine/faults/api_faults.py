@@ -76,7 +76,7 @@ def hits(fault: Fault, *, target: str, operation: str) -> bool:
 
 
 def _asked(environ: WSGIEnvironment) -> ServiceRequest | None:
-    """Return the request's operation, or None if it has none or is for S3. The body stays readable."""
+    """Return the request's operation, or None if it has none or is for S3. The body can be read again."""
     target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
     wants_xml = is_form(environ)
     if (not operation and not wants_xml) or service_of(environ) == "s3":

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class FaultError(ValueError):
-    """An invalid fault; the message has the place, the value got and the values allowed."""
+    """An invalid fault; the message states the field, its value and the allowed values."""
 
 
 class FaultKind(StrEnum):
@@ -118,7 +118,7 @@ class Fault:
     """One fault.
 
     - `job`: glob over job names.
-    - `attempt`: number of the start of the job's instances, from 1; None for every start.
+    - `attempt`: number of the attempt, from 1; each start of the job's instances is an attempt. None for all attempts.
     - `at`: None for the earliest moment: the start of Training, or the next request for service faults.
     - `hosts`: names such as algo-1; None for all.
     - `notice_s`: seconds between SIGTERM and the loss of the hosts.
@@ -179,11 +179,11 @@ class Fault:
             raise FaultError(f'fault {self.id}: hosts is empty; give "all" or names such as algo-1')
         if self.at is not None and self.what in CAPACITY_KINDS:
             raise FaultError(
-                f"fault {self.id}: {self.what} occurs at a request for instances; give attempt, not at"
+                f"fault {self.id}: {self.what} occurs at a request for instances; give `attempt` instead of `at`"
             )
         if self.at is not None and self.at.seconds is None and not self.what.is_of_compute:
             raise FaultError(
-                f"fault {self.id}: {self.what} can occur at seconds only, not at {self.at.as_json()}"
+                f"fault {self.id}: {self.what} supports only `seconds` in `at`; got {self.at.as_json()}"
             )
 
     def hits_job(self, name: str, attempt: int) -> bool:

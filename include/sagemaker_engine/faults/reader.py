@@ -19,7 +19,7 @@ from sagemaker_engine.faults.model import (
 )
 from sagemaker_engine.faults.schedule import Schedule
 
-_TEXT, _WHOLE, _NUMBER = "a text", "a whole number", "a number"
+_TEXT, _WHOLE, _NUMBER = "a string", "a whole number", "a number"
 _TYPES: Mapping[str, tuple[type, ...]] = {
     _TEXT: (str,),
     _WHOLE: (int,),
@@ -52,7 +52,7 @@ def read_plan(document: Any) -> tuple[list[Fault], Schedule | None]:
         return _faults(document), None
     if not isinstance(document, Mapping):
         raise FaultError(
-            f"faults: got {_kind(document)}; give a list of faults or an object with a seed"
+            f"faults: got {_kind(document)}; give a list of faults, or an object with faults, a schedule or both"
         )
     _check_keys("schedule", document, [*_SCHEDULE, "faults"])
     faults = _faults(document.get("faults", []))
@@ -95,7 +95,7 @@ def _faults(documents: Any) -> list[Fault]:
     twice = sorted({each for each in ids if ids.count(each) > 1})
     if twice:
         raise FaultError(
-            f"faults: the id {', '.join(twice)} is given more than once; ids are unique"
+            f"faults: the id {', '.join(twice)} is given more than once; ids must be unique"
         )
     return faults
 
@@ -103,7 +103,9 @@ def _faults(documents: Any) -> list[Fault]:
 def _schedule(document: Mapping[str, Any]) -> Schedule:
     missing = sorted({"seed", "interruptions_per_hour"} - set(document))
     if missing:
-        raise FaultError(f"schedule: {' and '.join(missing)} is missing; a schedule needs both")
+        raise FaultError(
+            f"schedule: {' and '.join(missing)} is missing; a schedule needs seed and interruptions_per_hour"
+        )
     return Schedule(
         **{
             key: _typed(f"schedule.{key}", value, _SCHEDULE[key])
@@ -155,11 +157,11 @@ def _closed(where: str, value: Any, kind: type[_Closed]) -> _Closed:
 
 def _typed(where: str, value: Any, wanted: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, _TYPES[wanted]):
-        raise FaultError(f"{where}: got {value!r}; it is {wanted}")
+        raise FaultError(f"{where}: got {value!r}; it must be {wanted}")
     return value
 
 
 def _kind(value: Any) -> str:
-    return {dict: "an object", list: "a list", str: "a text", type(None): "null"}.get(
+    return {dict: "an object", list: "a list", str: "a string", type(None): "null"}.get(
         type(value), f"{value!r}"
     )

@@ -32,13 +32,13 @@ class Schedule:
         """
         if not 0 < self.interruptions_per_hour <= 36000:
             raise FaultError(
-                f"schedule: interruptions_per_hour is {self.interruptions_per_hour}; allowed: above 0 to 36000"
+                f"schedule: interruptions_per_hour is {self.interruptions_per_hour}; allowed: more than 0, up to 36000"
             )
         if not 0 <= self.notice_s <= 86400:
             raise FaultError(f"schedule: notice_s is {self.notice_s}; allowed: 0 to 86400")
         if self.max_interruptions is not None and self.max_interruptions < 0:
             raise FaultError(
-                f"schedule: max_interruptions is {self.max_interruptions}; it is at least 0"
+                f"schedule: max_interruptions is {self.max_interruptions}; allowed: 0 or more"
             )
 
     def interruption(self, job: str, attempt: int) -> Fault | None:

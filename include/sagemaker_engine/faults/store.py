@@ -55,7 +55,7 @@ class Entry:
 
 
 class FaultStore:
-    """All faults of the engine over one state folder. Safe across threads and processes.
+    """All faults of one engine, stored in its state folder. Safe across threads and processes.
 
     The store survives `kill -9` of the engine: it is in the same SQLite file as the jobs.
     """
@@ -154,7 +154,7 @@ class FaultStore:
         ]
 
     def holding(self, kinds: Collection[FaultKind]) -> list[Fault]:
-        """Return the faults of these kinds whose window includes now, for any number of claims."""
+        """Return the faults of these kinds whose window includes now, even if they have occurred `count` times."""
         now = self._clock()
         return [each.fault for each in self._of_kinds(kinds) if each.is_open(now)]
 

@@ -21,7 +21,7 @@ class TruncatedBodyError(ConnectionError):
 
 
 class RequestBody:
-    """A request's body as WSGI's ``wsgi.input``, with `readinto` for readers without a copy."""
+    """A request's body as WSGI's ``wsgi.input``, with `readinto` for readers that avoid a copy."""
 
     def __init__(
         self,

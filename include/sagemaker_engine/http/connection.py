@@ -218,7 +218,7 @@ class Exchange:
         return method != "HEAD" and not self._status.startswith(_BODILESS)
 
     def _finish_request(self) -> bool:
-        """Drop the unread rest of the request, so that the next one starts at its first byte."""
+        """Discard the unread rest of the body; return whether its end was reached and the next request can follow."""
         return self._body.discard(_DRAIN_BYTES)
 
 
@@ -232,7 +232,7 @@ def send_file(sock: socket.socket, file: BinaryIO, *, offset: int, length: int) 
         sent = os.sendfile(sock.fileno(), file.fileno(), offset, min(length, _SENDFILE_BYTES))
         if sent == 0:
             raise TruncatedBodyError(
-                f"the file {file.name} ended {length} bytes before its promised length"
+                f"the file {file.name} ended {length} bytes before its expected length"
             )
         offset += sent
         length -= sent

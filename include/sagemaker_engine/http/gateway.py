@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 class Gateway:
     """Routes by `X-Amz-Target`, then by the signature's scope; all other requests go to S3 or moto.
 
-    `by_target` maps a target prefix (`SageMaker`) to its application, `by_scope` a signing name. A request with an
-    unknown target or an unsigned one in the query or Smithy protocol goes to moto, any other unsigned request to S3.
+    `by_target` maps a target prefix (`SageMaker`) to its application, `by_scope` a signing name. Requests with an
+    unknown target, and unsigned requests in the query or Smithy protocol, go to moto. Other unsigned requests go to S3.
     """
 
     by_target: Mapping[str, WSGIApplication]
@@ -37,7 +37,7 @@ class Gateway:
     own: Mapping[str, ControlRoute]
     """Routes of the engine itself by path, such as /_engine/faults."""
     refusers: Sequence[Callable[[WSGIEnvironment, StartResponse], list[bytes] | None]]
-    """Each may reject a request, for a missing permission or a fault, and return the body; None accepts it."""
+    """Functions that may reject a request, for a missing permission or a fault: each returns the body, or None."""
     hosts: HostNames
     """Names by which requests may address the engine."""
 
@@ -61,7 +61,11 @@ class Gateway:
             if isinstance(error, ConnectionError):
                 raise  # The client has disconnected; the server closes the connection.
             log.exception("%s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
-            failure = ServiceError("InternalFailure", f"The engine failed: {error!r}", status=500)
+            failure = ServiceError(
+                "InternalFailure",
+                f"The engine failed: {error!r}; its log has the details",
+                status=500,
+            )
             return answer_error(failure, start_response)
         finally:
             log.debug(

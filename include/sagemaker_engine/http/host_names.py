@@ -26,7 +26,7 @@ class HostNames:
     allowed: tuple[str, ...] = ()
 
     def allows(self, header: str) -> bool:
-        """Return whether a request with this Host header is accepted. An empty one is: browsers never send it."""
+        """Return whether this Host header is accepted. An empty header is, because browsers never send one."""
         name = _host_of(header)
         if not name:
             return not header
@@ -42,9 +42,9 @@ class HostNames:
         """Return the error text for a rejected Host header, with the remedy."""
         return (
             f"The engine rejects the Host {header!r}. It accepts localhost, loopback addresses, "
-            f"{', '.join((self.bound, *self.allowed))} and names below them, so that no web page reaches it "
-            "by a name of its own. If the name is yours, start the engine with --allowed-host "
-            f"{_host_of(header) or 'NAME'}."
+            f"{', '.join((self.bound, *self.allowed))} and names below them. It rejects other names because "
+            "a web page could reach it by the page's own name. If you trust this name, start the engine with "
+            f"--allowed-host {_host_of(header) or 'NAME'}."
         )
 
 

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _build(store: ImageStore, image: ImageFile, number: str) -> bool:
     if store.is_built(image):
-        _say(f"[{number}] {image.name}: is built, {store.place(image)}")
+        _say(f"[{number}] {image.name}: is already built in {store.place(image)}")
         return True
     try:
         store.build(image, say=lambda line: _say(f"[{number}] {image.name}: {line}"))
@@ -60,9 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sagemaker_engine.images",
         description="Build engine images: virtual environments that emulate container images.",
-        epilog=f"They go into ${FOLDER_VARIABLE}, by default {default_folder()}.",
+        epilog=f"The images are built in the folder ${FOLDER_VARIABLE}, by default {default_folder()}.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which ones (all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="images to build (all)")
     parser.add_argument(
         "--remove-old", action="store_true", help="remove builds that no file describes any more"
     )

@@ -27,7 +27,7 @@ RETRIES = 2
 TOLD = ("Collecting", "Downloading", "Building wheel", "Installing collected", "ERROR", "error:")
 """Beginnings of pip's output lines that are reported as progress."""
 BELOW = "trainyard-environment.pth"
-"""File in a layered image that names the folder of the packages below it."""
+"""File in a layered image that names the folder with the packages of its base environment."""
 NEEDED = ("train", "torchrun")
 """Programs of the base environment that start jobs."""
 BINARY = b"\x7fELF"
@@ -134,7 +134,9 @@ class Watched:
                 if self.is_unwanted():
                     raise BuildStoppedError(self.log.stem)
                 if time.monotonic() > deadline:
-                    raise BuildError(f"it took longer than {self.limit_s:.0f} s (log: {self.log})")
+                    raise BuildError(
+                        f"a command of the build took longer than {self.limit_s:.0f} s (log: {self.log})"
+                    )
 
     def _tell(self, text: str) -> None:
         for line in map(str.strip, text.splitlines()):
@@ -143,7 +145,7 @@ class Watched:
 
 
 def see_packages(place: Path, base: Path) -> None:
-    """Make the packages of `base` visible in the environment at `place`, below its own."""
+    """Make the packages of `base` importable in the environment at `place`; its own packages have priority."""
     for packages in base.glob("lib/python3*/site-packages"):
         own = place / packages.relative_to(base)
         (own / BELOW).write_text(f"{packages}\n", encoding="utf-8")
@@ -170,8 +172,8 @@ def adopt_programs(place: Path, base: Path) -> None:
     for name in NEEDED:
         if (base / "bin" / name).exists() and not (place / "bin" / name).exists():
             raise BuildError(
-                f"{base / 'bin' / name} is not a program of that environment's interpreter, so it cannot "
-                "be in the image; was the environment moved? Create it again (make setup)"
+                f"{base / 'bin' / name} does not run with that environment's interpreter, so the "
+                "image cannot use it. The environment was probably moved: create it again (make setup)"
             )
 
 

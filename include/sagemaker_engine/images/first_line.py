@@ -30,7 +30,7 @@ def first_lines(python: Path, option: str = "") -> str:
 
 
 def first_lines_of_ours(python: Path, option: str, source: str) -> str:
-    """Return the script `source`, which must begin with a docstring, after its first lines.
+    """Return the script `source`, which must begin with a docstring, with its interpreter line in front.
 
     The string literal that hides the shell lines is joined with the docstring, because Python allows only one before
     `from __future__`.
@@ -40,7 +40,7 @@ def first_lines_of_ours(python: Path, option: str, source: str) -> str:
 
 
 def split_script(content: bytes) -> tuple[Path, bytes] | None:
-    """Return the interpreter in a script's first lines and the rest of the script; None if it is not such a script."""
+    """Return the interpreter in a script's first lines and the rest of the script; None without an interpreter."""
     found = BY_SHELL.match(content) or DIRECT.match(content)
     if found is None:
         return None

@@ -95,7 +95,7 @@ class ImageFile:
         return tuple(line for line in lines if line)
 
     def has_tag(self, tag: str | None) -> bool:
-        """Return whether it emulates the tag of its repositories; None is an image without tag."""
+        """Return whether the engine image emulates this tag of its repositories; None means no tag."""
         return not self.tags or f"{tag}-".startswith(tuple(f"{each}-" for each in self.tags))
 
     def key(self, *, python: str, environment: str) -> str:
@@ -119,7 +119,7 @@ def read_image_files(folder: Path = IMAGES_FOLDER) -> list[ImageFile]:
     """
     for path in folder.glob("*.txt"):
         raise ImageFileError(
-            f"{path.name} is beside the images; an image is a folder: move it to {path.stem}/{FILE_NAME}"
+            f"{path.name} is not in the folder of an engine image; move it to {path.stem}/{FILE_NAME}"
         )
     found = [read_image_file(path) for path in sorted(folder.glob(f"*/{FILE_NAME}"))]
     owners: dict[str, list[ImageFile]] = {}
@@ -135,12 +135,12 @@ def _check_apart(image: ImageFile, other: ImageFile, repository: str) -> None:
     """Check that no tag of a repository belongs to two images.
 
     Raises:
-        ImageFileError: One does.
+        ImageFileError: A tag belongs to two images.
     """
     if not (image.tags and other.tags) or set(image.tags) & set(other.tags):
         raise ImageFileError(
-            f"{_place(image.name)}: repository {repository!r} is that of {_place(other.name)}; name it in one of "
-            f"them, or give each its own `{MARK} tags = ...`"
+            f"{_place(image.name)}: repository {repository!r} is also in {_place(other.name)}; name it in one of "
+            f"the files, or give each file its own `{MARK} tags = ...`"
         )
 
 
@@ -173,8 +173,8 @@ def _image_file(folder: Path, text: str, header: Mapping[str, str]) -> ImageFile
     layer = header.get("layer", "python")
     if layer not in {"python", "environment"}:
         raise ImageFileError(
-            f"{place}: layer is {layer!r}; allowed: python (nothing below), environment "
-            "(Trainyard's own packages below)"
+            f"{place}: layer is {layer!r}; allowed: python (no other packages), environment "
+            "(also the packages of Trainyard's own environment)"
         )
     named = BUILD_FILE.findall(header.get("build-environment", ""))
     if lacking := [each for each in named if not (folder / each).is_file()]:
@@ -183,7 +183,7 @@ def _image_file(folder: Path, text: str, header: Mapping[str, str]) -> ImageFile
         )
     if not header.get("repositories"):
         raise ImageFileError(
-            f"{place}: no repositories; write `{MARK} repositories = <repository name> ...`"
+            f"{place}: the setting repositories is missing; write `{MARK} repositories = <repository name> ...`"
         )
     return ImageFile(
         name=folder.name,
@@ -238,14 +238,14 @@ def read_own_images(folder: Path, *, allowed: Collection[str]) -> Mapping[str, s
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ImageFileError(f"{path}: not TOML: {error}") from error
+        raise ImageFileError(f"{path}: not valid TOML: {error}") from error
     if unknown := sorted(set(data) - {OWN_TABLE}):
         raise ImageFileError(f"{path}: unknown table {unknown[0]!r}; allowed: [{OWN_TABLE}]")
     images = data.get(OWN_TABLE, {})
     for pattern, target in images.items():
         if target not in allowed:
             raise ImageFileError(
-                f"{path}: {pattern!r} is {target!r}; allowed: {', '.join(sorted(allowed))}"
+                f"{path}: {pattern!r} is mapped to {target!r}; allowed: {', '.join(sorted(allowed))}"
             )
     return dict(images)
 

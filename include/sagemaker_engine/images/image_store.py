@@ -39,7 +39,7 @@ def environment_prefix() -> Path:
     """Return the folder of the virtual environment that this interpreter belongs to.
 
     In a runner `sys.prefix` is the base interpreter's, because runners start with -S. Links in the path are resolved,
-    because the environment's programs contain its real path, and instances must see a copy of that.
+    because the environment's programs contain its real path, at which instances must see a copy of it.
     """
     folder = Path(sys.executable).parent.parent
     return folder.resolve() if (folder / "pyvenv.cfg").exists() else Path(sys.prefix)
@@ -47,7 +47,7 @@ def environment_prefix() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageStore:
-    """The built images in `folder`. A build is complete if it has a marker; an incomplete one is repeated."""
+    """The built images in `folder`. A build is complete if it has a marker file; an incomplete build is repeated."""
 
     folder: Path
 
@@ -71,7 +71,7 @@ class ImageStore:
         say: Callable[[str], None],
         is_unwanted: Callable[[], bool] = lambda: False,
     ) -> Path:
-        """Build the image unless it is built, or wait while another process builds it; return its folder.
+        """Build the image if it is missing, or wait while another process builds it; return its folder.
 
         `say` receives lines of progress. `is_unwanted` is polled; if it returns True, the build is stopped.
 
@@ -85,7 +85,7 @@ class ImageStore:
         missing = [each for each in image.programs if shutil.which(each) is None]
         if missing:
             raise BuildError(
-                f"the build requires {', '.join(missing)}, which this machine does not have"
+                f"the build requires {', '.join(missing)}, which this machine does not have; install it"
             )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ def make_key(folder: Path, *, python: Path) -> Path:
             why = made.stderr.strip().rpartition("\n")[2]
             raise NoKeyError(
                 "an MPI launch connects the instances by ssh, for which the image needs the package `paramiko`; its "
-                f"{python} reports: {why}. Install paramiko in the image's environment (sagemaker-training brings it)"
+                f"{python} reports: {why}. Install paramiko in the image's environment (sagemaker-training requires it)"
             )
         with suppress(FileExistsError):  # another job has just created it
             os.link(fresh, key)

@@ -79,6 +79,7 @@ def present(folder: Path, instance_type: str) -> Path:
 def absence(instance_type: str) -> str:
     """Return the log line for a host whose accelerators are not emulated."""
     return (
-        f"{instance_type} has {num_accelerators(instance_type)} accelerator(s) on AWS; this engine presents none: "
-        f"SM_NUM_GPUS is 0 and launchers start one rank a host. Set {VARIABLE}=1 in Environment for the ranks of AWS"
+        f"{instance_type} has {num_accelerators(instance_type)} accelerator(s) on AWS; this engine emulates none: "
+        f"SM_NUM_GPUS is 0 and launchers start one rank per host. Set {VARIABLE}=1 in Environment to start as many "
+        "ranks as on AWS"
     )

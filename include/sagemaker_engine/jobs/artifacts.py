@@ -42,7 +42,7 @@ def upload_outputs(
 ) -> str:
     """Upload the model and the output data of all instances; return the URI of the model.
 
-    `carry` is called with a size in bytes and returns when the upload's time at the host's bandwidth is over.
+    `carry` receives the size of an upload in bytes and blocks for the time that it takes at the host's bandwidth.
 
     Raises:
         S3Error: The bucket does not exist, or S3 still rejects an upload when the time for retries is over.
@@ -98,8 +98,8 @@ def _upload_archive(
 ) -> None:
     """Store the merged folders as one tar.gz. If they are empty and `is_optional`, store nothing.
 
-    `carry` is called with the size in bytes and returns when the upload's time at the host's bandwidth is over. The
-    archive has times, modes and links, but no owners.
+    `carry` receives the size of the archive in bytes and blocks for the time that its upload takes at the host's
+    bandwidth. The archive has times, modes and links, but no owners.
 
     Raises:
         S3Error: The bucket does not exist, or S3 still rejects the upload when the time for retries is over.
@@ -129,7 +129,7 @@ def _upload_tree(
 ) -> None:
     """Store every file of the merged folders under the target's prefix.
 
-    Links are resolved as inside the instance. The first folder wins if a path is in several.
+    Links are resolved as they are inside the instance. The first folder wins if a path is in several.
 
     Raises:
         S3Error: The bucket does not exist, or S3 still rejects an upload when the time for retries is over.

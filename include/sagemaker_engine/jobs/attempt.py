@@ -87,7 +87,7 @@ class JobAttempt:
     """Downloaded bytes per host."""
 
     def run(self) -> Outcome:
-        """Run the attempt and return how the instances ended. Unless they were lost, their outputs are in S3.
+        """Run the attempt and return how the instances ended; their outputs are then in S3, unless they were lost.
 
         Raises:
             JobError: The data or the instances could not be provided, or S3 rejected the outputs.
@@ -266,7 +266,7 @@ class JobAttempt:
                 )
 
     def _has_volume(self, host: HostPlan) -> bool:
-        """Return whether the host's checkpoint folder must be on a disk of its own, for a `disk_full` fault."""
+        """Return whether the host's checkpoint folder must be on a separate disk, for a `disk_full` fault."""
         able = self.ground.has_mounts and "CheckpointConfig" in self.job.request
         return able and self.faults.will_fill(host.name)
 

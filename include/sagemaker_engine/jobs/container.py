@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.jobs.job import HostPlan, Job
 
 STUBS_INSIDE = "/opt/trainyard"
-"""Path inside an instance of the warm workers' programs and socket."""
+"""Path inside an instance at which the warm workers' programs and socket are mounted."""
 HOME_INSIDE = "/opt/home"
 CHECKPOINTS_INSIDE = "/opt/ml/checkpoints"
 
@@ -30,7 +30,7 @@ def write_training_config(
     *,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write /opt/ml/input/config of one instance and create the folders of the contract.
+    """Write /opt/ml/input/config of one instance and create the folders of the container contract.
 
     `more` is the content of further configuration files, by name.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.jobs.job import HostPlan, Job
 
 STATISTICS_FOLDER = "statistics"
-"""Folder name under the checkpoints, the output or its data, to which training scripts write the rules' input."""
+"""Folder under the checkpoints, the output or the output data into which training scripts write the rules' input."""
 TENSORS_INSIDE = "/opt/ml/output/tensors"
 PROFILER_INSIDE = "/opt/ml/output/profiler"
 TENSORBOARD_INSIDE = "/opt/ml/output/tensorboard"
@@ -49,7 +49,7 @@ class DebugOutput:
         if not ground.has_mounts:
             raise JobError(
                 f"ClientError: LocalPath {self.path!r} must begin with {ML_INSIDE}/ on this machine, "
-                "which cannot mount"
+                "which does not allow mounts"
             )
         return job.host_folder(host.name) / self.name
 
@@ -111,13 +111,14 @@ def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> 
     if not names or any(path.is_file() for folder in folders for path in folder.rglob("*")):
         return None
     return (
-        f"DebugHookConfig asks for the collections {', '.join(names)}, and the script saved nothing in "
-        f"{outputs[0].path}: the engine's images have no Debugger hook. There is no object under {hook['S3OutputPath']}"
+        f"DebugHookConfig requests the collections {', '.join(names)}, but nothing was saved in "
+        f"{outputs[0].path}, because the engine's images have no Debugger hook. There is no object under "
+        f"{hook['S3OutputPath']}"
     )
 
 
 def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> list[Path]:
-    """Return the possible folders of the instances' statistics: Debugger output, checkpoints, output and its data.
+    """Return the possible folders of the instances' statistics: Debugger output, checkpoints, output, output data.
 
     On a machine that cannot mount, folders outside /opt/ml are omitted, because the attempt fails in that case.
     """

@@ -24,11 +24,11 @@ DOWNLOAD_TOO_LARGE = "ClientError: Data download failed:Insufficient disk space"
 """The service's words (github.com/aws/sagemaker-python-sdk/issues/128)."""
 FIRST_LOOK_S, LOOK_S = 0.25, 2.0
 WALK_SHARE = 0.05
-"""Looking takes at most this share of the time, however many files there are."""
+"""Largest share of the time that is spent on measuring the folders, however many files they have."""
 
 
 def volume_of(request: Mapping[str, Any], host: HostPlan) -> int | None:
-    """Return the bytes of an instance's volume; None if the request names none, or the type has local disks."""
+    """Return the bytes of an instance's volume; None without VolumeSizeInGB, or if the type has local disks."""
     resources = request.get("ResourceConfig") or request.get("ProcessingResources") or {}
     cluster = resources.get("ClusterConfig", resources)
     if not cluster.get("VolumeSizeInGB") or has_local_storage(host.instance_type):
@@ -50,7 +50,10 @@ class DiskSpace:
         streamed: Collection[Path] = (),
         time_scale: float = 1.0,
     ) -> None:
-        """Prepare; folders and sizes in bytes are by instance. The folders of `streamed` below them do not count."""
+        """Prepare the thread.
+
+        `folders`, and `volumes` with their sizes in bytes, are by instance name. The folders `streamed` do not count.
+        """
         self._folders = {name: at for name, at in folders.items() if volumes.get(name) is not None}
         self._volumes, self._streamed = volumes, streamed
         self._time_scale = min(1.0, time_scale)

@@ -49,7 +49,7 @@ class Disturbances:
     has_network: bool
     clock: Callable[[], float] = time.monotonic
     volumes: dict[str, Volume] = field(default_factory=dict, init=False)
-    """Checkpoint folders on disks of their own, which can be made full, by host."""
+    """Checkpoint folders on separate disks, which can be filled, by host."""
     _under_way: list[Disturbance] = field(default_factory=list, init=False)
 
     @property
@@ -108,8 +108,8 @@ class Disturbances:
             self._refuse(
                 fault,
                 hosts,
-                "the checkpoint folder is no disk of its own; that requires mount namespaces, a CheckpointConfig "
-                "and a fault that was set before the attempt began",
+                "the checkpoint folder is not on a separate disk, which requires mount namespaces, a CheckpointConfig "
+                "and a fault that was stored before the attempt began",
             )
             return
         self._last(FullDisk(volumes=volumes, until=until), cluster)
@@ -148,7 +148,7 @@ class Standstill:
 
 @dataclass(slots=True, kw_only=True)
 class DutyCycle:
-    """Limitation of the processes of some hosts to the share `factor` of the time, until `until`."""
+    """Limitation of the processes of some hosts to the share `factor` of the time until `until` (time.monotonic())."""
 
     hosts: Sequence[str]
     until: float

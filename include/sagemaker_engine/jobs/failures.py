@@ -20,7 +20,7 @@ EMPTY_MESSAGE = 'ErrorMessage ""'
 KILLED = "OutOfMemory: Process killed by SIGKILL (signal 9)"
 """The toolkit's text for exit code 137. It has no text for a direct child that was killed."""
 ABANDONED = (
-    "InternalServerError: No engine was there for 120 s, so the job was stopped. "
+    "InternalServerError: No engine was running for 120 s, so the job was stopped. "
     "Start the engine and submit the job again."
 )
 
@@ -51,8 +51,8 @@ def s3_failure(what: str, error: S3Error) -> str:
 def algorithm_error(ended: InstanceExit, words: str, *, last_line: str = "") -> str:
     """Return the FailureReason of a failed job.
 
-    `words` is the container's /opt/ml/output/failure, shortened so that the exit code fits into the API's 1024
-    characters. If the file is empty, the last line of the log takes its place; AWS does not include it.
+    `words` is the content of the container's /opt/ml/output/failure, shortened so that the exit code fits into the
+    API's 1024 characters. If the file is empty, the last line of the log takes its place; AWS does not include it.
     """
     prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"
     text = words or _without_words(ended.code, last_line)

@@ -22,11 +22,11 @@ LOOK_S = 0.2
 """Seconds for which the list read from the fault store is reused."""
 
 _STEP = re.compile(r"(?:\bstep=|^\[(?=\d+\](?:#011|\t)))(\d+)")
-"""Step numbers in logs: of this project's scripts, and rounds of XGBoost: `[12]#011train-rmse:...`."""
+"""Step numbers in logs: `step=12` of this project's scripts, and XGBoost's rounds as in `[12]#011train-rmse:...`."""
 
 
 class Moments:
-    """Pending faults of one attempt. `line` may be called in another thread than the other methods."""
+    """Pending faults of one attempt. `line` may be called from another thread than the other methods."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Moments:
     def due(self, *, is_checkpointing: bool = False) -> list[Fault]:
         """Claim the faults that are due now and return them. A claimed fault is never returned again.
 
-        At most one of them removes hosts, and it is the last: after it no host is left to hit.
+        At most one of them removes hosts. It is the last in the list, because no host is left after it.
         """
         due = []
         for fault in self.awaited:

@@ -53,7 +53,7 @@ class AttemptFaults:
     disturbances: Disturbances
     watch: FolderWatch
     window_loss: Callable[[], Ending | None] = lambda: None
-    """Returns why the job's training plan takes the hosts now, or None."""
+    """Returns the ending if the window of the job's training plan is over, otherwise None."""
     _mirrors: Mirrors | None = field(default=None, init=False)
     _known: list[Fault] | None = field(default=None, init=False)
     """The `disk_full` faults that were known before the instances were created; None before the first call."""
@@ -68,7 +68,7 @@ class AttemptFaults:
         self.check()
 
     def check(self) -> None:
-        """Apply the due faults that remove hosts.
+        """Apply the due faults that remove hosts, and the end of the training plan's window.
 
         Raises:
             HostsLostError: As for `pass_state`.
@@ -122,6 +122,6 @@ class AttemptFaults:
         self.disturbances.close()
 
     def vanished(self, hosts: frozenset[str]) -> None:
-        """Stop the uploads of these hosts: the files on their disks are lost with them."""
+        """Stop the uploads of these hosts, because the files on their disks are lost with them."""
         if self._mirrors is not None:
             self._mirrors.abandon(hosts)

@@ -1,4 +1,4 @@
-"""Bandwidth between the hosts of one attempt and S3, which faults limit."""
+"""Bandwidth, limited by faults, between the hosts of one attempt and S3."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class HostLines:
     _noted: set[str] = field(default_factory=set, init=False)
 
     def uplink(self, host: str) -> Line:
-        """Return a host's line for uploads; its bandwidth is None without a fault."""
+        """Return a host's line for uploads; its bandwidth is unlimited without a fault."""
         return Line(bytes_per_s=partial(self._bytes_per_s, FaultKind.SLOW_UPLINK, host))
 
     def downlink(self, host: str) -> Line:
-        """Return a host's line for downloads; its bandwidth is None without a fault."""
+        """Return a host's line for downloads; its bandwidth is unlimited without a fault."""
         return Line(bytes_per_s=partial(self._bytes_per_s, FaultKind.SLOW_DOWNLINK, host))
 
     def _bytes_per_s(self, kind: FaultKind, host: str) -> float | None:

@@ -50,7 +50,7 @@ _NVIDIA_SMI = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUsage:
-    """One process: its parent, and its processor seconds including its reaped children.
+    """One process: its parent, and its processor seconds including those of its reaped children.
 
     `space` identifies the PID namespace; 0 if it could not be read.
     """
@@ -88,7 +88,7 @@ def family(processes: Mapping[int, ProcessUsage], first: int) -> list[ProcessUsa
     """Return a process, all processes in its PID namespace and all their descendants; empty if it has ended.
 
     A program forked by the warm parent is that parent's descendant, but in the instance's namespace. If the instance
-    has no namespace of its own, only descendants count.
+    has no PID namespace, only descendants count.
     """
     if first not in processes:
         return []

@@ -22,14 +22,14 @@ _CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 
 
 def manifest_of(uri: str, *, image_files: Path = IMAGES_FOLDER) -> str:
-    """Return the manifest of an image with a tag, without layers, since the engine has none.
+    """Return the manifest of a tagged image. It has no layers, because the engine has none.
 
     Raises:
         UnknownImageError: The text is not an image URI.
     """
     name = read_name(uri)
     if name is None:
-        raise UnknownImageError(f"{uri!r} is not an image URI: registry/repository[:tag]")
+        raise UnknownImageError(f"{uri!r} is not an image URI; write registry/repository[:tag]")
     return manifest(name.repository, name.tag or "latest", content_of(uri, image_files=image_files))
 
 

@@ -29,7 +29,7 @@ def find_runtime(job: Job, uri: str) -> ImageRuntime:
     """Return the runtime that emulates an image.
 
     Raises:
-        JobError: There is no such runtime.
+        JobError: No runtime emulates the image.
     """
     places = {
         "images_folder": job.settings.images_folder,
@@ -70,7 +70,7 @@ def supply(job: Job, runtime: ImageRuntime, order: Callable[[], Ending | None]) 
             store.build(image, say=say, is_unwanted=lambda: order() is not None)
         except BuildStoppedError as error:
             raise JobError(
-                f"ClientError: the job was ended while its engine image {image.name!r} was built"
+                f"ClientError: the job was stopped while its engine image {image.name!r} was built"
             ) from error
         except BuildError as error:
             raise JobError(

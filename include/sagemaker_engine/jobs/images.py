@@ -79,9 +79,9 @@ FAMILIES: dict[str, str | None] = {
     AUTOML_FAMILY: None,
     "sagemaker-distribution-prod": None,
 }
-"""Framework module of AWS's toolkit per image repository; None without one.
+"""Image repository -> framework module of AWS's toolkit, or None if it has none.
 
-All of these run in the engine's own environment for all versions, unless an engine image serves the repository.
+All versions of these images run in Trainyard's own environment, unless an engine image emulates the repository.
 """
 
 
@@ -135,7 +135,7 @@ def resolve_image(
 
 
 def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -> ImageFile | None:
-    """Return the engine image for an image URI of a repository, or None if the environment itself may serve.
+    """Return the engine image for an image URI of a repository, or None if Trainyard's own environment may emulate it.
 
     Raises:
         UnknownImageError: There are engine images for other tags of the repository only.
@@ -160,7 +160,7 @@ def _owner(images: list[ImageFile], uri: str, family: str, mapped: str | None) -
 
 
 def missing_torchvision(runtime: ImageRuntime, reason: str) -> str | None:
-    """Return advice for a PyTorch job that failed for lack of a torchvision that works, or None.
+    """Return advice for a PyTorch job that failed because torchvision is missing or broken, otherwise None.
 
     `reason` is the job's FailureReason.
     """
@@ -181,7 +181,7 @@ def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
     """Check that an image exists: published by AWS, or a team's own image that a file maps.
 
     Raises:
-        UnknownImageError: It does not exist.
+        UnknownImageError: The image does not exist.
     """
     images, own = _read_files(image_files)
     if stand_in(uri, own) is not None:
@@ -189,7 +189,7 @@ def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
     name = read_name(uri)
     if name is None:
         raise UnknownImageError(
-            "it is not an image URI: registry/repository[:tag] or registry/repository@sha256:digest"
+            "it is not an image URI; write registry/repository[:tag] or registry/repository@sha256:digest"
         )
     known = aws_images()
     problem = known.problem(name) if known.is_aws(name) else _problem_of_own(name, images)
@@ -227,7 +227,7 @@ def _problem_of_own(name: ImageName, images: list[ImageFile]) -> str | None:
     return f"registry {name.registry} has no repository {name.repository!r}. {_HOW_TO_MAP}"
 
 
-_HOW_TO_MAP = f"An image of your own is mapped in {OWN_IMAGES} (docs/engine_images.md)"
+_HOW_TO_MAP = f"Map an image of your own in {OWN_IMAGES} (docs/engine_images.md)"
 
 
 def _read_files(image_files: Path) -> tuple[list[ImageFile], Mapping[str, str]]:

@@ -32,7 +32,7 @@ class Ground:
 
     @property
     def has_network(self) -> bool:
-        """Return whether each instance has a network of its own."""
+        """Return whether each instance has its own network."""
         return "net" in self.features
 
     @property
@@ -71,7 +71,7 @@ class InstanceRequest:
     - `folders`: (host path, path inside) of writable mounts.
     - `copied`: (host path, path inside) of copy-on-write mounts.
     - `read_only`: (host path, path inside) of read-only mounts.
-    - `volumes`: paths inside that are disks of their own.
+    - `volumes`: paths inside that are separate disks.
     - `added`: (host path, path inside) of folders whose entries are added to the machine's folder of that path.
     - `programs`: folders inside that are first on the PATH.
     - `descriptor`: file descriptor of the log.
@@ -125,7 +125,7 @@ def _needed(runtime: ImageRuntime) -> list[str]:
 
 
 def private_folders(root: Path) -> list[str]:
-    """Return the folders that no instance sees, wherever they are: the engine's state, the home, Airflow's."""
+    """Return the folders that are hidden from all instances: the engine's state, the home folder, Airflow's folder."""
     home = Path.home()
     airflow = os.environ.get("AIRFLOW_HOME") or home / "airflow"
     return [str(root), str(home), str(airflow)]

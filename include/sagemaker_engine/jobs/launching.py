@@ -87,10 +87,10 @@ def recover(
     *,
     start: Callable[[ResourceKind, str], None] | None = None,
 ) -> list[str]:
-    """Adopt running runners, and retry or fail the jobs of dead ones; return the names of the failed jobs.
+    """Retry or fail the jobs of dead runners, and start missing runners; return the names of the failed jobs.
 
-    A dead runner is an InternalServerError: the job starts again if its RetryStrategy allows that. A job whose runner
-    was never started gets one now, by `start`. The function may be called repeatedly, at any time.
+    A dead runner counts as an InternalServerError: the job starts again if its RetryStrategy allows that. A job whose
+    runner was never started gets one now, by `start`. The function may be called repeatedly, at any time.
 
     Raises OSError if a process cannot be started.
     """
@@ -130,7 +130,7 @@ def _releases(store: JobStore, row: JobRow) -> bool:
 
 
 def _is_as_seen(row: JobRow, now: JobRow) -> bool:
-    """Return whether the stored job is still running under the dead runner."""
+    """Return whether the stored job has not ended and still belongs to the dead runner."""
     return not now.is_terminal and now.runner_pid == row.runner_pid
 
 
@@ -141,7 +141,7 @@ def _fail(row: JobRow, settings: EngineSettings, state: dict[str, Any]) -> None:
         status="Failed",
         at=time.time(),
         reason="InternalServerError: The process that supervised the job died "
-        f"(process {row.runner_pid}); everything of the job was ended. Please try your request "
+        f"(process {row.runner_pid}); all processes of the job were ended. Please try your request "
         "again.",
         discount=settings.discount(row.request),
     )
@@ -150,7 +150,7 @@ def _fail(row: JobRow, settings: EngineSettings, state: dict[str, Any]) -> None:
 def kill_leftovers(folder: Path) -> int:
     """Kill every process with the mark of this job and return their number.
 
-    With namespaces it is 0: the kernel ended the processes together with the runner.
+    With namespaces the number is 0, because the kernel ends the processes together with the runner.
     """
     mark = f"{JOB_VARIABLE}={folder}".encode()
     killed = 0

@@ -104,7 +104,7 @@ def finish(
 
 
 def seconds_on_instances(transitions: Sequence[dict[str, Any]]) -> float:
-    """Return the seconds for which the job had instances: from Downloading, without the waits for new ones."""
+    """Return the seconds for which the job had instances: from Downloading, without the waits for new instances."""
     seconds, has_instances = 0.0, False
     for each in transitions:
         status = each["Status"]

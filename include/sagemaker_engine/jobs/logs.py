@@ -54,10 +54,10 @@ class LogFile:
         """Return one sentence about lines that could not be written, with the reason; None if there are none."""
         if self._error is None:
             return None
-        return f"{self._num_lost} lines of {self._path} or its metrics were lost: {self._error}"
+        return f"{self._num_lost} lines of the log {self._path}, or their metrics, were lost: {self._error}"
 
     def feed(self, data: bytes) -> None:
-        """Add printed bytes; a line is written once it is complete.
+        """Add bytes that a program printed; a line is written once it is complete.
 
         A carriage return also ends a line, so that progress bars do not grow without limit. Lines that the disk
         rejects are lost, see `loss`: the printing process must never have to wait.
@@ -98,9 +98,9 @@ class LogFile:
                 self._lose(error, num_lines=1)
 
     def _append(self, data: bytes) -> None:
-        """Write the lines. The disk may accept only some, or half of one, which then becomes a line of its own.
+        """Write the lines. A full disk may accept only a part of them.
 
-        Readers skip such a half line.
+        If it cuts a line, the next write begins with a newline; readers skip the incomplete line.
         """
         rest = b"\n" + data if self._is_torn and data else data
         try:

@@ -2,7 +2,7 @@
 
 The service documents that jobs are Pending until a window begins, and between two windows; that the instances are
 terminated from 30 minutes before the end of a window; that MaxPendingTimeInSeconds counts in Active plans only; and
-that a job that was Pending for two days fails. ADR 0084 has what it does not document.
+that a job that was Pending for two days fails. ADR 0084 describes the behaviour that it does not document.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from sagemaker_engine.plans.tables import StoredPlan
 
 LONGEST_PENDING_S = 2 * 24 * 3600.0
-WINDOW_ENDED = "CapacityError: The reserved capacity of training plan {arn} has ended, and no further one follows."
+WINDOW_ENDED = "CapacityError: The reserved capacity of training plan {arn} has ended, and the plan has no later one."
 PENDING_TOO_LONG = "InsufficientCapacityError: The job was pending for 2 days for instances of training plan {arn}."
 PENDING_SINCE = "PlanPendingSince"
-"""Member of the stored state: the time of the plans at which the job was created."""
+"""Member of the stored state: the time on the plans' clock at which the job was created."""
 EXPIRATION_VARIABLE = "SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"
 """Variable of a container in a plan: end of the window in epoch milliseconds."""
 
@@ -34,7 +34,7 @@ EXPIRATION_VARIABLE = "SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"
 class PlanCapacity:
     """The plan of a job, and the window in which the job has instances.
 
-    - `pending_since`: time of the plans at which the job began to wait.
+    - `pending_since`: time on the plans' clock at which the job began to wait.
     - `max_pending_s`: limit of the waits for instances while a window is open.
     """
 
@@ -47,7 +47,7 @@ class PlanCapacity:
     clock: PlanClock
     _window: ReservedWindow | None = field(default=None, init=False)
     _pending_s: float = field(default=0.0, init=False)
-    """Seconds of the current wait in the open window, and of the earlier waits."""
+    """Seconds of the current wait in the open window, plus those of the earlier waits."""
     _earlier_pending_s: float = field(default=0.0, init=False)
 
     @classmethod
@@ -115,14 +115,14 @@ class PlanCapacity:
             raise JobError(WINDOW_ENDED.format(arn=self.arn))
 
     def environment(self) -> dict[str, str]:
-        """Return the variable with the end of the window, in the clients' time; empty without instances."""
+        """Return the variable with the end of the window, by the clients' clock; empty without instances."""
         if self._window is None:
             return {}
         ends_at = self._current().ends_at - self.clock.ahead_s()
         return {EXPIRATION_VARIABLE: str(round(ends_at * 1000))}
 
     def _current(self) -> ReservedWindow:
-        """Return the job's window as it is now: it may have been extended."""
+        """Return the current version of the job's window, which may have been extended."""
         assert self._window is not None  # noqa: S101  # called while the job has instances
         windows = self._plan().reservation.windows
         return next(each for each in windows if each.id == self._window.id)
@@ -131,4 +131,6 @@ class PlanCapacity:
         try:
             return self.tables.get(self.arn)
         except MissingPlanError as error:
-            raise JobError(f"InternalServerError: training plan {self.arn} is not there") from error
+            raise JobError(
+                f"InternalServerError: training plan {self.arn} no longer exists"
+            ) from error

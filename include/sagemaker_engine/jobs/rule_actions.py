@@ -32,7 +32,7 @@ TOPIC = "SMDebugRules"
 STOP_PAUSES_S = (0.2, 1.0, 5.0)
 """Seconds before each further attempt, if the busy store rejected a stop request."""
 ANSWER_S = 60.0
-"""Timeout of SNS in seconds: the first request to an engine loads moto's SNS."""
+"""Timeout of a request to SNS in seconds. It is long, because the first request loads moto's SNS."""
 _NEEDS = {"stoptraining": None, "email": "endpoint", "sms": "endpoint"}
 """Required parameter per action; None if it has none."""
 
@@ -119,7 +119,7 @@ def _tell(job: Job, action: Mapping[str, str], verdict: Mapping[str, Any]) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Topics:
-    """SNS client for the engine's port. A runner has only the standard library; the engine checks no signature."""
+    """SNS client for the engine's port. A runner has only the standard library; the engine ignores signatures."""
 
     endpoint_url: str
     region: str

@@ -34,7 +34,7 @@ Rule = dict[str, Any]
 class RuleStatuses:
     """Statuses of one job's rules, in its stored state. A final status such as IssuesFound never changes again.
 
-    If a busy store rejects a write, that is logged, and the next change writes it, because actions must not wait.
+    A write that the busy store rejects is logged and repeated with the next change, because actions must not wait.
     """
 
     def __init__(self, job: Job) -> None:
@@ -49,7 +49,7 @@ class RuleStatuses:
         }
 
     def expect(self, rules: Sequence[Rule]) -> None:
-        """Set the rules to evaluate; each new one gets its processing job."""
+        """Set the rules to evaluate, and create a processing job for each new rule."""
         with self._lock:
             self._rules = {each["RuleConfigurationName"]: each for each in rules}
             for each in rules:
@@ -81,7 +81,7 @@ class RuleStatuses:
         return fired
 
     def fail(self, details: str) -> None:
-        """Set the unfinished rules to Error: the evaluator failed."""
+        """Set the unfinished rules to Error, because the evaluator failed."""
         with self._lock:
             for status in self._statuses.values():
                 if status["RuleEvaluationStatus"] in _OPEN:
@@ -102,7 +102,7 @@ class RuleStatuses:
                 self._store()
 
     def finish(self) -> None:
-        """Set the unfinished rules to NoIssuesFound: the training has ended."""
+        """Set the unfinished rules to NoIssuesFound, because the training has ended."""
         with self._lock:
             for status in self._statuses.values():
                 if status["RuleEvaluationStatus"] in _OPEN:

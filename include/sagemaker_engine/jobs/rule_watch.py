@@ -1,8 +1,9 @@
 """Rules of a training job: the process that evaluates them, and their status in the API.
 
-As on SageMaker, each configured rule is a processing job that can be described, listed and stopped. Unlike there, one
-process (`python -m trainyard.rules.watch`) evaluates all of them, because twenty processes would cost more than the
-training. The engine itself contains no rule: it starts the program, passes it the file locations and receives verdicts.
+As on SageMaker, each configured rule is a processing job that can be described, listed and stopped. Unlike on
+SageMaker, one process (`python -m trainyard.rules.watch`) evaluates all of them, because twenty processes would cost
+more than the training. The engine itself contains no rule: it starts the program, passes it the file locations and
+receives verdicts.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ _UNSTARTED = (
     "InternalServerError: We encountered an internal error. Please try again. "
     "(the rules' process did not start: {error})"
 )
-_LOST = "InternalServerError: We encountered an internal error. Please try again. (the rules' process ended: {code})"
+_LOST = (
+    "InternalServerError: We encountered an internal error. Please try again. "
+    "(the rules' process ended early with exit code {code})"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,7 +98,7 @@ class RuleWatch:
         self._care = care
 
     def trains(self, since: float | None) -> None:
-        """Report to the rules' process the time at which instances began to train (epoch seconds; None: they do not).
+        """Report to the rules' process when instances began to train (epoch seconds), or None if none trains.
 
         The rules treat missing output as a finding only while instances train.
         """
@@ -143,7 +147,7 @@ class RuleWatch:
     def _start_process(self, rules: Sequence[Mapping[str, Any]]) -> None:
         if not (SOURCE_FOLDER / "trainyard" / "rules").is_dir():
             raise FileNotFoundError(
-                "rules are evaluated by the package `trainyard`, which is not installed"
+                "the package `trainyard`, which evaluates rules, is not installed; install it"
             )
         spec = self.job.folder / "rules.json"
         spec.write_text(
@@ -192,7 +196,7 @@ class RuleWatch:
                     is_final = bool(message.get("is_final"))
                     self._take(message["verdicts"])
                 except (ValueError, KeyError, TypeError, AttributeError, *_FAULTS):
-                    log.exception("what the rules' process said is passed over: %.200s", line)
+                    log.exception("a message of the rules' process is ignored: %.200s", line)
         if not is_final and self._statuses is not None:
             self._statuses.fail(_LOST.format(code=process.wait()))
 

@@ -20,7 +20,7 @@ START_LIMIT_S = 60.0
 
 
 class RunnerCare:
-    """Starts runners, and fails the jobs whose runners died."""
+    """Starts runners, and retries or fails the jobs whose runners died."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
@@ -60,7 +60,9 @@ class RunnerCare:
 
     def _fail(self, job: JobRow, settings: EngineSettings) -> None:
         output = settings.job_folder(job.kind, job.name) / "runner.log"
-        reason = f"InternalServerError: The job's runner did not come up; see {output}."
+        reason = (
+            f"InternalServerError: The job's runner process did not start; see its log {output}."
+        )
         after = self._store.update_state(
             job.kind,
             job.name,
@@ -74,7 +76,7 @@ class RunnerCare:
 
 
 def _is_unclaimed(job: JobRow) -> bool:
-    """Return whether the job is running without a runner; one may have started after the job was read."""
+    """Return whether the job is running without a runner; a runner may have started after the job was read."""
     return job.runner_pid is None and not job.is_terminal
 
 

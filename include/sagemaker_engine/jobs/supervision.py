@@ -113,7 +113,7 @@ class Supervision:
     _gone_at: dict[str, float] = field(default_factory=dict, init=False)
 
     def run(self) -> Outcome:
-        """Return when all instances have ended: by themselves, by order, after a failure, or by loss."""
+        """Supervise the instances until all have ended, and return the outcome."""
         while self.cluster.running:
             poll_s = POLL_S if self.faults is None else min(POLL_S, self.faults.poll_s)
             for ended in self.cluster.wait(poll_s):
@@ -137,7 +137,10 @@ class Supervision:
         self._kill_at = time.monotonic()  # The others cannot finish without the failed one.
 
     def _look_for_order(self) -> None:
-        """Apply an order. It has priority over an announced loss of hosts that still exist."""
+        """End the job if `order` returns a reason.
+
+        The reason has priority over an announced loss of hosts that still exist.
+        """
         now = time.monotonic()
         if self._ordered not in {None, *HOST_LOSSES} or now - self._asked_at < POLL_S:
             return

@@ -1,4 +1,4 @@
-"""Checkpoint folders on disks of their own, which a fault can make full."""
+"""Checkpoint folders on separate disks, which a fault can fill."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """Volume of one instance. `descriptor` is an open descriptor of its folder, valid after its mounts are gone."""
+    """Volume of one instance. `descriptor` is an open descriptor of its folder; it outlives the instance's mounts."""
 
     host: str
     path: str
@@ -37,7 +37,7 @@ class Volume:
         return cls(host=host, path=path, descriptor=descriptor)
 
     def fill(self, cluster: SandboxCluster) -> None:
-        """Make the volume full by reducing its size to the size of its content.
+        """Fill the volume by reducing its size to the size of its content.
 
         Raises OSError if the kernel rejects it, or if the instance has ended.
         """

@@ -79,8 +79,8 @@ def parse_pattern(text: str) -> FilterPattern:
     if text.lstrip()[:1] in {"{", "[", "%"}:
         raise ServiceError(
             "InvalidParameterException",
-            f"Invalid filter pattern: {text}. The local engine has terms, quoted phrases, ?any and "
-            "-none, not the JSON, space-delimited and regular expression forms.",
+            f"Invalid filter pattern: {text}. The local engine supports terms, quoted phrases, ?any and "
+            "-none, but not the JSON, space-delimited and regular expression forms.",
         )
     terms: dict[str, list[str]] = {"": [], "?": [], "-": []}
     for sign, phrase, word in _TERM.findall(text):

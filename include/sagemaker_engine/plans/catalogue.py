@@ -27,7 +27,7 @@ DAY_H = 24
 MOST_DAYS = 182
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 SPLIT_DISCOUNT = 0.05
-"""Share by which an offer of two windows is cheaper here than one of a single window."""
+"""Share of the price by which the engine makes an offer of two windows cheaper than one of a single window."""
 _DAY_ENDS = (11, 30)
 """Hour and minute (UTC) at which reservations begin and end."""
 _LATER_STARTS_DAYS = (0, 1, 7)
@@ -35,7 +35,7 @@ _EXTENSION_DAYS = (*range(1, 15), *range(21, MOST_DAYS + 1, 7))
 
 
 class CatalogueError(ValueError):
-    """A malformed document of training plans; the message has the place, the value got and the values allowed."""
+    """A malformed document of training plans; the message states the field, its value and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class ReservableType:
 
     - `usd_per_hour`: price of one instance.
     - `counts`: numbers of instances that can be reserved.
-    - `ultra_servers`: type -> number of instances of its UltraServers; empty for a type without them.
+    - `ultra_servers`: UltraServer type -> number of its instances; empty for an instance type without UltraServers.
     """
 
     instance_type: str
@@ -71,7 +71,7 @@ DEFAULT_CATALOGUE = (
         ultra_servers={"ml.u-p6e-gb200x36": 9, "ml.u-p6e-gb200x72": 18},
     ),
 )
-"""Prices of the order of AWS's of 2025; they are not a price list."""
+"""Prices close to those of AWS in 2025; they are not a price list."""
 
 
 def read_catalogue(document: object) -> tuple[ReservableType, ...]:
@@ -101,14 +101,17 @@ def _read_type(entry: dict[str, Any], index: int, known: set[str]) -> Reservable
         )
     price = entry.get("usd_per_hour")
     if isinstance(price, bool) or not isinstance(price, int | float) or price < 0:
-        raise CatalogueError(f"{where}.usd_per_hour: got {price!r}; write a number from 0 on")
+        raise CatalogueError(f"{where}.usd_per_hour: got {price!r}; write a number of 0 or more")
     counts = entry.get("counts", list(COUNTS))
     if not isinstance(counts, list) or not all(isinstance(n, int) and n > 0 for n in counts):
-        raise CatalogueError(f"{where}.counts: got {counts!r}; write a list of numbers from 1 on")
+        raise CatalogueError(
+            f"{where}.counts: got {counts!r}; write a list of whole numbers of 1 or more"
+        )
     servers = entry.get("ultra_servers") or {}
     if not isinstance(servers, dict) or not all(isinstance(n, int) for n in servers.values()):
         raise CatalogueError(
-            f"{where}.ultra_servers: got {servers!r}; write an object of UltraServer types and their instances"
+            f"{where}.ultra_servers: got {servers!r}; write an object that maps UltraServer types to numbers of "
+            "instances"
         )
     return ReservableType(**{**entry, "counts": tuple(counts)})
 
@@ -121,7 +124,7 @@ def as_json(catalogue: Sequence[ReservableType]) -> list[dict[str, Any]]:
 def search(
     catalogue: Sequence[ReservableType], request: Mapping[str, Any], *, region: str, now: float
 ) -> list[Reservation]:
-    """Return the offers for a search, the earliest single window first; at most one of them has two windows.
+    """Return the offers for a search: those of a single window, earliest first, then at most one of two windows.
 
     Reservations begin and end at 11:30 UTC and last whole days: a request for 30 hours gets two days.
 
@@ -151,7 +154,7 @@ def search(
 
 
 def extension_days(request: Mapping[str, Any]) -> Sequence[int]:
-    """Return the days of the extensions on offer; with DurationHours, those that have as many."""
+    """Return the lengths in days of the extensions on offer; with DurationHours, only the extension of that length."""
     hours = request.get("DurationHours")
     return [each for each in _EXTENSION_DAYS if hours is None or each * DAY_H == hours]
 

@@ -1,7 +1,7 @@
 """Clock and catalogue of the training plans of one engine: a file of its state folder.
 
-The clock of the plans can be moved ahead, so that a window of days passes in a moment. All answers have the times of
-the clients' clock: moving the clock ahead by an hour brings each window an hour nearer.
+The clock of the plans can be moved ahead, so that a window of days passes in a moment. Responses state times by the
+clients' clock: moving the plans' clock ahead by an hour brings each window an hour nearer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PlanClock:
         return float(self._document().get(_AHEAD, 0.0))
 
     def now(self) -> float:
-        """Return the time of the plans in epoch seconds."""
+        """Return the time on the plans' clock in epoch seconds."""
         return self.wall() + self.ahead_s()
 
     def catalogue(self) -> tuple[ReservableType, ...]:
@@ -66,7 +66,7 @@ class PlanClock:
         advance_s = document.get(_ADVANCE, 0)
         if isinstance(advance_s, bool) or not isinstance(advance_s, int | float) or advance_s < 0:
             raise CatalogueError(
-                f"{_ADVANCE}: got {advance_s!r}; write the seconds to move the clock ahead, from 0 on"
+                f"{_ADVANCE}: got {advance_s!r}; write the seconds to move the clock ahead, 0 or more"
             )
         if _CATALOGUE in document:
             stored[_CATALOGUE] = as_json(read_catalogue(document[_CATALOGUE]))

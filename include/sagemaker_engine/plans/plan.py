@@ -39,7 +39,7 @@ class ReservedWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UltraServers:
-    """The UltraServers of a plan."""
+    """The UltraServers of a plan. Each server has `instances_each` instances, of which `spare_each` are spare."""
 
     type: str
     count: int

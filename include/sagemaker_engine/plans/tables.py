@@ -1,4 +1,4 @@
-"""Tables of training plans, offers, and the instances of plans that jobs use. Times are epoch seconds of the plans."""
+"""Tables of training plans, offers, and the instances of plans that jobs use. Times are on the plans' clock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PlanNameTakenError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPlan:
-    """A plan that was bought, with its extensions as JSON (wire names, times in epoch seconds of the plans)."""
+    """A plan that was bought, with its extensions as JSON (wire names, times on the plans' clock)."""
 
     arn: str
     name: str
@@ -138,7 +138,7 @@ class PlanTables:
             return _in_use(db, arn)
 
     def use(self, job_arn: str, plan: StoredPlan, instances: int) -> bool:
-        """Give a job instances of a plan; return False if other jobs use too many of them."""
+        """Assign instances of a plan to a job; return False if other jobs use too many of them."""
         with self.database.write() as db:
             db.execute("DELETE FROM training_plan_uses WHERE job_arn = ?", (job_arn,))
             if _in_use(db, plan.arn) + instances > plan.reservation.usable_instances:
@@ -150,7 +150,7 @@ class PlanTables:
             return True
 
     def release(self, job_arn: str) -> None:
-        """Take the instances of its plan from a job. Those of an ended job are released without this call."""
+        """Release a job's instances of its plan. Those of an ended job are released without this call."""
         with self.database.write() as db:
             db.execute("DELETE FROM training_plan_uses WHERE job_arn = ?", (job_arn,))
 

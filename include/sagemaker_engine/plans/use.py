@@ -23,7 +23,7 @@ def plan_arn_of(request: Mapping[str, Any]) -> str | None:
 
 
 def rule_problems(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the errors of a request with a plan that are independent of the plan.
+    """Yield the errors that a request with a training plan has regardless of the plan.
 
     AWS documents plans for jobs without spot; warm pools in a plan are not documented, so the engine rejects them.
     """
@@ -40,11 +40,11 @@ def rule_problems(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_plans(tables: PlanTables, request: Mapping[str, Any], *, now: float) -> None:
-    """Check a job against the plans that its request names; `now` is the time of the plans.
+    """Check a job against the plans that its request names; `now` is the time on the plans' clock.
 
     Raises:
         ResourceNotFoundError: A plan does not exist.
-        ValidationError: A plan has expired, is not for training jobs, or has other or too few instances.
+        ValidationError: A plan has expired, is not for training jobs, has another instance type or too few instances.
     """
     for arn, clusters in _plans_of(request):
         try:

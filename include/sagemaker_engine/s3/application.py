@@ -118,5 +118,5 @@ def _ends_at(query: Mapping[str, str]) -> float | None:
         if "Signature" in query and "AWSAccessKeyId" in query:
             return float(query["Expires"])
     except (KeyError, ValueError) as error:
-        raise S3Error("AccessDenied", "The presigned address lacks a readable time") from error
+        raise S3Error("AccessDenied", "The presigned URL has no valid date and expiry") from error
     return None

@@ -150,7 +150,7 @@ class BlobFolder:
         return staged.name
 
     def link(self, name: str) -> str:
-        """Hard-link the blob `name` to a new name and return that. Call this inside a write transaction."""
+        """Hard-link the blob `name` to a new name and return the new name. Call this inside a write transaction."""
         copy = secrets.token_hex(16)
         source = self.path(name)
         _making_folder(self.path(copy), lambda target: os.link(source, target))

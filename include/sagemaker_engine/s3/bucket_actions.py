@@ -56,7 +56,7 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "versioning": ("VersioningConfiguration", ""),
     "website": ("", "NoSuchWebsiteConfiguration"),
 }
-"""Response of a new bucket per setting: (root element, its content), or ("", error code).
+"""Setting -> response if no document is stored: (root element, its content), or ("", error code).
 
 A document that a client stores is returned unchanged. The engine does not act on it.
 """
@@ -170,7 +170,10 @@ def _check_json(document: bytes) -> None:
 def _check_versioning(document: bytes) -> None:
     status = read_xml(document, "VersioningConfiguration").findtext("Status")
     if status == "Enabled":
-        raise S3Error("NotImplemented", "This store keeps one version of an object.")
+        raise S3Error(
+            "NotImplemented",
+            "Versioning is not supported: the local engine keeps one version of each object.",
+        )
 
 
 def _wanted_region(request: S3Request) -> str:

@@ -4,7 +4,7 @@ The listing reads an index instead of walking folders, for three reasons:
 
 - S3 orders keys by their UTF-8 bytes and a directory tree does not: ``a-b`` sorts before ``a/b``, but a
   tree lists ``a`` first.
-- Keys such as ``a//b``, or ``p`` beside ``p/q``, have no file name of their own.
+- Keys such as ``a//b``, or ``p`` beside ``p/q``, do not map to separate file names.
 - A page of 1,000 of 100,000 keys costs one range scan.
 
 Each batch is one snapshot. A listing of many batches is as consistent as one of S3.

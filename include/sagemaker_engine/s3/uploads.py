@@ -1,4 +1,4 @@
-"""Multipart uploads of the store: each part is a blob of its own until the upload is completed."""
+"""Multipart uploads of the store: each part is a separate blob until the upload is completed."""
 
 from __future__ import annotations
 

@@ -27,17 +27,17 @@ instances use the real path of the job's folder instead of /opt/ml.
 """
 
 PROBE_LIMIT_S = 120.0
-"""Seconds. The limit is long because a busy machine is slow, and a failed attempt counts until the next boot."""
+"""Timeout of an attempt in seconds. It is long, because a failure on a busy machine counts until the next boot."""
 
 LOSSES = {
-    "net": "instances share this machine's network: two jobs that bind one port collide",
-    "overlay": "Python's environment is not copy-on-write: what a job installs stays on this "
+    "net": "instances share this machine's network: two jobs that bind the same port collide",
+    "overlay": "Python's environment is not copy-on-write: packages that a job installs stay on this "
     "machine",
     "pid": "instances share this machine's processes",
-    "mount": "this machine's files are not hidden: a job reads and writes whatever the engine's user can; "
-    "no /opt/ml and no host names of its own: SAGEMAKER_BASE_DIR points to the job's "
-    "folder; what a job writes elsewhere (/etc/environment) is written on this machine; checkpoints and channels are "
-    "no mounts of their own, so a rename into them works here and fails on SageMaker (EXDEV)",
+    "mount": "this machine's files are not hidden: a job can read and write every file that the engine's user can; "
+    "an instance has neither /opt/ml nor a host name such as algo-1: SAGEMAKER_BASE_DIR points to the job's "
+    "folder; files that a job writes elsewhere (/etc/environment) are written on this machine; checkpoints and "
+    "channels are not separate mounts, so a rename into them works here and fails on SageMaker (EXDEV)",
 }
 
 

@@ -119,13 +119,14 @@ class SandboxCluster:
 
     @property
     def holder(self) -> int:
-        """Return the id of the process whose network namespace has the host side of the instances' cables."""
+        """Return the id of the process in whose network namespace the instances' virtual cables (veth) end."""
         return self._process.pid
 
     def path_of(self, instance: str, path: str) -> Path:
         """Return this machine's path of a path in an instance that has not been started yet.
 
-        The instance needs a mount namespace. The path becomes invalid when that ends: open it to use it for longer.
+        The instance needs a mount namespace. The path becomes invalid when the namespace ends: open it to use it for
+        longer.
         """
         folder = next(each.folder for each in self.plan.instances if each.name == instance)
         return Path(f"/proc/{self._holders[instance]}/root{folder}/root{path}")

@@ -126,7 +126,7 @@ class EgressProxy:
         return outside
 
     def _open(self, host: str, port: int) -> socket.socket:
-        """Connect to the first address of the host that accepts; raise if one belongs to this machine."""
+        """Connect to the first address of the host that accepts; raise ForbiddenTargetError for one of this machine."""
         failure: OSError | None = None
         for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             self._check_address(host, str(address[0]))
@@ -137,7 +137,7 @@ class EgressProxy:
         raise failure or OSError(f"{host} has no address")
 
     def _check_name(self, host: str) -> None:
-        """Check a host that this machine's proxy connects to; only addresses, and names of localhost."""
+        """Check a host to which this machine's proxy will connect, if it is an IP address or a name of localhost."""
         if host.lower().rstrip(".").endswith("localhost"):
             host = "127.0.0.1"
         with contextlib.suppress(socket.gaierror):  # A name, which this machine's proxy resolves.

@@ -1,4 +1,4 @@
-"""File system of one instance: the machine's system folders, read-only, and folders of its own.
+"""File system of one instance: the machine's system folders, read-only, and private folders.
 
 The new root is a small tmpfs into which the system folders are bound. All other files of the machine (homes, the
 engine's state, checkouts, sockets in /run) are absent, except for the paths that the image needs. Mount points such
@@ -40,7 +40,7 @@ DEVICES = (
 )
 """Entries of /dev that an instance has, besides NVIDIA's and shm: no disks, no memory of the machine."""
 KERNEL_SETTINGS = ("sys", "irq", "bus", "fs", "sysrq-trigger")
-"""Entries of /proc that are read-only, since root can change the machine's kernel by them without a capability."""
+"""Entries of /proc that are read-only, because root can change the kernel through them without a capability."""
 KERNEL_MEMORY = "kcore"
 ENVIRONMENT = "/etc/environment"
 """File to which the SDK's MPI driver appends variables."""
@@ -84,7 +84,9 @@ def build_root(instance: Instance, plan: ClusterPlan) -> str:
 
 
 def mount_proc(root: str, *, own_processes: bool) -> None:
-    """Mount /proc with read-only kernel settings; `own_processes`: those of this PID namespace, or all of the machine.
+    """Mount /proc with read-only kernel settings.
+
+    With `own_processes` it shows the processes of this PID namespace, otherwise all processes of the machine.
 
     Raises OSError if the machine does not allow it.
     """
@@ -140,7 +142,7 @@ def _show_system(root: str) -> None:
 
 
 def _show_etc(root: str) -> None:
-    """Bind /etc, or a new folder with its entries if it has no plain file at which the environment can be mounted."""
+    """Bind /etc as a whole, or entry by entry if /etc/environment is not a plain file to mount another on."""
     theirs = Path(ENVIRONMENT)
     if theirs.is_file() and not theirs.is_symlink():
         _bind_at("/etc", root + "/etc")
@@ -167,7 +169,7 @@ def _private_folders(instance: Instance, root: str) -> set[str]:
 
 
 def _show_and_hide(plan: ClusterPlan, root: str) -> None:
-    """Show the paths that are needed and hide those that are private, the shortest first."""
+    """Show the paths that are needed and hide those that are private, shortest path first."""
     needed = {RESOLVER, CERTIFICATES, *plan.needed}
 
     def depth(path: str) -> tuple[int, bool]:
@@ -212,7 +214,7 @@ def _show(path: str, root: str) -> None:
 
 
 def _hide(path: str, root: str) -> None:
-    """Cover a visible folder by an empty one, and a visible file by an empty file."""
+    """Cover a visible folder with an empty folder, and a visible file with an empty file."""
     real = Path(path).resolve()
     inside = f"{root}{real}"
     if real == Path("/") or not Path(inside).exists():

@@ -24,7 +24,7 @@ class FolderWatch:
     """Detects files that are created, written or moved under some folders after `begin`."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        """Prepare; the folders must exist only at `begin`."""
+        """Prepare the watch; the folders need not exist before `begin`."""
         self._folders = list(folders)
         self._descriptor: int | None = None
 

@@ -26,9 +26,9 @@ FILL_TRIES = 1000
 
 
 def cut_cables(holder: int, indices: Sequence[int]) -> None:
-    """Detach the cables of these instances from the bridge, so that no packet reaches or leaves them.
+    """Detach the virtual cables (veth) of these instances from the bridge, so that no packet reaches or leaves them.
 
-    `holder` is the cluster process. As with a real cable no error is signalled: connections block.
+    `holder` is the cluster process. As with a real cable, no error is signalled: connections block.
 
     Raises:
         OSError: The kernel rejects it.
@@ -37,7 +37,7 @@ def cut_cables(holder: int, indices: Sequence[int]) -> None:
 
 
 def mend_cables(holder: int, indices: Sequence[int]) -> None:
-    """Attach the cables of these instances to the bridge again.
+    """Attach the virtual cables (veth) of these instances to the bridge again.
 
     Raises:
         OSError: The kernel rejects it.

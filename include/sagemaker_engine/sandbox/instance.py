@@ -25,7 +25,7 @@ class Instance:
     """One instance: its identity, its mounts and its process 1.
 
     - `binds`, `read_only`: (host path, path inside) pairs; `binds` in mounting order.
-    - `volumes`: paths inside with disks of their own (tmpfs), empty and limited in size, so that they can become full.
+    - `volumes`: paths inside that are separate disks (tmpfs), empty and limited in size, so that they can become full.
     - `descriptor`: inherited file descriptor for stdout and stderr.
     """
 
@@ -51,7 +51,7 @@ class ClusterPlan:
     - `needed`: host paths outside the system folders that are visible, read-only.
     - `private`: host folders that are empty inside, even if a visible folder contains them.
 
-    Of a path in both lists, or of one below the other, the longer path counts.
+    If a path in one list is below a path in the other, the longer path applies. A path in both lists is visible.
     """
 
     instances: list[Instance]

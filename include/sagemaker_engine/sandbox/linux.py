@@ -142,7 +142,7 @@ def mount_points() -> list[str]:
 
 
 def drop_privileges() -> None:
-    """Keep only `KEPT_CAPABILITIES`, for this process and all programs that it executes. No program adds any.
+    """Keep only `KEPT_CAPABILITIES`, for this process and all programs that it executes. No program can gain others.
 
     Raises OSError if the kernel rejects it.
     """

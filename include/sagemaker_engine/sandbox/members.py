@@ -25,9 +25,9 @@ class Member:
 
 
 def members(first: int) -> list[Member]:
-    """Return the processes of the instance with this process 1, which is first; empty after its end.
+    """Return the processes of the instance whose process 1 is `first`, beginning with it; empty after its end.
 
-    These are the processes in its PID namespace. If it has no namespace of its own, these are its descendants.
+    These are the processes in its PID namespace. If it has no PID namespace, these are its descendants.
     """
     everyone = {each.pid: each for each in _everyone()}
     if first not in everyone:
@@ -60,7 +60,10 @@ def training_process(first: int) -> int | None:
 
 
 def _scanned(first: int) -> tuple[list[Member], Member | None]:
-    """Return an instance's processes, and the first with a RANK whose parent is not a rank (no data loader)."""
+    """Return an instance's processes, and the first rank among them.
+
+    A rank has RANK in its environment, and its parent does not, which excludes data loaders.
+    """
     found = members(first)
     ranks = {each.pid for each in found if _has_rank(each.pid)}
     rank = next((each for each in found if each.pid in ranks and each.parent not in ranks), None)

@@ -35,7 +35,7 @@ def build_bridge() -> None:
 
 
 def connect(pids: list[int]) -> None:
-    """Create a cable from the bridge to the network namespace of each process.
+    """Create a virtual cable (veth) from the bridge to the network namespace of each process.
 
     Raises OSError if `ip` is missing or the kernel rejects it.
     """
@@ -50,7 +50,7 @@ def connect(pids: list[int]) -> None:
 
 
 def detach(indices: Sequence[int]) -> None:
-    """Detach the cables of these instances from the bridge.
+    """Detach the virtual cables (veth) of these instances from the bridge.
 
     Raises OSError if `ip` is missing or the kernel rejects it.
     """
@@ -58,7 +58,7 @@ def detach(indices: Sequence[int]) -> None:
 
 
 def attach(indices: Sequence[int]) -> None:
-    """Attach the cables of these instances to the bridge.
+    """Attach the virtual cables (veth) of these instances to the bridge.
 
     Raises OSError if `ip` is missing or the kernel rejects it.
     """

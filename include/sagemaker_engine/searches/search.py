@@ -1,4 +1,4 @@
-"""One running search: a round polls its jobs, stops them if the search ends, and launches the next ones."""
+"""One running search: it polls its jobs, stops them if the search ends, and launches the next ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENDING = "Ending"
-"""Member of a search's state with its outcome, from the decision to end the search until it has ended."""
+"""Member of a search's state with its outcome, stored when the search decides to end."""
 TRY_AGAIN = frozenset({"ResourceLimitExceeded", "ThrottlingException"})
 
 Request = dict[str, Any]
@@ -31,7 +31,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchKind:
-    """Names and states of one kind of search.
+    """Names and states of one kind of search: tuning jobs or AutoML jobs.
 
     Attributes:
         noun: name of the kind in the log.
@@ -50,7 +50,7 @@ class SearchKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPorts(Generic[Row, Job]):
-    """Ports of a search: its tables, the store of jobs, and functions that create and stop a job.
+    """Access of a search to the engine: its tables, the store of jobs, and functions that create and stop a job.
 
     Attributes:
         tags_of: returns the tags of an ARN.
@@ -96,7 +96,10 @@ class Search(ABC, Generic[Row, Job]):
         self.row = row
 
     def advance(self, row: Row) -> bool:
-        """Advance the search by one round from its stored row; return whether it has ended."""
+        """Poll the search's jobs once and act on the results; return whether the search has ended.
+
+        `row` is the stored row of the search.
+        """
         self.row = row
         polled = [self._poll(job) for job in self.ports.tables.jobs(row.arn)]
         jobs = [job for job in polled if job is not None]
@@ -144,7 +147,7 @@ class Search(ABC, Generic[Row, Job]):
     def _poll(self, job: Job) -> Job | None:
         """Launch the job if it was not launched, record its result if it has ended, and return it.
 
-        A deleted job is recorded as failed; a job that is to stop is stopped. If the search is ending, remove a job
+        A deleted job is recorded as failed; a job that should stop is stopped. If the search is ending, remove a job
         that was not launched and return None.
         """
         if job.result is not None:

@@ -137,7 +137,7 @@ class SearchTables(ABC, Generic[Row, Job]):
         """Return one search.
 
         Raises:
-            UnknownSearchError: There is none of this name.
+            UnknownSearchError: No search has this name.
         """
         with self._database.read() as db:
             return self._found(db, name)
@@ -156,7 +156,7 @@ class SearchTables(ABC, Generic[Row, Job]):
         """Edit the state in place by `change`, in one transaction; `stop` records a request to stop.
 
         Raises:
-            UnknownSearchError: There is none of this name.
+            UnknownSearchError: No search has this name.
         """
         with self._database.write() as db:
             row = self._found(db, name)
@@ -175,7 +175,7 @@ class SearchTables(ABC, Generic[Row, Job]):
         """Delete a search, its tags and its rows of jobs. The jobs themselves are kept.
 
         Raises:
-            UnknownSearchError: There is none of this name.
+            UnknownSearchError: No search has this name.
         """
         with self._database.write() as db:
             arn = self._found(db, name).arn

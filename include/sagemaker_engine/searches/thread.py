@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 POLL_S = 0.1
 DATABASE_PAUSE_S = 1.0
 MAX_FAULTS = 20
-"""Number of consecutive rounds with an engine error (about 2 s) after which a search fails."""
+"""Number of consecutive polls with an error of the engine after which a search fails (about 2 s)."""
 LAST_ROUNDS_S = 5.0
 
 
@@ -53,7 +53,7 @@ class SearchThread(Generic[Row, Job]):
         self.wake()
 
     def stop(self) -> None:
-        """End the thread after a last round, which ends searches whose jobs have all ended. Wait up to 5 s."""
+        """End the thread after a last poll, which ends searches whose jobs have all ended. Wait up to 5 s."""
         deadline = time.monotonic() + LAST_ROUNDS_S
         self._stopping.set()
         self.wake()
@@ -69,7 +69,7 @@ class SearchThread(Generic[Row, Job]):
             self._news.clear()
 
     def _one_round(self) -> float | None:
-        """Advance every search; return the seconds to the next round, None if none runs."""
+        """Advance every search; return the seconds until the next poll, or None if no search is running."""
         try:
             running = self._ports.tables.running()
             for row in running:
@@ -93,7 +93,7 @@ class SearchThread(Generic[Row, Job]):
                 self._give_up(row, reason=reason[:1024])
 
     def _round(self, row: Row) -> None:
-        """Advance a search by one round. Its object, with cached data, is dropped when it ends."""
+        """Advance a search once. Its `Search` object, with cached data, is dropped when the search ends."""
         search = self._searches.get(row.arn)
         if search is None or search.row.created_at != row.created_at:
             search = self._searches[row.arn] = self._search(self._ports, row)

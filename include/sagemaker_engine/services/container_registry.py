@@ -99,6 +99,6 @@ class ContainerRegistry:
 
 
 def _tags(repository: str) -> Iterable[str]:
-    """Return the tags to search for a digest without a tag: those of AWS's table."""
+    """Return the tags whose digests are compared with one given without a tag: those in AWS's table."""
     known = aws_images().repositories.get(repository)
     return sorted(known.tags) if known else ()

@@ -57,11 +57,17 @@ class MotoBackend:
         """Answer one request; operations that moto lacks are errors in the service's protocol."""
         name = _operation_name(environ)
         if environ["PATH_INFO"].startswith("/moto-api"):
-            closed = ServiceError("AccessDenied", "moto's own API is closed here", status=403)
+            closed = ServiceError(
+                "AccessDenied",
+                "moto's own API (/moto-api) is not available in the engine",
+                status=403,
+            )
             return answer_refusal(closed, environ, start_response)
         service = service_of(environ)
         if service is not None and service not in OTHER_SERVICES:
-            absent = UnknownOperationError(f"{name} (service {service})", reason="no such service")
+            absent = UnknownOperationError(
+                f"{name} (service {service})", reason="the engine has no such service"
+            )
             return answer_refusal(absent, environ, start_response)
         self._used.add(service or "")
         caught = _CaughtResponse()
@@ -69,7 +75,9 @@ class MotoBackend:
             body = b"".join(self._load()(environ, caught))
         except NotImplementedError:
             return answer_refusal(
-                UnknownOperationError(name, reason="not built"), environ, start_response
+                UnknownOperationError(name, reason="moto does not implement it"),
+                environ,
+                start_response,
             )
         except Exception as error:  # moto may raise any exception; the client needs a response.
             log.exception("moto failed in %s", name)
@@ -166,7 +174,7 @@ def _operation_name(environ: WSGIEnvironment) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IamApplication:
-    """IAM of moto, with SimulatePrincipalPolicy, which the SageMaker SDK calls for every trainer: all is `allowed`."""
+    """moto's IAM with SimulatePrincipalPolicy, which the SageMaker SDK calls for every trainer. It always allows."""
 
     behind: WSGIApplication
 

@@ -48,7 +48,7 @@ _SMALL_GPU_INSTANCES = {"training job usage": 2, "processing job usage": 1}
 
 
 class QuotaError(ValueError):
-    """A malformed document of quotas; the message has the place, the value got and the values allowed."""
+    """A malformed document of quotas; the message states the field, its value and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Quota:
 
     @property
     def code(self) -> str:
-        """Return an identifier in the form of AWS's (not AWS's own)."""
+        """Return a code in AWS's format. It is not AWS's own code of this quota."""
         return f"L-{hashlib.sha256(self.name.encode()).hexdigest()[:8].upper()}"
 
 
@@ -130,7 +130,7 @@ class Quotas:
 
 
 def instances(kind: ResourceKind, request: Mapping[str, Any]) -> Counter[str]:
-    """Return the number of instances that a job uses per quota. For InstancePreferences, the first one counts.
+    """Return the number of instances that a job uses per quota. For InstancePreferences, the first entry counts.
 
     Instances of a training plan are reserved, and do not count.
     """
@@ -197,16 +197,20 @@ def _default(name: str) -> float:
 
 def _checked(document: object) -> dict[str, dict[str, float]]:
     if not isinstance(document, dict):
-        raise QuotaError('quotas: must be an object; write {"*": {"<name or glob>": <number>}}')
+        raise QuotaError(
+            f'quotas: got {document!r}; write {{"<region or *>": {{"<name or glob>": <number>}}}}'
+        )
     known = _names()
     for region, values in document.items():
         if not isinstance(values, dict):
             raise QuotaError(
-                f"quotas.{region}: must be an object that maps a name or glob to a number"
+                f"quotas.{region}: got {values!r}; write an object that maps a name or glob to a number"
             )
         for glob, value in values.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-                raise QuotaError(f"quotas.{region}.{glob}: got {value!r}; write a number from 0 on")
+                raise QuotaError(
+                    f"quotas.{region}.{glob}: got {value!r}; write a number of 0 or more"
+                )
             if not any(fnmatchcase(name, glob) for name in known):
                 raise QuotaError(
                     f"quotas.{region}.{glob}: matches no quota; names are like 'ml.p5.48xlarge for spot training job "

@@ -134,8 +134,8 @@ class JobStore:
     ) -> JobRow:
         """Edit the state in place with `change`, in one transaction, and return the job.
 
-        Nothing is written if `change` raises, or if `when` returns False for the job as it is in this
-        transaction. The modification time is updated and never decreases.
+        Nothing is written if `change` raises, or if `when` returns False for the job's row in this transaction. The
+        modification time is updated and never decreases.
 
         Raises:
             UnknownJobError: The job does not exist.

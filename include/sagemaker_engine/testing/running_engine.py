@@ -30,7 +30,7 @@ class EngineStartError(RuntimeError):
 
 @dataclass(kw_only=True)
 class RunningEngine:
-    """The process `python -m sagemaker_engine`, over a state folder that outlives it.
+    """The process `python -m sagemaker_engine`, with a state folder that outlives it.
 
     Attributes:
         root: State folder.
@@ -79,7 +79,7 @@ class RunningEngine:
         """Start the process, wait until it is ready, and return self.
 
         Raises:
-            EngineStartError: It ended, or was not ready in time; the message has its log.
+            EngineStartError: The process ended, or was not ready in time; the message contains its log.
         """
         self.root = self.root.resolve()
         self.root.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ class RunningEngine:
         return self._end(signal.SIGTERM)
 
     def restart(self) -> RunningEngine:
-        """Kill the process if it is running, start a new one over the same state, and return self.
+        """Kill the process if it is running, start a new one with the same state, and return self.
 
         Raises:
             EngineStartError: The new process did not start.
@@ -154,7 +154,9 @@ class RunningEngine:
         if not line.startswith("engine ready "):
             self.kill()
             log = (self.root / "engine.log").read_text(encoding="utf-8")
-            raise EngineStartError(f"the engine did not start: {log}")
+            raise EngineStartError(
+                f"the engine did not start; {self.root / 'engine.log'} contains:\n{log}"
+            )
         return line.split()[2]
 
     def _end(self, number: int) -> int:
@@ -215,7 +217,7 @@ def times_fired(endpoint_url: str) -> list[int]:
 
 
 def advance_plans(endpoint_url: str, seconds: float) -> None:
-    """Move the clock of the training plans ahead; every window is as many seconds nearer.
+    """Move the clock of the training plans ahead; every window comes nearer by as many seconds.
 
     Raises:
         ValueError: The engine rejects the number.

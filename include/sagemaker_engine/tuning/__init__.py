@@ -7,8 +7,9 @@ function of stored data:
 - early stopping of a trial depends on the curves (`early_stopping`)
 - the end of the search depends on the results (`completion`)
 
-A trial is stored with its name before its training job is created. So a search resumes after the engine was killed.
+A trial is stored with its name before its training job is created. A search therefore resumes after the engine was
+killed.
 
-Optuna, numpy and scipy are imported at the first suggestion, not with this package. May import what the API's handlers
-may, except the handlers.
+Optuna, numpy and scipy are imported at the first suggestion, not with this package. This package may import what the
+API's handlers may import, but not the handlers.
 """

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from sagemaker_engine.tuning.ranges import Point, Space
 
 NUM_SPREAD, NUM_NEAR, NUM_CENTRES = 400, 100, 3
-"""Number of candidates spread over the space, of those near each of the best points, and of these best points."""
+"""Number of candidates spread over the space, number of candidates near each best point, and number of best points."""
 FIRST_REACH, NARROWING, NUM_ROUNDS = 0.1, 2.5, 5
 """First distance of near candidates as a share of each range, its divisor per round, and the number of rounds."""
 CHANGED_SHARE = 0.5
 """Share of a point's values that a candidate near it changes."""
 MAX_SEEN, MAX_FITTED = 150, 64
-"""The most trials that are used, and the most for the fit of the kernel. The time grows with the cube of both."""
+"""Largest number of trials that are used, and that the kernel is fitted to. The time grows with the cube of both."""
 MIN_GAP, NO_PROMISE = 0.01, 1e6
 """Smallest distance from a running trial in at least one dimension, as a share of its range, and the penalty for
-candidates below it. Without other candidates, a nearer one is used."""
+candidates below it. If all candidates are nearer, one of them is used."""
 WORST = 20.0
 """Largest loss above the median, in distances of the lower quartile from the median. Larger losses are clipped."""
 BELOW_ONE = 1 - 1e-12
@@ -77,7 +77,7 @@ def _draw(
 def without_outliers(losses: Floats) -> Floats:
     """Return the losses with mean 0 and variance 1, after clipping and compressing those above the median.
 
-    The compression is logarithmic. Otherwise a diverged trial would remove the differences between the others. Worked:
+    The compression is logarithmic. Without it, a diverged trial would hide the differences between the others. Worked:
     of 1, 2, 3 and 1,000,000 the first three become -1.20, -0.48 and 0.16. Scaled by mean and variance alone, all three
     would be -0.58.
     """
@@ -108,7 +108,7 @@ def _process(space: Space, points: Floats, losses: Floats) -> GaussianProcess:
 def _most_promising(
     space: Space, process: GaussianProcess, running: Floats, rng: np.random.Generator
 ) -> Floats:
-    """Return the best of many candidates, after rounds with further candidates that are nearer to the best ones."""
+    """Return the most promising candidate. Each round tries candidates nearer to the best one of the round before."""
     is_categorical = process.kernel.is_categorical
     centres = process.points[process.losses.argsort(kind="stable")[:NUM_CENTRES]]
     candidates = rng.random((NUM_SPREAD, len(space.ranges)))
@@ -145,7 +145,7 @@ def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
 
 
 def _as_written(space: Space, shares: Floats) -> Floats:
-    """Return the shares of the selected values: for an integer or a category, the middle of its part."""
+    """Return the shares of the values that a trial gets: for an integer or a category, the middle of its part."""
     for index, each in enumerate(space.ranges):
         if each.num_values != math.inf:
             shares[:, index] = [

@@ -1,10 +1,10 @@
 """Gaussian process: expected losses at any point, from observed losses.
 
-Points are rows of shares from 0 to 1, losses have mean 0 and variance 1. The kernel is a Matern 5/2 with a length for
-each dimension, as in Snoek et al., "Practical Bayesian Optimization of Machine Learning Algorithms", NeurIPS 2012, and
-in the service (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021). Lengths and noise are the most
-probable ones under BoTorch's default priors (Hvarfner et al., "Vanilla Bayesian Optimization Performs Great in High
-Dimensions", ICML 2024). The module is independent of searches.
+Points are rows of positions from 0 to 1 on the scales of the ranges; losses have mean 0 and variance 1. The kernel is a
+Matern 5/2 with a length for each dimension, as in Snoek et al., "Practical Bayesian Optimization of Machine Learning
+Algorithms", NeurIPS 2012, and in the service (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021).
+Lengths and noise are the most probable ones under BoTorch's default priors (Hvarfner et al., "Vanilla Bayesian
+Optimization Performs Great in High Dimensions", ICML 2024). The module is independent of searches.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class GaussianProcess:
 
 
 def log_improvement(z: Floats) -> Floats:
-    """Return log(phi(z) + z Phi(z)), of the standard normal's density and distribution, also far below 0."""
+    """Return log(phi(z) + z Phi(z)), accurate also far below 0; phi and Phi are those of the standard normal."""
     log_density = -(z**2) / 2 - math.log(2 * math.pi) / 2
     low, high = np.minimum(z, -1), np.maximum(z, -1)
     shrunk = np.log1p(low * erfcx(-low / math.sqrt(2)) * math.sqrt(math.pi / 2))

@@ -1,4 +1,4 @@
-"""Observations of trials for the search algorithms, independent of their storage: a search's own and inherited ones.
+"""Observations of trials for the search algorithms: a search's own, and those inherited from its parents.
 
 A search with a warm start inherits the observations of its parents' trials. IdenticalDataAndAlgorithm uses their
 objectives unchanged. With TransferLearning, data or algorithm differ: the first trials repeat the parents' best points,
@@ -34,7 +34,7 @@ class TrialPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One trial: its values, its objective (the last that it logged) and the earlier ones.
+    """One trial: its hyperparameter values, its objective (the last value that it logged) and the earlier values.
 
     `curve` has every value of the objective metric in the order of the log, one per epoch. `stopped` is true if the
     search stopped the trial early.

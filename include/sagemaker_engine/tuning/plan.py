@@ -27,7 +27,7 @@ _FRACTION_CEILING = 0.99
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One kind of training job that the search launches; `template` is its wire structure."""
+    """One training job definition of the search; `template` is its structure in the request."""
 
     name: str | None
     metric: str
@@ -62,10 +62,10 @@ class TuningPlan:
 
 
 def read_plan(request: Mapping[str, Any]) -> TuningPlan:
-    """Return the plan of a request that was accepted.
+    """Return the plan of an accepted request.
 
     Raises:
-        RangeError: A range cannot be searched; no request that was accepted has one.
+        RangeError: A range cannot be searched. Create rejects such a request.
     """
     config = request["HyperParameterTuningJobConfig"]
     strategy = TuningStrategy(config["Strategy"])
@@ -94,7 +94,7 @@ def read_plan(request: Mapping[str, Any]) -> TuningPlan:
 
 
 def read_definitions(request: Mapping[str, Any]) -> tuple[Definition, ...]:
-    """Return the training job definitions of a request, of one or of several.
+    """Return the training job definitions of a request, which has one or several.
 
     Raises:
         RangeError: A range cannot be searched.
@@ -125,7 +125,7 @@ def read_hyperband(
 
 
 def with_chosen_ranges(ranges: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return ParameterRanges with a range for each eligible AutoParameter, and the others' values.
+    """Return ParameterRanges with a range for each AutoParameter that can have one, and the values of the others.
 
     The service's rule is not documented. The engine searches integers from a quarter to four times their hint, numbers
     between 0 and 1 from a tenth to ten times (at most 0.99), and other positive numbers from a tenth to ten times.

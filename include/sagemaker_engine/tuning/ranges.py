@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 AUTO_LOGARITHMIC_RATIO = 100.0
-"""Smallest ratio of a positive range's ends for which Auto selects a logarithmic scale. The guide recommends
-logarithmic for "several orders of magnitude" and linear for less than one."""
+"""Smallest ratio of a positive range's ends for which Auto selects a logarithmic scale. The developer guide recommends
+logarithmic for "several orders of magnitude" and linear for less than one.
+"""
 
 Value = float | int | str
 Point = dict[str, str]

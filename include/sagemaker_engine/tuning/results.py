@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Summary = dict[str, Any]
 _TIMES = ("TrainingStartTime", "TrainingEndTime")
 CURVE = "Curve"
-"""Member of a stored result with its curve. No wire structure has it."""
+"""Member of a stored result with the trial's curve. It is not part of any API response."""
 
 
 def result_of(job: JobRow, definition: Definition, curve: tuple[float, ...]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rounds of a tuning job: stop trials, launch trials, and end the search."""
+"""Search of a tuning job: stop trials, launch trials, and end the search."""
 
 from __future__ import annotations
 
@@ -138,7 +138,10 @@ class TuningSearch(Search[TuningRow, TrialRow]):
         return trial
 
     def _definition_of(self, number: int) -> int:
-        """Return the index of the trial's definition: the definitions take turns; with Grid, one follows the other."""
+        """Return the index of the trial's definition.
+
+        The definitions take turns. With Grid, all points of one definition come before those of the next.
+        """
         definitions = self.plan.definitions
         if self.plan.strategy is not TuningStrategy.GRID:
             return number % len(definitions)

@@ -21,7 +21,7 @@ MAX_ENUMERATED = 100_000
 
 
 class TuningStrategy(StrEnum):
-    """HyperParameterTuningJobStrategyType."""
+    """HyperParameterTuningJobStrategyType of the API."""
 
     BAYESIAN = "Bayesian"
     RANDOM = "Random"

@@ -18,7 +18,7 @@ class TrialRow:
     Attributes:
         definition: index of its training job definition.
         result: members of a training job summary, and `Curve`; None until the trial has ended.
-        stop_reason: why the search stopped it early; None if the search did not.
+        stop_reason: reason for which the search stopped the trial; None if it did not.
     """
 
     number: int
@@ -37,7 +37,7 @@ class TrialRow:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether the search has stopped it."""
+        """Return whether the search has stopped the trial."""
         return self.stop_reason is not None
 
 

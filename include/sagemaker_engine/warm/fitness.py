@@ -35,7 +35,7 @@ class Invocation:
 
 
 COLD_MODULES = frozenset({"pip", "venv", "ensurepip", "pdb", "idlelib", "virtualenv"})
-"""Modules that inspect the interpreter itself or change the environment."""
+"""Modules that never start warm, because they inspect the interpreter itself or change the environment."""
 READ_AT_START = (
     *("PYTHON", "LD_", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "GOMP_"),
     *("MALLOC_", "GLIBC_", "LANG", "LC_", "NUMPY_", "GEVENT_"),
@@ -72,10 +72,10 @@ def parse_command_line(arguments: Sequence[str]) -> Invocation:
             case "--" if rest:
                 return _script(rest[0], rest[1:], is_unbuffered=is_unbuffered)
             case _ if argument.startswith("-"):
-                raise UnfitError(f"option {argument!r}")
+                raise UnfitError(f"a running interpreter cannot apply the option {argument!r}")
             case _:
                 return _script(argument, rest, is_unbuffered=is_unbuffered)
-    raise UnfitError("no script, module or command")
+    raise UnfitError("the command line has no script, module or command")
 
 
 def _script(path: str, arguments: list[str], *, is_unbuffered: bool) -> Invocation:
@@ -94,7 +94,7 @@ def check_environment(wanted: Mapping[str, str], own: Mapping[str, str]) -> None
         if name in READ_LATER or name.startswith("TORCHELASTIC_"):
             continue
         if name.startswith(READ_AT_START) and wanted.get(name) != own.get(name):
-            raise UnfitError(f"variable {name}")
+            raise UnfitError(f"variable {name} has another value than in the warm parent")
 
 
 def check_shadows(folders: Iterable[str], loaded: Collection[str]) -> None:
@@ -117,7 +117,7 @@ def check_shadows(folders: Iterable[str], loaded: Collection[str]) -> None:
             if (dot and suffix in {"py", "pyc"}) or entry.name.endswith(".so"):
                 raise UnfitError(f"{entry.path} hides a loaded module")
             if not dot and Path(entry.path, "__init__.py").exists():
-                raise UnfitError(f"package {entry.path} hides a loaded one")
+                raise UnfitError(f"package {entry.path} hides a loaded package")
 
 
 def folder_stamps(folders: Iterable[str]) -> dict[str, int]:

@@ -67,7 +67,7 @@ def listen(folder: Path) -> socket.socket:
 
 
 class Keeper:
-    """Check whether an engine still needs the parent."""
+    """Detects whether an engine still needs the parent."""
 
     def __init__(self, lock: Path, owner: int) -> None:
         """Prepare; any engine holds the file lock `lock`, and `owner` is the process that started the parent."""

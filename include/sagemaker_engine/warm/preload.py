@@ -62,7 +62,7 @@ def _import(name: str) -> None:
 
 
 def _preload_toolkits() -> None:
-    """Import AWS's toolkits for the sake of the modules that they import, then unload the toolkits.
+    """Import AWS's toolkits, to load the modules that they import, then unload the toolkits themselves.
 
     They read SAGEMAKER_BASE_DIR and create folders on import, so every program must import them itself. The slow
     part of that (boto3, numpy, ...) stays loaded.

@@ -26,7 +26,7 @@ FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SI
 
 
 def main() -> None:
-    """Run the program whose stub this is, warm if possible."""
+    """Run the program that this stub replaces, warm if possible."""
     path = os.path.abspath(sys.argv[0])
     name = os.path.basename(path)
     link = None

@@ -56,7 +56,7 @@ class WarmSupervisor:
         self._host_proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
 
     def run(self) -> Program:
-        """Return the program in the process that must run it. In the supervisor this never returns."""
+        """Fork the program's process and return the program there. In the supervisor this never returns."""
         try:
             request, descriptors = self._receive()
             caller = self._caller_pid()
@@ -171,7 +171,7 @@ class WarmSupervisor:
                     _kill(child, number, group=False)
 
     def _catches(self, pid: int, number: int) -> bool:
-        """Return whether the program has a handler: without one process 1 does not receive the signal."""
+        """Return whether the program handles the signal. Process 1 of a namespace does not receive other signals."""
         descriptor = os.open(f"{pid}/status", os.O_RDONLY, dir_fd=self._host_proc)
         with os.fdopen(descriptor, "rb") as file:
             for line in file:

@@ -47,7 +47,7 @@ class UnknownOperationError(ServiceError):
     def __init__(self, operation: str, *, reason: str) -> None:
         super().__init__(
             "UnknownOperationException",
-            f"The local engine does not have the operation {operation}: {reason}. "
-            "docs/engine_coverage.md lists what it executes, stores and rejects.",
+            f"The local engine does not support the operation {operation}: {reason}. "
+            "docs/engine_coverage.md lists the operations that it executes, stores and rejects.",
             status=501,
         )

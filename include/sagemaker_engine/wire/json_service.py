@@ -73,7 +73,7 @@ class JsonService:
     ) -> Iterable[bytes]:
         if operation not in self.model.operations:
             raise UnknownOperationError(
-                operation, reason=f"{self.model.name} has no such operation"
+                operation, reason=f"botocore's model of {self.model.name} has no such operation"
             )
         if operation in self.rejected:
             raise UnknownOperationError(operation, reason=self.rejected[operation])
@@ -85,7 +85,7 @@ class JsonService:
             request = _parse(body)
             validate(self.model, operation, request)
         except RecursionError as error:
-            raise SerializationError("The body is nested too deep.") from error
+            raise SerializationError("The body is nested too deeply.") from error
         call = Call(
             operation=operation,
             request={key: value for key, value in request.items() if value is not None},

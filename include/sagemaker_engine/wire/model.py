@@ -53,7 +53,9 @@ def load_model(service: str) -> ServiceModel:
     folder = _data_folder() / service
     versions = sorted(path for path in folder.glob("*/service-2.json*"))
     if not versions:
-        raise FileNotFoundError(f"no service-2.json under {folder}")
+        raise FileNotFoundError(
+            f"botocore has no model of the service {service!r}: no service-2.json under {folder}"
+        )
     data = versions[-1].read_bytes()
     document = json.loads(gzip.decompress(data) if versions[-1].suffix == ".gz" else data)
     metadata = document["metadata"]
@@ -69,5 +71,7 @@ def load_model(service: str) -> ServiceModel:
 def _data_folder() -> Path:
     spec = find_spec("botocore")
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("botocore is not installed; its service models drive the engine")
+        raise FileNotFoundError(
+            "botocore is not installed; install it, because the engine reads its service models"
+        )
     return Path(spec.origin).parent / "data"

@@ -53,7 +53,9 @@ def read_token(request: dict[str, Any]) -> Any:
     except (ValueError, TypeError) as error:
         raise ValidationError(f"Invalid NextToken: {token}") from error
     if fingerprint != _fingerprint(request):
-        raise ValidationError("The NextToken was made for other parameters than these.")
+        raise ValidationError(
+            "The NextToken belongs to a request with other parameters; repeat those, or leave NextToken out."
+        )
     return position
 
 

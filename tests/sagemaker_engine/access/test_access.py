@@ -214,5 +214,5 @@ def test_a_malformed_document_changes_nothing(access: Access) -> None:
     answer = requests.put(access.url, json={"identities": {"a": [{}]}}, timeout=30)
 
     assert answer.status_code == 400
-    assert "identities.a[0]: is not a policy document" in answer.json()["message"]
+    assert "identities.a[0]: got " in answer.json()["message"]
     assert list(requests.get(access.url, timeout=30).json()["identities"]) == [access.access_key]

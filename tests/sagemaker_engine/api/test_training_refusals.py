@@ -19,12 +19,12 @@ DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-p
     [
         pytest.param(
             {"HyperParameters": {"mp_parameters": '{"partitions": 2}'}},
-            "mp_parameters asks for SageMaker's model parallel library",
+            "mp_parameters requests SageMaker's model parallel library",
             id="SMP 1",
         ),
         pytest.param(
             {"ExperimentConfig": {"ExperimentName": "mine"}},
-            "ExperimentConfig: the local engine does not have it: no experiment would list the job",
+            "ExperimentConfig is not supported by the local engine: no experiment would list the job",
             id="experiment",
         ),
     ],

@@ -291,7 +291,7 @@ def test_job_without_a_single_success_fails_and_says_why(store: JobStore) -> Non
     row = account.round()
     assert secondary(row) == ("Failed", "Failed")
     assert row.state["FailureReason"] == (
-        "ClientError: No candidate succeeded; the first failed with: AlgorithmError: step 1"
+        "ClientError: No candidate succeeded. Failure of the first: AlgorithmError: step 1"
     )
 
 

@@ -154,8 +154,8 @@ def test_the_thread_tells_of_an_outage_once_and_of_its_end(
 
     assert [name for name, _ in told] == ["algo-1", "algo-1"]
     assert "cannot synchronise a with s3://data-bucket/run/checkpoints" in told[0][1]
-    assert "the job goes on" in told[0][1]
-    assert "S3 has everything again" in told[1][1]
+    assert "the job continues" in told[0][1]
+    assert "S3 accepts all changes again" in told[1][1]
     assert names(objects) == ["b"]
 
 
@@ -198,7 +198,7 @@ def test_the_last_round_names_what_is_lost(
     assert set(lost.value.names) == {f"f{number}" for number in range(8)}
     assert lost.value.code == code
     assert "and 3 more" in told[-1]
-    assert told[-1].endswith("what is named here is lost")
+    assert told[-1].endswith("these changes are lost")
     assert names(objects) == ["good"]
 
 

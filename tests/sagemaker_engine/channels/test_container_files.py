@@ -61,7 +61,7 @@ def test_a_link_out_of_the_instance_is_not_followed(
 ) -> None:
     (tmp_path / "ml/model/x").symlink_to(target.format(tmp_path))
 
-    with pytest.raises(OddFileError, match="not of this instance alone"):
+    with pytest.raises(OddFileError, match="outside the instance's own folders"):
         read(files, "/opt/ml/model/x")
     found = files.scan("/opt/ml/model")
     assert (found.files, set(found.odd)) == ({}, {"x"})

@@ -54,7 +54,7 @@ def test_a_header_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param("one==1\n", "no repositories", id="no-repositories"),
+        pytest.param("one==1\n", "the setting repositories is missing", id="no-repositories"),
         pytest.param(HEAD + "one\n", r"line 2: 'one' has no version", id="no-version"),
         pytest.param(HEAD + "one>=2\n", "has no version", id="a-range"),
         pytest.param(HEAD + "#: layers = environment\n", "with one of repositories", id="no-key"),
@@ -81,7 +81,7 @@ def test_two_images_cannot_stand_in_for_one_repository(tmp_path: Path) -> None:
     write(tmp_path, HEAD, "one")
     write(tmp_path, HEAD, "two")
 
-    with pytest.raises(ImageFileError, match=r"'tiny' is that of images/one/requirements\.txt"):
+    with pytest.raises(ImageFileError, match=r"'tiny' is also in images/one/requirements\.txt"):
         read_image_files(tmp_path)
 
 

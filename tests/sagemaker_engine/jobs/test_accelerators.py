@@ -30,7 +30,7 @@ def test_the_toolkit_counts_the_types_accelerators_if_the_job_asks(bench: JobBen
     bench.run("asks", f'python -c "{count}"', ResourceConfig=P4D, Environment={VARIABLE: "1"})
 
     assert "gpus 8" in bench.log("asks")
-    assert not any("presents none" in line for line in bench.log("asks"))
+    assert not any("emulates none" in line for line in bench.log("asks"))
 
 
 @pytest.mark.engine
@@ -38,7 +38,7 @@ def test_a_log_says_that_no_accelerator_is_presented(bench: JobBench) -> None:
     bench.run("silent", COUNT, ResourceConfig=P4D)
     bench.run("cpu", "true")
 
-    said = "ml.p4d.24xlarge has 8 accelerator(s) on AWS; this engine presents none"
+    said = "ml.p4d.24xlarge has 8 accelerator(s) on AWS; this engine emulates none"
     assert any(said in line for line in bench.log("silent"))
     assert not any("accelerator" in line for line in bench.log("cpu"))
 

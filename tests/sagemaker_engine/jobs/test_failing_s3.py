@@ -65,7 +65,7 @@ def test_training_goes_on_while_checkpoints_cannot_be_mirrored(
 
     fault_store.clear()
     wait_for(lambda: bench.keys("ck/"), lambda keys: keys == ["ck/step-2"])
-    bench.wait_for_line("bears", "trainyard engine: S3 has everything again")
+    bench.wait_for_line("bears", "trainyard engine: S3 accepts all changes again")
     let(bench, "bears", go="end")
     assert bench.wait("bears").status == "Completed"
 
@@ -88,7 +88,7 @@ def test_checkpoints_that_never_got_up_are_named(bench: JobBench, fault_store: F
     assert bench.keys() == ["out/loses/output/model.tar.gz"]
     assert bench.log("loses")[-1] == (
         f"trainyard engine: cannot synchronise step-9 with s3://{BUCKET}/ck: InternalError (500): "
-        "We encountered an internal error. Please try again.; what is named here is lost"
+        "We encountered an internal error. Please try again.; these changes are lost"
     )
 
 

@@ -145,5 +145,5 @@ def test_fault_that_cannot_be_is_told_in_the_log(bench: JobBench) -> None:
 
     bench.run("job", "echo step=1; sleep 0.5")
 
-    told = "trainyard engine: fault f (disk_full) has no effect: the checkpoint folder is no disk"
+    told = "trainyard engine: fault f (disk_full) has no effect: the checkpoint folder is not on a separate disk"
     assert any(line.startswith(told) for line in bench.log("job"))

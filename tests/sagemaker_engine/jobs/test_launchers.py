@@ -45,7 +45,7 @@ def test_a_job_with_a_parameter_server_fails_before_it_has_instances(bench: JobB
 
     assert row.status == "Failed"
     assert row.state["FailureReason"].startswith(
-        "ClientError: hyperparameter sagemaker_parameter_server_enabled asks for TensorFlow's "
+        "ClientError: hyperparameter sagemaker_parameter_server_enabled requests TensorFlow's "
         "parameter server, which this engine does not have. It starts torchrun"
     )
     assert bench.log("server") == []
@@ -57,7 +57,7 @@ def test_what_no_stand_in_has_is_told_by_name(flag: str, value: str, bare_image)
     said = missing_launcher({flag: value}, bare_image)
 
     assert said
-    assert f"{flag} asks for {LAUNCHERS[flag].name}" in said
+    assert f"{flag} requests {LAUNCHERS[flag].name}" in said
 
 
 @pytest.mark.parametrize("flag", [flag for flag in LAUNCHERS if flag not in LACKING])
@@ -94,7 +94,7 @@ def test_model_parallel_needs_its_library(package: str | None, is_missing, bare_
     said = missing_launcher({TORCHRUN: "true", "mp_parameters": '{"ddp": true}'}, bare_image)
 
     assert bool(said) is is_missing
-    assert not said or "mp_parameters asks for SageMaker's model parallel library" in said
+    assert not said or "mp_parameters requests SageMaker's model parallel library" in said
 
 
 def test_no_parameters_of_model_parallel_ask_for_nothing(bare_image) -> None:

@@ -184,7 +184,9 @@ def test_rules_without_the_package_that_evaluates_them_say_so(
     watch.finish()
 
     (nan,) = bench.row("job").state["DebugRuleEvaluationStatuses"]
-    assert "the package `trainyard`, which is not installed" in nan["StatusDetails"]
+    assert (
+        "the package `trainyard`, which evaluates rules, is not installed" in nan["StatusDetails"]
+    )
 
 
 def test_job_without_rules_has_no_thread_until_it_is_given_some(bench: JobBench) -> None:
@@ -224,7 +226,7 @@ def test_stop_is_sent_after_a_bad_line_and_while_the_store_was_busy(
     watch.finish()
     store.close()
 
-    assert caplog.text.count("is passed over") == 2
+    assert caplog.text.count("is ignored") == 2
     row = bench.row("job")
     assert row.stop_requested_at is not None
     assert statuses(row.state) == {"nan": "IssuesFound"}

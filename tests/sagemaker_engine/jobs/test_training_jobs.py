@@ -225,7 +225,7 @@ def test_a_job_whose_lines_the_disk_does_not_take_fails_with_the_reason(bench: J
 
     assert row.status == "Failed"
     assert "No space left on device" in row.state["FailureReason"]
-    assert "metrics were lost" in row.state["FailureReason"]
+    assert "metrics, were lost" in row.state["FailureReason"]
 
 
 def test_a_pipe_channel_streams_through_fifos(bench: JobBench) -> None:

@@ -87,8 +87,6 @@ def test_an_engine_that_starts_on_a_full_disk_names_its_folder(tmp_path: Path) -
     done = on_small_disk(tmp_path, f"mkdir {tmp_path}/state && {fill} && {engine} {tmp_path}/state")
 
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith(
-        "the engine cannot start: no space is left on the disk that holds "
-    )
+    assert done.stderr.startswith("the engine cannot start: the disk that holds ")
     assert f"{tmp_path}/state" in done.stderr
     assert "Traceback" not in done.stderr

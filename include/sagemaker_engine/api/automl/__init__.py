@@ -1,1 +1,1 @@
-"""AutoML jobs: operations of both versions, checks, answers, and the ports of a search into the engine."""
+"""AutoML jobs: the operations of both API versions, their checks and their responses."""

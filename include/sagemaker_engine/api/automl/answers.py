@@ -33,7 +33,7 @@ _STANDARD_ONLY = frozenset({"LogLoss", "InferenceLatency"})
 def describe_automl_job(
     context: ApiContext, row: AutoMLRow, steps: Sequence[AutoMLStep]
 ) -> dict[str, Any]:
-    """Return the members of DescribeAutoMLJobV2's answer."""
+    """Return the members of the response to DescribeAutoMLJobV2."""
     plan = results.plan_of(row, steps)
     best = results.best_of(steps, plan) if plan else None
     return {
@@ -46,7 +46,7 @@ def describe_automl_job(
 
 
 def automl_summary(row: AutoMLRow) -> dict[str, Any]:
-    """Return an AutoMLJobSummary."""
+    """Return the AutoMLJobSummary of a job."""
     return {
         **{name: value for name, value in row.state.items() if name != ENDING},
         "AutoMLJobName": row.name,
@@ -74,7 +74,7 @@ def candidate(
     steps: Sequence[AutoMLStep],
     plan: AutoMLPlan,
 ) -> dict[str, Any]:
-    """Return an AutoMLCandidate."""
+    """Return the AutoMLCandidate of a step that trains a candidate."""
     result = step.result or _running(context, step)
     objective = results.objective_of(step, plan)
     found = {

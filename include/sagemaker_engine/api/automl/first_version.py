@@ -10,7 +10,7 @@ from typing import Any
 from sagemaker_engine.wire.errors import ValidationError
 
 FIRST = "FirstVersion"
-"""Member of a stored request with the original request of CreateAutoMLJob."""
+"""Member of a stored request that holds the original CreateAutoMLJob request."""
 _OF_ALL_CHANNELS = ("TargetAttributeName", "SampleWeightAttributeName")
 
 
@@ -52,7 +52,7 @@ def as_second_version(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_first_version(described: dict[str, Any]) -> dict[str, Any] | None:
-    """Return DescribeAutoMLJob's answer from DescribeAutoMLJobV2's; None for a job of the second version."""
+    """Convert a response of DescribeAutoMLJobV2 to one of DescribeAutoMLJob; None for a job of the second version."""
     if FIRST not in described:
         return None
     resolved = described.get("ResolvedAttributes")
@@ -63,7 +63,7 @@ def as_first_version(described: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _agreed(channels: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the members that apply to all channels.
+    """Return the members that must be the same in all channels.
 
     Raises:
         ValidationError: They contradict each other.

@@ -50,7 +50,7 @@ class AutoMLJobs:
         }
 
     def create_first(self, call: Call) -> dict[str, Any]:
-        """Accept an AutoML job by the API's first version; see `create`."""
+        """Create an AutoML job with the request of the API's first version; see `create`."""
         return self.create(replace(call, request=as_second_version(call.request)))
 
     def describe_first(self, call: Call) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class AutoMLJobs:
         return answer
 
     def create(self, call: Call) -> dict[str, Any]:
-        """Accept an AutoML job; its search begins at once.
+        """Store an AutoML job; its first steps are launched at once.
 
         Raises:
             ValidationError: The request contradicts itself or names resources that do not exist.
@@ -97,7 +97,11 @@ class AutoMLJobs:
         return {"AutoMLJobArn": row.arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return the description of an AutoML job."""
+        """Return the description of an AutoML job.
+
+        Raises:
+            ResourceNotFoundError: The AutoML job does not exist.
+        """
         row = self._row(call)
         return describe_automl_job(self.context, row, self.tables.jobs(row.arn))
 
@@ -120,7 +124,11 @@ class AutoMLJobs:
         return {}
 
     def list_candidates(self, call: Call) -> dict[str, Any]:
-        """Return one page of a job's candidates."""
+        """Return one page of an AutoML job's candidates.
+
+        Raises:
+            ResourceNotFoundError: The AutoML job does not exist.
+        """
         row = self._row(call)
         all_of_it = candidates(self.context, row, self.tables.jobs(row.arn))
         page, token = page_of(_select_candidates(all_of_it, call.request), call.request)
@@ -155,7 +163,7 @@ def _select_candidates(
 ) -> list[dict[str, Any]]:
     """Return the candidates that match a List request, in its order.
 
-    If they are sorted by objective, those without one are last in both directions.
+    In an order by objective, candidates without an objective are last in both directions.
     """
     for filter_name, member in (
         ("StatusEquals", "CandidateStatus"),

@@ -82,7 +82,7 @@ def _channels(request: Request) -> Iterator[str]:
                 f"{', '.join(sorted(CONTENT_TYPES))}."
             )
         elif "parquet" in content and is_gzip:
-            yield "CompressionType must be None for Parquet, which is compressed in itself."
+            yield "CompressionType must be None for Parquet, because Parquet files are already compressed."
 
 
 def _content_type(channel: Request) -> str:
@@ -128,7 +128,7 @@ def _algorithms(request: Request) -> Iterator[str]:
     unknown = sorted(set(chosen) - ALGORITHMS[mode])
     if unknown:
         yield (
-            f"AutoMLAlgorithms {', '.join(unknown)} cannot be used in {mode} mode; it has "
+            f"AutoMLAlgorithms {', '.join(unknown)} cannot be used in {mode} mode; supported are "
             f"{', '.join(sorted(ALGORITHMS[mode]))}."
         )
 
@@ -160,17 +160,17 @@ def _limits(request: Request) -> Iterator[str]:
 def _not_here(request: Request) -> Iterator[str]:
     if request.get("ModelDeployConfig"):
         yield (
-            "ModelDeployConfig is not supported by the local engine, which has no endpoints; create "
-            "them from the best candidate's InferenceContainers."
+            "ModelDeployConfig is not supported by the local engine, which serves no endpoints; leave "
+            "it out and deploy the InferenceContainers of the best candidate on AWS."
         )
     config = request["AutoMLProblemTypeConfig"]["TabularJobConfig"]
     if config.get("GenerateCandidateDefinitionsOnly"):
         yield (
-            "GenerateCandidateDefinitionsOnly is not supported by the local engine, whose candidates "
-            "are no notebooks; set MaxCandidates to bound what is trained."
+            "GenerateCandidateDefinitionsOnly is not supported by the local engine, which writes no "
+            "notebooks; set MaxCandidates to limit the number of trained candidates."
         )
     if "AutoMLComputeConfig" in request:
-        yield "AutoMLComputeConfig (EMR Serverless) is not supported by the local engine."
+        yield "AutoMLComputeConfig (EMR Serverless) is not supported by the local engine; leave it out."
 
 
 _RULES: tuple[Callable[[Request], Iterator[str]], ...] = (

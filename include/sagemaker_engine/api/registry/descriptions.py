@@ -1,4 +1,4 @@
-"""Resources that consist of their description only: create, find by name, list, delete."""
+"""Resources that are only stored and described: create, find by name, list, delete."""
 
 from __future__ import annotations
 

@@ -60,7 +60,11 @@ class Endpoints:
         return self.configs.create(call, call.request)
 
     def describe_config(self, call: Call) -> dict[str, Any]:
-        """Return a configuration."""
+        """Return the endpoint configuration that the request names.
+
+        Raises:
+            ValidationError: The configuration does not exist.
+        """
         return self.configs.find(call, call.request["EndpointConfigName"])
 
     def list_configs(self, call: Call) -> dict[str, Any]:
@@ -69,7 +73,11 @@ class Endpoints:
         return {"EndpointConfigs": configs, "NextToken": token}
 
     def delete_config(self, call: Call) -> dict[str, Any]:
-        """Delete a configuration."""
+        """Delete the endpoint configuration that the request names.
+
+        Raises:
+            ValidationError: The configuration does not exist.
+        """
         return self.configs.delete(call)
 
     def find(self, call: Call) -> dict[str, Any]:

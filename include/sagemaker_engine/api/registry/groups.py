@@ -58,7 +58,11 @@ class ModelPackageGroups:
         return {"ModelPackageGroupArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return a group."""
+        """Return the group that the request identifies by name or ARN.
+
+        Raises:
+            ValidationError: The group does not exist.
+        """
         return find_group(self.context, self.tables, call)
 
     def list(self, call: Call) -> dict[str, Any]:

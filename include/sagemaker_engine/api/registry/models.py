@@ -60,7 +60,11 @@ class Models:
         return self.descriptions.create(call, document)
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return a model."""
+        """Return the model that the request names.
+
+        Raises:
+            ValidationError: The model does not exist.
+        """
         return self.descriptions.find(call, call.request["ModelName"])
 
     def list(self, call: Call) -> dict[str, Any]:
@@ -69,7 +73,11 @@ class Models:
         return {"Models": models, "NextToken": token}
 
     def delete(self, call: Call) -> dict[str, Any]:
-        """Delete a model."""
+        """Delete the model that the request names.
+
+        Raises:
+            ValidationError: The model does not exist.
+        """
         return self.descriptions.delete(call)
 
     @property

@@ -91,7 +91,11 @@ class ModelPackages:
             ) from error
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return a package."""
+        """Return the package that the request identifies by name or ARN.
+
+        Raises:
+            ValidationError: The package does not exist.
+        """
         return self._find(call, call.request["ModelPackageName"])
 
     def batch_describe(self, call: Call) -> dict[str, Any]:
@@ -125,7 +129,11 @@ class ModelPackages:
         return {"ModelPackageSummaryList": documents, "NextToken": token}
 
     def update(self, call: Call) -> dict[str, Any]:
-        """Change a package's approval, metadata or specification."""
+        """Change a package's approval, metadata or specification.
+
+        Raises:
+            ValidationError: The package does not exist.
+        """
         request = call.request
         arn = self._find(call, request["ModelPackageArn"])["ModelPackageArn"]
         now = self.context.clock()
@@ -150,7 +158,11 @@ class ModelPackages:
         return {"ModelPackageArn": arn}
 
     def delete(self, call: Call) -> dict[str, Any]:
-        """Delete a package."""
+        """Delete the package that the request identifies by name or ARN.
+
+        Raises:
+            ValidationError: The package does not exist.
+        """
         package = self._find(call, call.request["ModelPackageName"])
         self.tables.delete(TABLE, package["ModelPackageArn"])
         return {}
@@ -182,7 +194,7 @@ class ModelPackages:
         )
         if given != found:
             raise ValidationError(
-                f"ImageDigest {given} is not the digest of image {image}: {found}."
+                f"ImageDigest {given} is not the digest of image {image}, which is {found}."
             )
 
 
@@ -201,5 +213,5 @@ def _check_create(request: dict[str, Any]) -> None:
     if source is not None and not source.startswith("arn:"):
         raise ValidationError(
             f"SourceUri must be the ARN of a model or of a model package; got {source}. "
-            "UpdateModelPackage takes other addresses."
+            "To set another address, call UpdateModelPackage."
         )

@@ -1,4 +1,4 @@
-"""Tables of model package groups, model packages, and resources that consist of their description only."""
+"""Tables of model package groups, of model packages, and of resources that are only stored and described."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RegistryTables:
         self.database.apply(SCHEMA)
 
     def create_plain(self, table: str) -> None:
-        """Create the table of a resource that consists of its description only, unless it exists."""
+        """Create the table of a resource that is only stored and described, unless the table exists."""
         self.database.apply(
             f"CREATE TABLE IF NOT EXISTS {table} (arn TEXT PRIMARY KEY, name TEXT NOT NULL, "
             "created_at REAL NOT NULL, document TEXT NOT NULL) WITHOUT ROWID"

@@ -3,7 +3,7 @@
 The service model itself checks the limits of 20 rules of each kind, 20 collections and 256 characters. Two cases are
 accepted on purpose:
 
-- Distributed jobs, checkpoints and spot capacity: the service accepts them, and evaluates no rule.
+- Distributed jobs, checkpoints and spot capacity: the service accepts them, but evaluates no rules for them.
 - A collection that is named twice: SDK v2 adds the collections of the rules to the user's.
 """
 

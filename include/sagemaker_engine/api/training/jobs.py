@@ -85,7 +85,11 @@ class TrainingJobs:
         return {"TrainingJobArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return the description of a job."""
+        """Return the description of a job.
+
+        Raises:
+            ValidationError: The job does not exist.
+        """
         return describe_training_job(self._job(call), now=self.context.clock())
 
     def list(self, call: Call) -> dict[str, Any]:
@@ -103,7 +107,11 @@ class TrainingJobs:
         }
 
     def stop(self, call: Call) -> dict[str, Any]:
-        """Stop a running job; the request is rejected if the job is not running."""
+        """Stop a running job.
+
+        Raises:
+            ValidationError: The job does not exist, has ended or is already stopping.
+        """
         stop_job(self.context, KIND, self._job(call).name, noun="training job")
         return {}
 
@@ -189,9 +197,10 @@ def describe_training_job(job: JobRow, *, now: float) -> dict[str, Any]:
 
 
 def _selected(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the ResourceConfig with the instances that were chosen of InstancePreferences: the first ones.
+    """Return the member ResourceConfig with the selected instances; empty without InstancePreferences.
 
-    The engine has capacity for all of them. A preference without a count has that of the ResourceConfig.
+    The first preference is selected, because the engine has capacity for all. A preference without
+    a count uses the count of the ResourceConfig.
     """
     resources = request.get("ResourceConfig", {})
     preferences = resources.get("InstancePreferences")

@@ -22,7 +22,7 @@ def check_training_request(request: Request) -> None:
     """Check the rules that the service model cannot express.
 
     Raises:
-        ValidationError: A rule is violated; the message is about the first.
+        ValidationError: A rule is violated; the message is about the first such rule.
     """
     for rule in _RULES:
         for problem in rule(request):
@@ -33,7 +33,7 @@ def rejected_members(request: Request) -> Iterator[str]:
     """Yield an error for each member that the engine does not support."""
     for member, why in REJECTED_MEMBERS.items():
         if member in request:
-            yield f"{member}: the local engine does not have it: {why}. Leave it out, or see {PAGE}."
+            yield f"{member} is not supported by the local engine: {why}. Leave it out, or see {PAGE}."
 
 
 def _algorithm(request: Request) -> Iterator[str]:
@@ -66,8 +66,8 @@ def _resources(request: Request) -> Iterator[str]:
     if not groups and not resources.get("InstancePreferences") and len(single) != 2:
         missing = {"InstanceType", "InstanceCount"} - set(single)
         yield (
-            f"{' and '.join(sorted(missing))} in ResourceConfig must be given when InstanceGroups "
-            "is not."
+            f"{' and '.join(sorted(missing))} in ResourceConfig must be given if InstanceGroups "
+            "is not given."
         )
     names = [group.get("InstanceGroupName") for group in groups or ()]
     if len(set(names)) != len(names):

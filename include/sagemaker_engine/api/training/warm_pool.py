@@ -48,13 +48,13 @@ def warm_pool_status(job: JobRow, *, now: float) -> dict[str, Any] | None:
 
 
 def _billed_s(retained_s: int, job: JobRow) -> int:
-    """Return the seconds for which a pool that ended was billed: at most the period with which it was held."""
+    """Return the billed seconds of a pool that ended: at most the keep-alive period in force at its end."""
     held_s = job.state.get(_HELD_S, job.request["ResourceConfig"]["KeepAlivePeriodInSeconds"])
     return min(retained_s, int(held_s))
 
 
 def change_retention(store: JobStore, job: JobRow, period_s: int, *, now: float) -> None:
-    """Store the end of an available pool, if it was held for `period_s` already; its billed seconds remain."""
+    """Release an available pool that was held for `period_s` seconds or longer; its billed seconds remain."""
     pool = warm_pool_status(job, now=now) or {}
     if pool.get("Status") != "Available":
         return
@@ -69,7 +69,7 @@ def change_retention(store: JobStore, job: JobRow, period_s: int, *, now: float)
 
 
 def take_pool(store: JobStore, name: str, request: dict[str, Any], *, now: float) -> str | None:
-    """Assign a matching available pool to the new job `name`; return the pool's job, or None if none matches.
+    """Assign a matching available pool to the new job `name`; return the name of the pool's job, or None.
 
     Pools of older jobs are taken first. Concurrent calls never get the same pool.
     """

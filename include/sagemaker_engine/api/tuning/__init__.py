@@ -1,1 +1,1 @@
-"""Hyperparameter tuning jobs: operations, checks, answers, and the ports of a search into the engine."""
+"""Hyperparameter tuning jobs: operations, their checks and their responses."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def describe_tuning_job(
     context: ApiContext, row: TuningRow, trials: Sequence[TrialRow]
 ) -> dict[str, Any]:
-    """Return the members of DescribeHyperParameterTuningJob's answer."""
+    """Return the members of the response to DescribeHyperParameterTuningJob."""
     plan = read_plan(row.request)
     summaries = trial_summaries(context, row, trials)
     best = results.best_of(summaries, maximize=plan.maximize)
@@ -38,7 +38,7 @@ def describe_tuning_job(
 def tuning_summary(
     context: ApiContext, row: TuningRow, trials: Sequence[TrialRow]
 ) -> dict[str, Any]:
-    """Return a HyperParameterTuningJobSummary."""
+    """Return the HyperParameterTuningJobSummary of a tuning job."""
     return _summary(row, trial_summaries(context, row, trials))
 
 
@@ -84,8 +84,9 @@ def _result(
 def _as_shown(request: dict[str, Any], plan: TuningPlan) -> dict[str, Any]:
     """Return the request with the members that the service's responses add to each definition.
 
-    They are the objective as a static hyperparameter, an empty key, and ResourceConfig even if the request has the
-    resources in another member. `attach` of the SDK v2, which never sends ResourceConfig, reads all three.
+    They are the objective as a static hyperparameter, an empty KmsKeyId, and ResourceConfig even if
+    the request has the resources in another member. `attach` of the SDK v2 reads all three,
+    although that SDK never sends ResourceConfig.
     """
     shown = [
         {

@@ -61,7 +61,7 @@ class TuningJobs:
         }
 
     def create(self, call: Call) -> dict[str, Any]:
-        """Accept a tuning job; its search begins at once.
+        """Store a tuning job; its first trials are launched at once.
 
         Raises:
             ValidationError: The request contradicts itself or names resources that do not exist.
@@ -96,7 +96,11 @@ class TuningJobs:
         return {"HyperParameterTuningJobArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
-        """Return the description of a tuning job."""
+        """Return the description of a tuning job.
+
+        Raises:
+            ResourceNotFoundError: The tuning job does not exist.
+        """
         row = self._row(call)
         return describe_tuning_job(self.context, row, self.tables.jobs(row.arn))
 
@@ -113,10 +117,10 @@ class TuningJobs:
         }
 
     def stop(self, call: Call) -> dict[str, Any]:
-        """Stop a search: no more trials are launched, and the running ones are stopped.
+        """Stop a tuning job: no more trials are launched, and the running ones are stopped.
 
         Raises:
-            ValidationError: The search has ended or is already stopping.
+            ValidationError: The tuning job has ended or is already stopping.
         """
         at, noun = self.context.clock(), "hyperparameter tuning job"
         stop_search(self.tables, self._row(call), TuningSearch.kind, noun=noun, at=at)
@@ -139,14 +143,18 @@ class TuningJobs:
         return {}
 
     def list_training_jobs(self, call: Call) -> dict[str, Any]:
-        """Return one page of the training jobs that a tuning job has launched."""
+        """Return one page of the training jobs that a tuning job has launched.
+
+        Raises:
+            ResourceNotFoundError: The tuning job does not exist.
+        """
         row = self._row(call)
         summaries = trial_summaries(self.context, row, self.tables.jobs(row.arn))
         page, token = page_of(_select_trials(summaries, call.request), call.request)
         return {"TrainingJobSummaries": page, "NextToken": token}
 
     def _check_preconditions(self, call: Call) -> None:
-        """Check each definition as the request of its training jobs.
+        """Check each training job definition as if it were a CreateTrainingJob request.
 
         Raises:
             ValidationError: CreateTrainingJob would reject a definition.
@@ -167,7 +175,7 @@ def _select_trials(
 ) -> list[dict[str, Any]]:
     """Return the training jobs that match a List request, in its order.
 
-    If they are sorted by objective, those without one are omitted, as documented.
+    An order by objective omits jobs without an objective, as documented.
     """
     wanted = request.get("StatusEquals")
     listed = [each for each in summaries if wanted in {None, each["TrainingJobStatus"]}]

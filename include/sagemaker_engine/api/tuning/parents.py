@@ -24,7 +24,7 @@ MAX_CHANGES = 10
 
 
 def check_parents(tables: TuningTables, request: Request, *, region: str) -> list[TuningRow]:
-    """Return the parents of a request's warm start; an empty list without one.
+    """Return the parent tuning jobs of a request; empty without WarmStartConfig.
 
     Raises:
         ValidationError: A parent does not exist, has not ended, or does not match the request.
@@ -47,7 +47,7 @@ def check_parents(tables: TuningTables, request: Request, *, region: str) -> lis
 
 
 def inherit(tables: TuningTables, parents: list[TuningRow]) -> list[dict[str, Any]]:
-    """Return the results of the parents' own trials: hyperparameters, objective, summary."""
+    """Return the results of the parents' own trials with an objective: hyperparameters, objective, summary."""
     inherited = []
     for parent in parents:
         plan = read_plan(parent.request)
@@ -87,7 +87,7 @@ def _parent(tables: TuningTables, name: str, region: str) -> TuningRow:
 
 
 def _misfits(request: Request, parent: TuningRow) -> Iterator[str]:
-    """Yield the errors of a parent that does not match the request. Both must have one definition."""
+    """Yield the errors of a parent that does not match the request. Both must have a single training job definition."""
     if "TrainingJobDefinitions" in request or "TrainingJobDefinitions" in parent.request:
         yield "WarmStartConfig is not supported with TrainingJobDefinitions."
         return

@@ -1,6 +1,6 @@
 """Rules of CreateHyperParameterTuningJob that need two members, in the order of their evaluation.
 
-Messages are those of the service if they are known from its users' reports, and otherwise use its wording.
+Messages are the service's own if its users have reported them; the others imitate its wording.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _several_definitions(request: Request) -> Iterator[str]:
     for key in ("DefinitionName", "TuningObjective", "HyperParameterRanges"):
         missing = [place for place, each in enumerate(definitions, start=1) if key not in each]
         if missing:
-            yield f"{key} is required in each of TrainingJobDefinitions; number {missing[0]} has none."
+            yield f"{key} is required in each of TrainingJobDefinitions; definition {missing[0]} has none."
     names = [each.get("DefinitionName") for each in definitions]
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
