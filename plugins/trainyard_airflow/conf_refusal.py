@@ -1,11 +1,11 @@
-"""Middleware of the API server that reports all errors of a rejected conf, and rejects one that is nested too deeply.
+"""Middleware of the API server that reports all errors of a rejected conf, and rejects one that has too many levels.
 
 When a run is triggered, Airflow validates the params one by one. It responds with the first error and the violated
 schema. This middleware leaves the decision to Airflow, and replaces only the text of the response (docs/adr/0069).
 Unknown responses pass unchanged.
 
-Airflow stores a conf of some hundred levels, but cannot serialize it in its response, which is then an error 500. Such
-a request is rejected here and does not reach Airflow.
+Airflow stores a conf with several hundred levels, but then cannot serialize its response and returns status 500. This
+middleware rejects such a request before Airflow stores it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _MARKS = re.compile(rb'\\.?|["\[\]{}]', re.DOTALL)
 _MOST_LEVELS = 100
 """Maximum depth of a conf. Airflow 3.3 serializes about 250 levels of its response."""
 _MOST_BYTES = 1 << 20
-"""Maximum bytes of a stored request, since it may come without a login. Longer ones get Airflow's own response."""
+"""Maximum size of a request that is kept in memory, because anyone can send one without a login.
+
+Longer requests get Airflow's own response."""
 
 
 class ConfRefusals:
@@ -53,7 +55,7 @@ class ConfRefusals:
 
 
 class _Nesting:
-    """Depth of a JSON text that is received in chunks, of which none is stored."""
+    """Nesting depth of a JSON text that arrives in chunks; no chunk is kept."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -83,8 +85,8 @@ class _Exchange:
     A response with status 400 is buffered, unless the request is longer than `_MOST_BYTES`.
 
     Attributes:
-        is_too_deep: whether the conf has more than `_MOST_LEVELS` levels. The app then receives a request that ends in
-            the middle, and its response is discarded.
+        is_too_deep: whether the conf has more than `_MOST_LEVELS` levels. The app then receives a truncated request,
+            and its response is discarded.
     """
 
     def __init__(self, scope: Scope, dag_id: str, receive: Receive, send: Send) -> None:
