@@ -1,4 +1,4 @@
-"""Lineage of a task for Airflow's OpenLineage provider, which calls it; nothing is imported without the provider."""
+"""Lineage of a task for Airflow's OpenLineage provider; this module is imported only if the provider asks for it."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ class ModelRegistry:
     def ensure_version(self, version: ModelVersion) -> tuple[str, bool]:
         """Return the ARN of the registered version, and whether this call created it.
 
-        A version with the same description in the group counts as the same version. The service's client token
-        expires, and a task may be cleared much later.
+        A version with the same description in the group counts as the same version. A client token of the service would
+        expire before a task that is cleared much later.
 
         Raises:
             SpecError: the request violates the service's model; reports all faults at once.
@@ -44,7 +44,7 @@ class ModelRegistry:
             return package_arn(self._client.create_model_package(**request)), True
 
     def name_source(self, arn: str, uri: str) -> None:
-        """Set a version's SourceUri. A rejection is a warning, since the metadata also have the address.
+        """Set a version's SourceUri. A rejection is only logged, because the metadata also contain the address.
 
         As in the SageMaker SDK, this is a separate call: Create accepts only the ARN of a model or package.
         """

@@ -33,7 +33,7 @@ _READERS = 8
 
 
 def team_of(clients: AwsClients) -> str | None:
-    """Return the team of a connection, from the team tag in its job_defaults; None without that tag.
+    """Return the team of a connection, from the team tag in its job_defaults; None if there is no such tag.
 
     Raises:
         SpecError: the connection's defaults or limits are invalid.
@@ -44,14 +44,14 @@ def team_of(clients: AwsClients) -> str | None:
 def run_spend(
     clients: AwsClients, context: Context, *, state: Mapping[str, Any] | None = None
 ) -> RunSpend | None:
-    """Return a run's spend without amounts; None if the run has no team.
+    """Return a run's spend record without amounts; None if the run has no team.
 
-    Airflow resets the start of a cleared run, so the month of such a run is that of its document.
+    Airflow resets the start of a cleared run, so such a run keeps the month of its stored document.
 
     Args:
-        clients: of the run's connection.
-        context: of a task of the run.
-        state: preflight's result, whose team and month hold for the whole run.
+        clients: clients of the run's connection.
+        context: Airflow's context of a task of the run.
+        state: result of the task `preflight`, which sets the team and the month of the whole run.
 
     Raises:
         SpecError: the connection's defaults or limits cannot be read.
@@ -75,7 +75,7 @@ def run_spend(
 
 
 class TeamSpend:
-    """Stored spends of the teams of one deployment.
+    """Stored spend records of the teams of one deployment.
 
     Each method raises a TrainingRunError if S3 rejects a call, or a SpecError if the connection names no bucket.
     """
@@ -88,12 +88,12 @@ class TeamSpend:
     def reserve(self, spend: RunSpend | None, *, needed_usd: float | None) -> Iterator[Finding]:
         """Reserve a run's amount in its team's budget, or yield a finding if it does not fit.
 
-        Without a reservation, the spend that was stored before is restored. The amount is written before the others are
-        read, so that two runs that start at the same time cannot both reserve the rest of the budget. The amount that
-        the run spent before it was cleared counts as well.
+        If the amount does not fit, the earlier document is restored. The amount is written before the other runs'
+        amounts are read: otherwise two runs that start at the same time could both reserve the rest of the budget. The
+        amount that the run spent before it was cleared counts as well.
 
         Args:
-            spend: the run's spend; None, if its connection names no team, yields a finding.
+            spend: the run's spend record. None, for a connection without a team, yields a finding.
             needed_usd: upper estimate of the run's cost; None if its price is unknown.
         """
         limits = self._clients.job_limits

@@ -19,8 +19,8 @@ def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
     Each host has one stream per start. A job that never started has none.
 
     Raises:
-        ClientError: the service rejected a call (no permission, throttled for long).
-        BotoCoreError: it cannot be reached.
+        ClientError: the service rejected a call (no permission, or throttled in all retries).
+        BotoCoreError: the service cannot be reached.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.
@@ -37,7 +37,7 @@ def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
 
 
 def log_streams(logs: Any, *, group: str, prefix: str) -> Iterator[str]:
-    """Yield the names of the streams that begin with a prefix; none before any job has logged.
+    """Yield the names of the streams that begin with a prefix; none if no job has logged yet.
 
     Raises:
         ClientError: the service rejected a call.
