@@ -42,7 +42,7 @@ class TrainerFunction:
         return {"model_trainer": name, **self.fields}
 
     def trainer(self, clients: AwsClients, context: Mapping[str, Any]) -> Any:
-        """Return the trainer; the function receives the connection's session and the context that its parameters name.
+        """Return the trainer; the function receives the session or members of the context, as its parameters name them.
 
         Raises:
             SpecError: the function returned something else.
@@ -95,7 +95,8 @@ def checked_spec(spec: Any) -> Any:
         finding = Finding(
             where="spec",
             what="is a ModelTrainer, created when the DAG file is parsed: each parse takes seconds and calls AWS",
-            next_step=f"write a function ({SESSION_ARGUMENT}) that returns it, and pass the function",
+            next_step=f"write a function with the parameter {SESSION_ARGUMENT} that returns the trainer, and pass the "
+            "function",
         )
         raise SpecError([finding], subject="TrainingJobOperator")
     asks = callable(spec) and SESSION_ARGUMENT in inspect.signature(spec).parameters
@@ -113,7 +114,7 @@ class TrainerJob:
 def trainer_job(
     function: TrainerFunction, *, clients: AwsClients, context: Mapping[str, Any], run_uri: str
 ) -> TrainerJob:
-    """Return the job that a trainer describes, its code and the SDK's drivers uploaded.
+    """Return the job that a trainer describes, and upload its code and the SDK's drivers.
 
     Args:
         function: returns the trainer.

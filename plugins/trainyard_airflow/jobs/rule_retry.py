@@ -1,4 +1,4 @@
-"""Retry after a rule's stop: a request with changed learning rate and checkpoints."""
+"""Request for the next job after a rule stopped a training: learning rate, skipped steps and checkpoints."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_FOLDER = re.compile(r"(?:^|/)(?:step|checkpoint)-(\d+)/")
-"""Folder of a checkpoint by `trainyard_watch`, or by Hugging Face's Trainer."""
+"""Folder of a checkpoint that `trainyard_watch` or Hugging Face's Trainer wrote."""
 WHOLE = ("/manifest.json", "/files.json")
 """Last written files of both kinds of checkpoint; their presence means that the checkpoint is complete."""
 STREAM = re.compile(r"\d{4,}\.[^/]+/")
-"""Folder of the objects that one host put in one attempt."""
+"""Folder of the objects that one host wrote in one attempt."""
 COPIES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierStop:
-    """A stop by a rule of an earlier job of the task.
+    """Stop of an earlier job of the task by a rule.
 
     Attributes:
-        step: step of the issue; None or 0 if it is not known.
-        onset: step of the first violation that led to it; None or 0 if it is not known.
+        step: step at which the rule found the issue; None or 0 if it is not known.
+        onset: step of the first violation that led to the issue; None or 0 if it is not known.
         checkpoints: S3 URI of the job's checkpoints.
         is_verdict: whether the stop was the task's result, after which somebody cleared the task.
         chosen: the remedy that a human chose, or None.
@@ -109,7 +109,7 @@ def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
 def change_request(
     s3: Any, request: dict[str, Any], retry: RuleRetry, *, stops: Sequence[EarlierStop]
 ) -> dict[str, Any]:
-    """Change the Create request of the job after these stops; return the facts for its result.
+    """Change the Create request of the job that follows these stops; return the facts for its result.
 
     Args:
         s3: a boto3 client.
@@ -155,7 +155,7 @@ def _skipped_already(request: Mapping[str, Any]) -> str | None:
 
 
 def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
-    """Copy the newest checkpoint up to a step to a new prefix; return its step, or 0 if there is none.
+    """Copy the newest checkpoint at or before step `before` to a new prefix; return its step, or 0 if there is none.
 
     Objects that an earlier try has copied are kept.
     """

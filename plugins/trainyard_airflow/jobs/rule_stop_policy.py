@@ -36,7 +36,7 @@ _GUARD = "NonFinite"
 
 
 class RuleStopPolicy(EndPolicy):
-    """Policy for stops by a `CheckRulesOperator`, by the service's Debugger, or by the script's own guard.
+    """Policy for stops by a `CheckRulesOperator`, by the service's Debugger, or by the script itself at a NaN.
 
     Args:
         jobs: the task's jobs.
@@ -50,7 +50,7 @@ class RuleStopPolicy(EndPolicy):
         self._watch = watch
 
     def standing(self, standing: Standing) -> Standing:
-        """Return the task's state: while an answer is due, the attempt is the job that the script's guard ended."""
+        """Return the task's state; a job that its script ended at a NaN is current until a person has answered."""
         if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing
         *earlier, last = standing.earlier
@@ -65,7 +65,7 @@ class RuleStopPolicy(EndPolicy):
         )
 
     def change(self, request: dict[str, Any], *, name: str) -> dict[str, Any]:
-        """Change the request by the plan's retry after a rule's stop.
+        """Change the request as the plan's retry after a rule's stop requires.
 
         Raises:
             SpecError: the retry lowers the learning rate, but the request has none.
@@ -82,15 +82,15 @@ class RuleStopPolicy(EndPolicy):
     def hands_on(self, snapshot: JobSnapshot) -> bool:
         """Return whether the verdict of a rule that stopped the job is the task's result.
 
-        It is not if an earlier start has returned it already, or if a human chose to continue the training.
+        It is not the result if an earlier start has already returned it, or if a human chose to continue the training.
         """
         return not self._was_reported(snapshot) and self._verdict_of(snapshot) is not None
 
     def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:
-        """Return the step after a job that a rule stopped or that its script ended for a NaN; None for any other.
+        """Return the step after a job that a rule stopped or its script ended at a NaN; None for any other job.
 
         Raises:
-            RuleViolatedError: the rule's action is to fail.
+            RuleViolatedError: the rule's action is `fail`.
         """
         if snapshot.succeeded:
             return None
@@ -169,7 +169,7 @@ class RuleStopPolicy(EndPolicy):
     def _go_on(
         self, chosen: RetryRemedy, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step | Again:
-        """Return the step for the chosen remedy, which the stopped job has as a tag."""
+        """Return the step for the chosen remedy, which is stored as a tag of the stopped job."""
         self._memory.note_reported(int(result["attempt"]))
         if chosen is not RetryRemedy.END:
             return Again()
@@ -177,7 +177,7 @@ class RuleStopPolicy(EndPolicy):
         return _verdict_step(result, verdict)
 
     def _retry_after(self, snapshot: JobSnapshot, stop: RuleStop) -> RuleRetry | None:
-        """Return the retry that follows a stop; None if the stop is the verdict."""
+        """Return the retry that follows a stop; None if the training ends with it."""
         retry = self.retry
         if retry is None or len(self._stops_before(snapshot.name)) >= retry.most:
             return None
@@ -218,7 +218,7 @@ class RuleStopPolicy(EndPolicy):
         )
 
     def _guarded(self, job: JobSnapshot) -> tuple[int, str] | None:
-        """Return step and evidence of a job that its script ended for a NaN; None for every other."""
+        """Return step and evidence of a job that its script ended at a NaN; None for any other job."""
         from trainyard.rules.training_log import divergence_of
 
         return None if self._watch is None else divergence_of(job.failure_reason)

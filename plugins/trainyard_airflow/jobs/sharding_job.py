@@ -126,10 +126,10 @@ def sharding_job_spec(
 def uploaded_sharding_code(
     clients: AwsClients, *, prefix_uri: str, with_tokenizers: bool
 ) -> UploadedCode:
-    """Upload the sharding code, which also runs in a worker, unless it is in S3 already; return its address.
+    """Upload the code that the job's instances run, unless it is in S3 already, and return its address.
 
     Args:
-        clients: of S3.
+        clients: clients of the connection.
         prefix_uri: S3 prefix of the code.
         with_tokenizers: whether the instances need the package `tokenizers`, in this worker's version.
     """

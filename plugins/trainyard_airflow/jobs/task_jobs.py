@@ -57,7 +57,7 @@ class TaskJobs:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags that lead from a job back to the task."""
+        """The tags that identify the task of a job."""
         owner = Owner(
             dag_id=self.task.dag_id,
             run_id=self.task.run_id,

@@ -1,4 +1,4 @@
-"""Memory of a task across its tries, in Airflow's task state store; empty if there is no such store."""
+"""State of a task that survives its tries, in Airflow's task state store; empty if there is no such store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TaskMemory:
 
     Args:
         store: Airflow's task state store; None if this Airflow has none.
-        forever: the store's value for unlimited retention. Its default is 30 days, after which a cleared task would
+        forever: the store's value for unlimited retention. After its default retention, 30 days, a cleared task would
             report its failure again.
     """
 
