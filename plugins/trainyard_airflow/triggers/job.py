@@ -42,8 +42,8 @@ class JobTrigger(StoredTrigger):
 
     Marking the task failed or successful, clearing it and deleting it stop the job. A restart of the triggerer does not
     stop it, nor does the end of a trigger that another triggerer has taken over. In these cases the trigger starts
-    again from its arguments, and reads the log from a minute before. The previous reading position is not known,
-    because Airflow keeps a trigger's log on the triggerer's own disk.
+    again from its arguments, and reads the log from one minute before its start. The previous reading position is not
+    known, because Airflow keeps a trigger's log on the triggerer's own disk.
 
     Args:
         arguments: the fields of `Followed.to_dict`; `echoed`, a mapping that is returned with the event; and

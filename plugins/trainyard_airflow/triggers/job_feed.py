@@ -115,7 +115,7 @@ class Subscription:
             self.news.set()
 
     def take_line(self, event: dict[str, Any]) -> None:
-        """Store a log event, unless it is known, too old or not needed; beyond 2,000 unread lines, only count it."""
+        """Store a log event, unless it is stored, too old or not needed; beyond 2,000 unread lines, only count it."""
         at_ms = int(event["timestamp"])
         if not self.reads_logs or at_ms < self.since_ms or event["eventId"] in self._seen:
             return
@@ -187,7 +187,7 @@ async def subscribed(
 
 
 class JobFeed:
-    """Feed of one connection's jobs of one kind; it lists the jobs and reads their log group while one is followed.
+    """Feed of one connection's jobs of one kind; it lists jobs and reads their log group while any job is followed.
 
     Args:
         connection: the jobs' connection.

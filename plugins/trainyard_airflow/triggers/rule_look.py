@@ -1,4 +1,4 @@
-"""Watch of one job by rules: it polls the job and its statistics, evaluates the rules, and stops the job."""
+"""Watches one job with rules: polls the job and its statistics, evaluates the rules, and stops the job if required."""
 
 from __future__ import annotations
 
