@@ -1,4 +1,4 @@
-"""`CheckRulesOperator`: watches the training of another task by rules, while it runs."""
+"""`CheckRulesOperator`: evaluates rules on the training of another task while it runs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ class CheckRulesOperator(ConnectedOperator):
         **kwargs: Any,
     ) -> None:
         if (watched_task_id is None) == (job_name is None):
-            raise ValueError("set exactly one of watched_task_id and job_name")
+            raise ValueError(
+                "CheckRulesOperator needs exactly one of watched_task_id and job_name, got "
+                f"{watched_task_id!r} and {job_name!r}"
+            )
         super().__init__(**kwargs)
         self.watch = {} if watch is None else watch
         self.watched_task_id = watched_task_id
@@ -129,9 +132,9 @@ class CheckRulesOperator(ConnectedOperator):
             event = self._watch(context, before_s=before_s, watched=watched)
 
     def _gives_up(self, context: Context, event: Mapping[str, Any]) -> bool:
-        """Return whether the watch continues without a job that has ended and whose watch failed.
+        """Return whether to continue without the verdicts on an ended job that could not be watched.
 
-        It stops if the job is the last one of a watched task that has ended, or if the task's memory is not available.
+        The answer is False if this is the last job of a task that has ended, or if the task's memory is not available.
         """
         attempts = self._attempts(context)
         names = [each.name for each in attempts if each.is_terminal]
@@ -151,7 +154,7 @@ class CheckRulesOperator(ConnectedOperator):
     def _later(
         self, context: Context, new: dict[str, Any] | None, known: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        """Return the findings on the later attempt: earlier jobs may be watched after a running one."""
+        """Return the findings on the later attempt, because earlier jobs may be watched after a running job."""
         if new is None or known is None:
             return new or known
         names = [each.name for each in self._attempts(context)]
@@ -213,7 +216,7 @@ class CheckRulesOperator(ConnectedOperator):
     def _is_all(
         self, context: Context, event: Mapping[str, Any], watched: dict[str, Any] | None
     ) -> bool:
-        """Return whether no further job follows the event of a trigger and the last job's findings."""
+        """Return whether the watched task will have no further job after this event."""
         if not self.watched_task_id:
             return True
         if "watched" not in event or watched is None:
@@ -291,10 +294,10 @@ class CheckRulesOperator(ConnectedOperator):
         )
 
     def _name(self, context: Context, watched: dict[str, Any] | None = None) -> str:
-        """Return the name of the job to watch: the given one, or one of the watched task's.
+        """Return the name of the job to watch: the given job, or a job of the watched task.
 
-        A running job comes first, so that no paid job is unguarded. Then come the jobs that ended after the trigger
-        failed, because their statistics still exist, and then the next attempt.
+        A running job comes first, because a job that costs money must be watched. Then come the jobs that ended after
+        the trigger failed, because their statistics still exist, and then the next attempt.
 
         Args:
             context: the task's context.

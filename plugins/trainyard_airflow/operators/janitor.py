@@ -90,7 +90,7 @@ class JanitorOperator(ConnectedOperator):
                         where=f"connection {self.aws_conn_id!r}, extra trainyard.deployment",
                         what="is not set, so this Airflow's orphans cannot be distinguished from other jobs",
                         allowed="a name that no other Airflow of this AWS account has",
-                        next_step="set it; jobs that were started earlier are never cleaned up",
+                        next_step="set a name; jobs that were started without it are never cleaned up",
                     )
                 ]
             )

@@ -58,7 +58,7 @@ class RegisterModelOperator(ConnectedOperator):
 
         Raises:
             SpecError: the version is invalid.
-            RejectedRequestError: the service rejected it.
+            RejectedRequestError: the service rejected the version.
         """
         from trainyard_airflow.hooks.job_spans import describe_task
 

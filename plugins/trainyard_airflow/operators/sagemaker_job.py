@@ -144,9 +144,10 @@ class SageMakerJobOperator(BaseOperator):
         """Return the snapshot of the completed job, with `job_name`, `attempt` and `earlier_attempts`.
 
         Raises:
-            SpecError: the spec or the connection is wrong, or the bucket is another Airflow's; nothing was started.
+            SpecError: the spec or the connection is wrong, or another Airflow has claimed the bucket; nothing was
+                started.
             RejectedRequestError: the service rejected the job, or another deployment's job has its name.
-            JobFailedError: the job ended with another status than `Completed`; the class is the reason.
+            JobFailedError: the job ended with another status than `Completed`; the error's class gives the reason.
             CapacityError: the service had no instances.
         """
         from trainyard_airflow.hooks.bucket_claim import claim_bucket
@@ -216,7 +217,7 @@ class SageMakerJobOperator(BaseOperator):
     def on_kill(self) -> None:
         """Stop the job that this process waits for, after a mark, a clear, a deletion or a timeout of the task.
 
-        The SIGTERM of a drained worker stops nothing, because Airflow still has the task as running. The same
+        The SIGTERM of a drained worker stops nothing, because Airflow still reports the task as running. The same
         applies during an outage of Airflow's API server. The process continues to wait. If it is killed, the task's
         next try finds the job; if there is none, the run's report or `clean_up_orphans` stops it.
 
@@ -294,7 +295,7 @@ class SageMakerJobOperator(BaseOperator):
         )
 
     def job_run(self, context: Context) -> JobRun:
-        """Return the work with the task's jobs in this start of the task.
+        """Return the `JobRun` of this start of the task.
 
         Raises:
             SpecError: the connection or the notifier is wrong.
@@ -414,7 +415,7 @@ class SageMakerJobOperator(BaseOperator):
         echoed: dict[str, Any],
         kwargs: dict[str, Any] | None = None,
     ) -> JobSnapshot:
-        """Defer; if the task is not deferrable, wait here by the trigger's code and return the final snapshot."""
+        """Defer; if the task is not deferrable, wait in this process and return the job's final snapshot."""
         from trainyard_airflow.triggers.follow import follow_job
         from trainyard_airflow.triggers.interruptible import run_interruptible
         from trainyard_airflow.triggers.job import JobTrigger
@@ -476,7 +477,7 @@ class SageMakerJobOperator(BaseOperator):
 
 
 class _AirflowTask:
-    """A run's `TaskHost`: XComs, links and the task's state in Airflow."""
+    """The `TaskHost` of a `JobRun`: XComs, links and the task's state in Airflow."""
 
     def __init__(self, operator: SageMakerJobOperator, context: Context, jobs: TaskJobs) -> None:
         self._operator = operator
