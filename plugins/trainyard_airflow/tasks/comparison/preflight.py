@@ -82,6 +82,6 @@ class ListCellsOperator(BaseOperator):
     """Returns the cells of preflight's plan, because Airflow can map only over a task's result."""
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Return `Cell.to_dict()` of each."""
+        """Return `Cell.to_dict()` of each cell."""
         cells: list[dict[str, Any]] = RunState.of(context).plan["cells"]
         return cells

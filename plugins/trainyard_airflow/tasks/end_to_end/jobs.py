@@ -1,4 +1,4 @@
-"""Specs of an end-to-end run's jobs, from the run's conf and the results of earlier tasks. Pure."""
+"""Specs of an end-to-end run's jobs, from the run's conf and the results of earlier tasks."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _processes(conf: RunConf) -> dict[str, int]:
 
 
 def with_judge(spec: TrainingJobSpec, conf: BaseRunConf) -> TrainingJobSpec:
-    """Return the training with the rules that the service evaluates, if the conf requests that.
+    """Return the training with the rules that the service evaluates, if the conf requests the service.
 
     Raises:
         SpecError: the conf's rules are invalid, or the service has none of them.
@@ -163,7 +163,7 @@ def with_judge(spec: TrainingJobSpec, conf: BaseRunConf) -> TrainingJobSpec:
 
 
 def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) -> TuningJobSpec:
-    """Return the search of a run: its training, cut to the steps of a trial, with the searched hyperparameters open.
+    """Return the search of a run: its training with the steps of a trial, and the ranges of the hyperparameters.
 
     A trial is evaluated a few times, so that a poor one can be stopped early. It stores checkpoints only on spot
     capacity.
@@ -219,7 +219,7 @@ def trial_training_spec(
     num_steps: int,
     values: Mapping[str, Any],
 ) -> TrainingJobSpec:
-    """Return the training job of one trial of an Airflow-run search.
+    """Return the training job of one trial of a search in rounds (`tune_mapped`).
 
     Args:
         conf: the run's conf.
@@ -359,7 +359,7 @@ def _command(num_processes: int) -> tuple[str, ...]:
 def evaluation_image(
     conf: BaseRunConf, training: Mapping[str, Any], instance_type: str
 ) -> str | None:
-    """Return the training's image; None if that image is for other devices, so that the default is used."""
+    """Return the training's image; None, for the default image, if the training's image is for other devices."""
     types = catalogue().types
     trained_on = types.get(str(training.get("instance_type")))
     kinds = {each.num_accelerators > 0 for each in (trained_on, types[instance_type]) if each}

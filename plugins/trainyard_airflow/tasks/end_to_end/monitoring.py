@@ -45,7 +45,7 @@ def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
 
 
 class _MonitoringOperator(ConnectedOperator):
-    """Base with the run's training and the connection. A rejection by CloudWatch is a warning and fails no run."""
+    """Base with the run's training and the connection."""
 
     ui_color = "#f6efe2"
 
@@ -95,7 +95,7 @@ class SetUpMonitoringOperator(_MonitoringOperator):
 
 
 class TearDownMonitoringOperator(_MonitoringOperator):
-    """Removes the run's alarms, and its dashboard unless the conf keeps it; found by their names alone."""
+    """Removes the run's alarms, and its dashboard unless the conf keeps it; both are found by their names."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the names of the removed `alarms` and `dashboard`.

@@ -323,7 +323,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             yield rejected(error)
 
     def _reserved(self, context: Context, needed_usd: float | None) -> list[Finding]:
-        """Reserve the run's part, and return why it cannot be."""
+        """Reserve the run's cost in its team's budget; return a finding if the budget is too small."""
         from trainyard_airflow.hooks.team_spend import TeamSpend, run_spend
 
         self._spend = run_spend(self.clients, context)
@@ -486,7 +486,7 @@ class _Findings:
     def of_events(
         self, given: Mapping[str, Any], *, form: Callable[[], Mapping[str, Param]]
     ) -> dict[str, Any]:
-        """Return the params of asset events that the form accepts, and unknown ones; add findings for the others."""
+        """Return the params of asset events that the form accepts, and unknown params; add findings for the others."""
         if not given:
             return {}
         correct, params = "correct the extra of the asset event", form()

@@ -1,4 +1,4 @@
-"""Specs of a run's tasks: `RunState` in, specs out. Airflow calls these when it renders templates."""
+"""Specs of a run's tasks, derived from its `RunState`. Airflow calls these functions when it renders templates."""
 # ruff: noqa: ARG001  # Airflow calls each with the context and its template environment
 
 from __future__ import annotations

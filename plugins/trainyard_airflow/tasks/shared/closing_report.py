@@ -37,8 +37,8 @@ class ClosingReportOperator(ConnectedOperator):
         """Return the run's addresses from preflight's `state`, or from the params if there is no state.
 
         Raises:
-            SpecError: there is no state, and neither the params nor the connection name a bucket, or the bucket is
-                another Airflow's.
+            SpecError: there is no state, and neither the params nor the connection name a bucket, or another Airflow
+                has claimed the bucket.
         """
         from trainyard_airflow.hooks.bucket_claim import claim_bucket
 
@@ -76,15 +76,15 @@ class ClosingReportOperator(ConnectedOperator):
             if state:
                 raise
             self.log.warning("No report is written; preflight's error has the reason: %s", error)
-            text = "no report: preflight failed, and the run has no bucket to write to"
+            text = "no report is written: preflight failed, and its error has the reason"
             raise AirflowSkipException(text) from None
 
     def _closed_ledger(
         self, context: Context, paths: RunPaths, *, state: Mapping[str, Any] | None = None
     ) -> Ledger | None:
-        """Return the ledger once everything in it has ended; None if it cannot be read.
+        """Return the ledger once everything in it has ended, or after three minutes; None if it cannot be read.
 
-        From then on, the run's cost by its ledger counts against its team's budget.
+        The run's cost in the ledger then counts against its team's budget.
 
         Args:
             context: the task's context.

@@ -1,4 +1,4 @@
-"""Pages of the DAGs in the UI."""
+"""Documentation of the DAGs in Airflow's UI (`doc_md`)."""
 # ruff: noqa: E501  # a row of a table is one line
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def conf_defaults(conf: type[DataclassInstance]) -> dict[str, Any]:
 def conf_params(
     sections: Sections, conf: type[DataclassInstance], **defaults: Any
 ) -> dict[str, Param]:
-    """Return the params of a conf; `defaults` override the conf's own.
+    """Return the params of a conf; `defaults` override the conf's defaults.
 
     Raises:
         KeyError: there is no param of a default's name.
@@ -148,7 +148,7 @@ def conf_params(
     values = {**conf_defaults(conf), **defaults}
     params = form_params(sections, values)
     if unknown := values.keys() - params.keys():
-        raise KeyError(f"no such params: {sorted(unknown)}")
+        raise KeyError(f"no such params: {sorted(unknown)}; allowed: {sorted(params)}")
     return params
 
 
