@@ -2,12 +2,12 @@
 
 The policy also keeps each task in the trace of its run (docs/observability.md).
 
-Airflow finds the policy of an installed Trainyard by the entry point `airflow.policy`, and that of a checkout by
+Airflow finds the policy of an installed Trainyard by the entry point `airflow.policy`, and the policy of a checkout by
 `plugins/airflow_local_settings.py`. The policy has no effect unless `TRAINYARD_TRAINING_POOL` names a pool, because a
-task in a pool that does not exist would wait for ever. It may name several, separated by commas. Each may have a
-connection and patterns of instance types, `pool@connection=pattern|pattern`. A task without a pool gets the first that
-fits its job. A task keeps a named pool that its DAG's author chose, such as its team's: Airflow does not pass a task's
-team to a policy.
+task in a pool that does not exist would wait for ever. The variable may name several pools, separated by commas. Each
+may have a connection and patterns of instance types, `pool@connection=pattern|pattern`. A task without a pool gets the
+first pool that fits its job. A task keeps a named pool that its DAG's author chose, such as the pool of a team, because
+Airflow does not pass a task's team to a policy.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ else:  # Airflow 3.2 does not pass the run
 
 
 def activate() -> None:
-    """Let Airflow call the hook if a pool is named.
+    """Make Airflow call the hook if TRAINYARD_TRAINING_POOL is set.
 
     Airflow clears the hook's `is_noop` only for a hook in `airflow_local_settings`, and would never call the hook of an
     entry point. If `is_noop` is False, Airflow 3.2 loses the trace context of every task.

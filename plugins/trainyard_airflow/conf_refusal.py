@@ -145,7 +145,7 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     def _detail(self) -> str | None:
-        """Return all errors of the conf as text; None if there are none, or if it is not a DAG of Trainyard."""
+        """Return all errors of the conf as text; None if there are none, or if the DAG is not Trainyard's."""
         from trainyard.errors import SpecError
         from trainyard_airflow.tasks.shared.schema_findings import conf_findings
 
@@ -168,6 +168,7 @@ def _too_deep(dag_id: str) -> JSONResponse:
         what="is nested too deeply",
         got=f"more than {_MOST_LEVELS} levels",
         allowed=f"at most {_MOST_LEVELS} levels",
+        next_step="reduce the nesting, or put the data into a file",
     )
     detail = str(SpecError([finding], subject=f"Invalid input for {dag_id}"))
     return JSONResponse({"detail": detail}, status_code=_BAD_REQUEST)
@@ -182,7 +183,7 @@ def _triggered(scope: Scope) -> str | None:
 
 
 def _schemas(app: Any, dag_id: str) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
-    """Return the schemas of a DAG's params, and the names of required ones; both empty if it is not Trainyard's."""
+    """Return the schemas of a DAG's params and the names of its required params; empty if it is not Trainyard's DAG."""
     from airflow.utils.session import create_session
 
     from trainyard_airflow.tasks.shared.default_args import PAGES_TAG
