@@ -39,7 +39,7 @@ BYTES_TOKENIZER = "bytes"
 _TRUSTS_SAGEMAKER = re.compile(
     r'"sagemaker\.amazonaws\.com|"(AWS|Service)": \[?"\*"|"Principal": "\*"'
 )
-"""Match a trust policy with a principal that may include SageMaker; its actions and conditions are not checked."""
+"""Pattern of a trust policy whose principal may include SageMaker; its actions and conditions are not checked."""
 _FORBIDDEN = {"403", "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _NO_BUCKET = {"404", "NoSuchBucket"}
 _NOT_ENCRYPTED = {"ServerSideEncryptionConfigurationNotFoundError"}
@@ -140,7 +140,7 @@ def _is_same_key(one: str, other: str) -> bool:
 
 
 def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
-    """Yield the faults of the execution role; a warning if the connection may not read it."""
+    """Yield the faults of the execution role; a warning if the connection may not read the role."""
     missing = Finding(
         where="role",
         what="does not exist",
@@ -238,7 +238,7 @@ def _local_refusals(clients: AwsClients, path: str, *, where: str) -> tuple[Find
 
 
 def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterator[Finding]:
-    """Yield the faults of the topic of a run's notifications; a warning if the connection may not read it."""
+    """Yield the faults of a run's notification topic; a warning if the connection may not read the topic."""
     where, arn = "notifications.topic_arn", notifications.topic_arn
     if notifications.region != clients.region:
         yield Finding(

@@ -54,7 +54,7 @@ class AutoMLCandidates:
         return [job for api in _CHILDREN for job in self._children(name, api)]
 
     def billed(self, automl: JobSnapshot) -> JobSnapshot:
-        """Return the snapshot of an ended AutoML job with the billed seconds of all its jobs, times their instances.
+        """Return the snapshot of an ended AutoML job with the billed instance-seconds of all its jobs.
 
         The instance type is that of its jobs. It is None if their types differ, because there is no single price.
         """

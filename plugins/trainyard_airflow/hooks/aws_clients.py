@@ -88,7 +88,7 @@ class _SharedSessionHook(AwsBaseHook):
         return self.session
 
     def _get_caller(self, target_function_name: str = "execute") -> str:  # noqa: ARG002
-        """Return the caller for the user agent; the stock hook inspects the whole stack, 0.1 s per client."""
+        """Return a fixed caller for the user agent; the provider's hook inspects the whole stack, 0.1 s per client."""
         return "Trainyard"
 
 
@@ -116,7 +116,7 @@ class AwsClients:
 
     @cached_property
     def session(self) -> Any:
-        """The connection's boto3 session: its credentials and region; endpoints belong to the clients."""
+        """The connection's boto3 session, with its credentials and region; endpoints are set in the clients."""
         session = self._hook("sagemaker").get_session()
         core = session._session  # noqa: SLF001  # boto3 has no public name for it
         core.register_component("data_loader", _models(core.get_config_variable("data_path")))
@@ -258,7 +258,7 @@ class AwsClients:
 
     @property
     def root(self) -> str:
-        """The S3 prefix for tasks of runs without a prefix: `s3://<bucket>/trainyard[/<deployment>]`.
+        """The default S3 prefix of all runs: `s3://<bucket>/trainyard[/<deployment>]`.
 
         Raises:
             SpecError: the connection names no bucket.
@@ -299,7 +299,7 @@ class AwsClients:
         return SpecError([finding])
 
     def execution_role(self, override: str | None = None) -> str:
-        """Return the ARN of the jobs' role: of the override (an ARN or a name), otherwise of the connection's role.
+        """Return the ARN of the jobs' role: the override (an ARN or a name), otherwise the connection's role.
 
         Raises:
             SpecError: there is no override, and the connection names no role.
@@ -329,7 +329,7 @@ class AwsClients:
         return str(value)
 
     def _check_exists(self) -> None:
-        """Check that Airflow has the connection; Airflow's own hook would continue without it.
+        """Check that Airflow has the connection; the provider's hook would continue without it.
 
         Raises:
             SpecError: there is no connection of this name.

@@ -40,7 +40,7 @@ class ImageDigest:
 
 
 def image_digest(clients: AwsClients, uri: str) -> ImageDigest:
-    """Return the digest of an image. If it cannot be read, a warning is logged, because no job needs it.
+    """Return the digest of an image. If it cannot be read, only a warning is logged, because no job needs a digest.
 
     Args:
         clients: clients of a connection with `ecr:BatchGetImage`, the permission that every pull needs. AWS's own

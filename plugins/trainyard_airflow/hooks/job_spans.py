@@ -46,7 +46,7 @@ class TaskTrace:
     def of(cls, ti: Any) -> Self | None:
         """Return the span that Airflow created for a task instance.
 
-        None if Airflow exports no traces (`[traces] otel_on`), or if its sampler omits this run.
+        The result is None if Airflow exports no traces (`[traces] otel_on`), or if its sampler omits this run.
         """
         from airflow.sdk.configuration import conf
         from opentelemetry.trace import get_current_span

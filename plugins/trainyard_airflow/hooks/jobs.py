@@ -163,7 +163,7 @@ class SageMakerJobs:
             self._client.add_tags(ResourceArn=arn, Tags=[tag])
 
     def stop_cause(self, arn: str) -> StopCause | None:
-        """Return Trainyard's reason to stop the job; None if it did not stop it, or if the tags cannot be read."""
+        """Return Trainyard's reason to stop the job; None if others stopped it, or if its tags cannot be read."""
         try:
             return stop_cause(self._client.list_tags(ResourceArn=arn)["Tags"])
         except (ClientError, BotoCoreError) as error:

@@ -77,7 +77,7 @@ class RunLedger:
         """Return all entries, and settle those whose resources have ended according to the service.
 
         Args:
-            releases_pools: whether to release warm pools; they are settled by the next call.
+            releases_pools: whether to release warm pools; a later call settles their entries.
         """
         entries = [
             self._reconciled(each, releases_pools=releases_pools) for each in self._entries()
@@ -85,7 +85,7 @@ class RunLedger:
         return Ledger.of(entries)
 
     def _reconciled(self, entry: LedgerEntry, *, releases_pools: bool) -> LedgerEntry:
-        """Return the entry updated from the service; an entry with `NeverCreated` is checked again, too."""
+        """Return the entry updated from the service; an entry with the status `NeverCreated` is checked again."""
         is_over = entry.is_settled and entry.status != NEVER_CREATED
         if is_over or str(entry.kind) not in {str(kind) for kind in JobKind}:
             return entry

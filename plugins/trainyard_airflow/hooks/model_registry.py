@@ -28,11 +28,11 @@ class ModelRegistry:
     def ensure_version(self, version: ModelVersion) -> tuple[str, bool]:
         """Return the ARN of the registered version, and whether this call created it.
 
-        A version with the same description in the group counts as the same version. A client token of the service would
-        expire before a task that is cleared much later.
+        A version with the same description in the group counts as the same version. A client token of the service is
+        not sufficient, because it expires, and a task may be cleared much later.
 
         Raises:
-            SpecError: the request violates the service's model; reports all faults at once.
+            SpecError: the request violates the service's model; the error lists all faults.
             TrainingRunError: the service rejected a call.
         """
         request = render_model_package(version)

@@ -31,7 +31,7 @@ class S3Address:
 
     @classmethod
     def parse(cls, uri: str) -> Self:
-        """Return the address of `s3://bucket/key`.
+        """Return the address in a text such as `s3://bucket/key`.
 
         Raises:
             SpecError: the text is not an S3 address.

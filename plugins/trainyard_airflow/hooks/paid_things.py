@@ -22,7 +22,7 @@ _APIS = {
     ThingKind.TRAINING: JOB_APIS[JobKind.TRAINING],
     ThingKind.PROCESSING: JOB_APIS[JobKind.PROCESSING],
 }
-"""The kinds that are jobs, each before the jobs that it starts."""
+"""APIs of the kinds that are jobs; a kind precedes the kinds of the jobs that it starts."""
 
 
 class PaidThings:
@@ -32,8 +32,8 @@ class PaidThings:
     a time. The tagging API finds resources by tag, but it also lists all former jobs, and its data is delayed.
 
     Attributes:
-        refusals: errors for single resources whose tags cannot be read. `live` yields these without tags, so they have
-            no owner and are not stopped.
+        refusals: errors for single resources whose tags cannot be read. `live` yields these resources without tags, so
+            they have no owner and are not stopped.
     """
 
     def __init__(self, clients: AwsClients) -> None:

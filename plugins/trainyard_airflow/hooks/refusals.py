@@ -46,7 +46,7 @@ def has_old_credentials(error: ClientError) -> bool:
 
 @contextmanager
 def refusals_typed(where: str) -> Iterator[None]:
-    """Convert a rejection by the service inside the `with` block to a typed error with this `where`.
+    """Convert a rejection by the service inside the `with` block to a typed error that names the place.
 
     Raises:
         TrainingRunError: the service rejected a call.

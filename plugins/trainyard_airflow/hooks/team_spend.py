@@ -133,7 +133,7 @@ class TeamSpend:
         self.write(self._recorded(spend).closed(spent, is_final=is_final))
 
     def of_month(self, team: str, month: str) -> list[RunSpend]:
-        """Return the spends of all runs of a team that first started in a month.
+        """Return the spend records of all runs of a team that first started in a month.
 
         Raises:
             SpecError: some documents are invalid; each is named.
@@ -143,7 +143,7 @@ class TeamSpend:
             return _spends(zip(uris, readers.map(self._objects.read, uris), strict=True))
 
     def in_first_month(self, spend: RunSpend) -> RunSpend:
-        """Return a run's spend with the first month that has a document of the run; unchanged if none has."""
+        """Return a run's spend record with the first month that has a document of the run; unchanged if none has."""
         at = S3Address.parse(f"{self._folder(spend.team)}/")
         pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(f"s3://{at.bucket}/{at.key}"):
@@ -156,13 +156,13 @@ class TeamSpend:
         return next((each for each in dated if self._objects.exists(self._uri_of(each))), spend)
 
     def write(self, spend: RunSpend) -> None:
-        """Store a run's spend."""
+        """Store a run's spend record."""
         self._objects.write(
             self._uri_of(spend), spend.to_json().encode(), content_type="application/json"
         )
 
     def _recorded(self, spend: RunSpend) -> RunSpend:
-        """Return the stored spend of a run; `spend` itself if none is stored.
+        """Return the stored spend record of a run; `spend` itself if none is stored.
 
         Raises:
             SpecError: its document is invalid.
@@ -190,7 +190,7 @@ class TeamSpend:
 
 
 def _spends(documents: Iterable[tuple[str, bytes]]) -> list[RunSpend]:
-    """Return the spends in these documents; each document comes with its address.
+    """Return the spend records in these documents; each document comes with its address.
 
     Raises:
         SpecError: some documents are invalid; each is named.

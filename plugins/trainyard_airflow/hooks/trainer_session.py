@@ -27,7 +27,8 @@ STAGED = "trainyard/staged"
 def trainer_session(clients: AwsClients) -> Any:
     """Return a `sagemaker.core.helper.session_helper.Session` of the connection.
 
-    A trainer without `role` gets the connection's role; a trainer without an output path writes to its bucket.
+    A trainer without `role` gets the connection's role. A trainer without an output path writes to the connection's
+    bucket.
 
     Raises:
         SpecError: the connection names no region, bucket or execution role.

@@ -1,4 +1,4 @@
-"""Trainyard's lines in the CloudWatch log of a training job, over all of its starts."""
+"""Reads Trainyard's lines from the CloudWatch log of a training job, from all its starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
     """Yield the `trainyard ` lines of all streams of a training job, read page by page.
 
-    Each host has one stream per start. A job that never started has none.
+    Each host has one stream per start. A job that never started has no stream.
 
     Raises:
         ClientError: the service rejected a call (no permission, or throttled in all retries).
