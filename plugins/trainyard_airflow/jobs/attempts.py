@@ -57,9 +57,9 @@ def find_standing(
     reported: int | None,
     hands_on: Callable[[JobSnapshot], bool] = lambda _: False,
 ) -> Standing:
-    """Return the state of the task, by describing attempt 1, 2, ... up to the first that is not over.
+    """Return the state of the task, from Describe calls for attempt 1, 2, ... up to the first that is not over.
 
-    The task waits for a stopping job before it starts another, since two jobs must not write the same checkpoints.
+    The task waits for a stopping job before it starts another, because two jobs must not write the same checkpoints.
 
     Args:
         describe: returns the job of an attempt, or None.
@@ -92,7 +92,7 @@ def find_standing(
 def _step(
     snapshot: JobSnapshot | None, *, is_news: bool, hands_on: Callable[[JobSnapshot], bool]
 ) -> NextAction | None:
-    """Return the next action on an attempt's job, or None if the attempt is over and the next one decides."""
+    """Return the next action on an attempt's job, or None if the attempt is over and the next attempt decides."""
     if snapshot is None:
         return NextAction.SUBMIT
     match snapshot.status:

@@ -106,7 +106,9 @@ class AutoMLJobType(JobType):
         found = ranked(self._automl.candidates(job.name), maximize=facts.maximize)
         if facts.best is None:
             raise ContractError(
-                "the AutoML job completed without a best candidate", where=f"job {job.name}"
+                "the AutoML job completed without a best candidate",
+                where=f"job {job.name}",
+                next_step="read the job's candidates in the SageMaker console",
             )
         table = leaderboard(found, metric=facts.metric_name, maximize=facts.maximize)
         log.info("AutoML job %s (%s):\n%s", job.name, facts.problem_type, table)

@@ -48,7 +48,7 @@ def capped_place(
     training_plan: str | None = None,
     is_new: bool = True,
 ) -> JobPlace:
-    """Return the limit on the billed time of the job after `earlier`; none without a cap or in a training plan.
+    """Return the limit on the billed time of the job after `earlier`; no limit without a cap or in a training plan.
 
     Args:
         cap: the task's cap, or None.

@@ -36,9 +36,9 @@ def debugged(
 ) -> tuple[TrainingJobSpec, dict[str, Any]]:
     """Return the job with the settings of its rule evaluator, and facts about it; no facts unless `debugger: service`.
 
-    With `debugger: service` the service evaluates the rules, unless it is known not to evaluate the combination, or has
-    no evaluator in the region. In these cases Trainyard's evaluator is used, if there is one for the job, and a
-    warning names the reason and the dropped settings.
+    With `debugger: service` the service evaluates the rules, unless it does not support the job's settings or has no
+    evaluator in the region. In these cases Trainyard's evaluator is used, if there is one for the job, and a warning
+    names the reason and the dropped settings.
 
     Args:
         spec: the job.

@@ -33,7 +33,7 @@ class GitSource:
     """A folder of a repository at a commit.
 
     Attributes:
-        commit: the whole hash, so that every attempt of a job has the same code.
+        commit: the whole hash, which gives every attempt of a job the same code.
         subdirectory: folder relative to the repository's root; empty for the root.
     """
 
@@ -46,7 +46,7 @@ class GitSource:
         """Return the source that a `source_dir` names.
 
         Raises:
-            SpecError: it is malformed.
+            SpecError: the text is malformed.
         """
         found = _FORM.fullmatch(source_dir)
         folder = PurePosixPath((found and found[3]) or "")
@@ -96,6 +96,7 @@ class GitSource:
                         got=self.url,
                         allowed=f"a repository below an address in trainyard.{REPOSITORIES_KEY} of the connection's "
                         f"extra ({', '.join(listed) or 'none is set'})",
+                        next_step="add the repository's address to that list, or use an allowed repository",
                     )
                 ],
                 subject="source_dir",

@@ -260,11 +260,14 @@ class JobRun:
             f"the task exceeded its execution_timeout of {limit}; its job was "
             + ("sent a stop request" if was_running else "no longer running, or never created"),
             job_name=name,
-            next_step="raise execution_timeout, or lower max_run so that the job ends earlier",
+            next_step="raise execution_timeout, or lower max_run to end the job earlier",
         )
 
     def kill(self) -> None:
-        """Stop the job that this start waits for. A job that does not exist yet is not created, or stopped at once."""
+        """Stop the job that this start waits for.
+
+        A job that is about to be created is not created, or is stopped right after its creation.
+        """
         from botocore.exceptions import BotoCoreError
 
         self.is_killed = True
@@ -407,11 +410,15 @@ class JobRun:
         self.waits_for = name
         if self.is_killed:
             self.service.stop(name, is_kill=True)
-            raise JobStoppedError("the task was killed while its job started", job_name=name)
+            raise JobStoppedError(
+                "the task was killed while its job started, so the job was stopped", job_name=name
+            )
         self._announce(name, facts)
         if self.host.has_been_ended():
             self.service.stop(name, is_kill=True)
-            raise JobStoppedError("the task was ended while its job started", job_name=name)
+            raise JobStoppedError(
+                "the task was ended while its job started, so the job was stopped", job_name=name
+            )
         return Follow(
             job_name=name,
             facts=facts,

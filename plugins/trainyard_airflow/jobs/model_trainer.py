@@ -1,8 +1,8 @@
 """Conversion of a SageMaker SDK v3 `ModelTrainer` to a `TrainingJobSpec`, inside the task.
 
-The SDK creates the request, so that all settings of a trainer are in it. The request is read back into a spec, and the
-job then has attempts, linter, budget and ledger like all others. Importing the SDK takes seconds, and creating a
-trainer calls IAM. Therefore a DAG file passes a function that returns the trainer.
+The SDK creates the request, which therefore contains all settings of a trainer. The request is read back into a spec,
+and the job then has attempts, linter, budget and ledger like all other jobs. Importing the SDK takes seconds, and
+creating a trainer calls IAM. Therefore a DAG file passes a function that returns the trainer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TrainerFunction:
         """Return the trainer; the function receives the session or members of the context, as its parameters name them.
 
         Raises:
-            SpecError: the function returned something else.
+            SpecError: the function did not return a ModelTrainer.
         """
         from trainyard_airflow.hooks.trainer_session import trainer_session
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 STEP_FOLDER = re.compile(r"(?:^|/)(?:step|checkpoint)-(\d+)/")
 """Folder of a checkpoint that `trainyard_watch` or Hugging Face's Trainer wrote."""
 WHOLE = ("/manifest.json", "/files.json")
-"""Last written files of both kinds of checkpoint; their presence means that the checkpoint is complete."""
+"""Files that are written last in both kinds of checkpoint; if such a file exists, its checkpoint is complete."""
 STREAM = re.compile(r"\d{4,}\.[^/]+/")
 """Folder of the objects that one host wrote in one attempt."""
 COPIES_AT_ONCE = 16
@@ -92,7 +92,7 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
 
 
 def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
-    """Return the complete checkpoints of the script below a prefix, folders by step."""
+    """Return the S3 folders of the script's complete checkpoints below a prefix, by step."""
     from trainyard_airflow.hooks.objects import S3Address, keys_below
     from trainyard_airflow.hooks.refusals import refusals_typed
 
@@ -180,7 +180,7 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
 
 
 def _bring_statistics(s3: Any, source: str, target: str) -> None:
-    """Copy the statistics beside the checkpoints at `source` to those at `target`, for the rules of the next job.
+    """Copy the statistics beside the checkpoints at `source` to the same place at `target`, for the next job's rules.
 
     Existing objects are kept. Traces are not copied, because no rule reads them. If S3 fails, the next job starts
     without them.

@@ -110,7 +110,7 @@ class RuleStopPolicy(EndPolicy):
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step | Again:
-        """Return the step for the remedy that a human or, by default, the plan chose; store it as a tag of the job.
+        """Store the remedy that a human or, by default, the plan chose as a tag of the job; return the next step.
 
         Args:
             chosen: the remedy.
@@ -162,7 +162,7 @@ class RuleStopPolicy(EndPolicy):
                 f"rule {stop.rule} ended the training at step {stop.step}",
                 where=f"job {snapshot.name}",
                 got=evidence,
-                next_step=f"correct the cause that the rule reports; the last checkpoint is {checkpoint}",
+                next_step=f"correct the cause that the rule reports (last checkpoint: {checkpoint})",
             )
         return _verdict_step(result, verdict)
 
@@ -198,7 +198,7 @@ class RuleStopPolicy(EndPolicy):
         return stops
 
     def _verdict_of(self, job: JobSnapshot) -> tuple[RuleStop, str] | None:
-        """Return the rule that stopped a job, and its evidence; None if none did, or a human continued the training."""
+        """Return the rule that stopped a job, and its evidence; None if no rule did, or a human chose to continue."""
         found = self._stops.of(job)
         goes_on = found is not None and self._chosen(job) not in {None, RetryRemedy.END}
         return None if goes_on else found
@@ -209,7 +209,7 @@ class RuleStopPolicy(EndPolicy):
         return job.name in {self._jobs.name_of(attempt) for attempt in range(1, told + 1)}
 
     def _awaits_answer(self, job: JobSnapshot) -> bool:
-        """Return whether the job's end leads to a question, or its answer was "End"."""
+        """Return whether a person must still answer for this job, or has answered "End the training"."""
         return (
             self._asks
             and self._guarded(job) is not None
@@ -225,7 +225,7 @@ class RuleStopPolicy(EndPolicy):
 
     @cached_property
     def _guard_action(self) -> RuleAction | None:
-        """The reaction to a NaN; None if the plan has no rule against it."""
+        """The plan's reaction to a NaN; None if the plan has no rule for NaNs."""
         from trainyard.rules.reactions import planned_reactions
 
         return planned_reactions(WatchPlan.of(self._watch)).of_rule(_GUARD)

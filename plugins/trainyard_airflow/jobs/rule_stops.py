@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RuleStops:
-    """Stops of one task's jobs by rules."""
+    """Reader of the stops of one task's jobs by rules."""
 
     jobs: TaskJobs
 

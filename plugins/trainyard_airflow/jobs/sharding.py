@@ -37,7 +37,7 @@ class ShardingSpec:
     """Spec of a sharding: source, settings, S3 prefix (`<destination>/datasets/<fingerprint>/`) and instances.
 
     Attributes:
-        job: the instances of the processing job; None shards in the worker.
+        job: the instances of the processing job; None = the worker shards.
     """
 
     source: Source
@@ -141,7 +141,7 @@ class ShardingJobType(JobType):
         )
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the data set of the job's parts, merged unless another process has done so.
+        """Return the data set of the job's parts, merged unless another process has already merged them.
 
         Raises:
             DataError: the parts are not consistent, or have too many bad rows.

@@ -19,7 +19,7 @@ class Done:
 
     Attributes:
         result: the task's result, JSON-safe.
-        is_verdict: whether a rule ended the training, so that downstream tasks are skipped.
+        is_verdict: whether a rule ended the training; downstream tasks are then skipped.
     """
 
     result: dict[str, Any]

@@ -100,7 +100,7 @@ def _drivers_removed(trainer: Any) -> Iterator[None]:
 
 @contextmanager
 def _mpi_on_all_hosts(trainer: Any) -> Iterator[None]:
-    """Replace the SDK's MPI driver by `mpi_all_hosts_driver` for several hosts; users' own drivers are unchanged."""
+    """Replace the SDK's MPI driver with `mpi_all_hosts_driver` for several hosts; users' own drivers are unchanged."""
     from sagemaker.train.distributed import MPI  # type: ignore[import-untyped]  # ships no types
 
     if type(trainer.distributed) is not MPI or not _has_several_hosts(trainer.compute):

@@ -133,9 +133,7 @@ class TuningJobType(JobType):
         return JobPlace(paid_usd=paid, max_runtime_s=self._capped_runtime_s(paid))
 
     def _capped_runtime_s(self, paid_usd: float) -> int | None:
-        """Return the time limit within the rest of the cost cap, with all parallel trials running the whole time.
-
-        None without a cap.
+        """Return the seconds for which the rest of the cost cap pays for all parallel trials; None without a cap.
 
         Raises:
             SpecError: the price is unknown.
