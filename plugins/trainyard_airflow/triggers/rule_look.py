@@ -201,7 +201,7 @@ class RuleLook:
             self._num_written = num_found
 
     async def _notify(self, snapshot: JobSnapshot) -> None:
-        """Send the messages on new issues. Called after the stop, which must not wait for them."""
+        """Send the messages on new issues, after the stop, which must not wait for them."""
         cost_usd = accrued_usd(snapshot.to_dict(), now=service_time(self._description))
         has_stopped = self._stopping.has_stopped
         for notice in self.findings.notices(

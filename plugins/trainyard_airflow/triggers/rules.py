@@ -78,9 +78,9 @@ class RulesTrigger(StoredTrigger):
         """The job to watch.
 
         Raises:
-            KeyError: the arguments cannot be read by this release.
-            ValueError: likewise.
-            TypeError: likewise.
+            KeyError: the job's name or the connection is missing.
+            ValueError: a member has a value that is unknown to this release.
+            TypeError: a member has a wrong type.
         """
         return WatchArguments.from_dict(self.arguments)
 

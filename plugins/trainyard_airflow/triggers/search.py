@@ -87,7 +87,7 @@ class SearchLook(Look):
 
     @property
     def _awaits_start(self) -> bool:
-        """True if a trial has not started: the counters do not change with its start."""
+        """True if a trial has not started; its start does not change the counters."""
         return any(not t.is_terminal and t.started_at is None for t in self.trials.values())
 
     async def _listed(self) -> list[Trial]:

@@ -130,7 +130,8 @@ def _window_ends(snapshot: JobSnapshot, patience: Patience, now: float) -> StopR
         return None
     return StopReason(
         cause=StopCause.WINDOW,
-        text="the service ends the instances of its training plan in about 30 minutes; it resumes from its checkpoint",
+        text="the service ends the instances of its training plan in about 30 minutes; the next job resumes from its "
+        "checkpoint",
     )
 
 
