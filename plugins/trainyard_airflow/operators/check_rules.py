@@ -35,9 +35,9 @@ _SETTLING_LOOKS = 20
 class CheckRulesOperator(ConnectedOperator):
     """Evaluates rules on the training job of `watched_task_id` while it runs, and stops the job if a rule requires it.
 
-    It reads the statistics of the job's ranks from S3, and reports the evaluations of the service's Debugger if the job
-    has its rules. To stop the job, it tags the job with the rule and the step and then requests the stop; the watched
-    task (`WatchedTrainingJobOperator`) ends with a verdict.
+    It reads the statistics of the job's ranks from S3. If the job has rules of the service's Debugger, it also reports
+    their evaluations. To stop the job, it tags the job with the rule and the step and then requests the stop. The
+    watched task (`WatchedTrainingJobOperator`) then ends with a verdict.
 
     The watch of a job ends with the job. A next attempt of the watched task is watched as well. While that task waits
     for its next try or for a human's answer, this task waits without a worker. If there is no next attempt, it returns
@@ -154,7 +154,7 @@ class CheckRulesOperator(ConnectedOperator):
     def _later(
         self, context: Context, new: dict[str, Any] | None, known: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        """Return the findings on the later attempt, because earlier jobs may be watched after a running job."""
+        """Return the findings on the later of two attempts; earlier jobs may be watched after a running job."""
         if new is None or known is None:
             return new or known
         names = [each.name for each in self._attempts(context)]
@@ -334,7 +334,7 @@ class CheckRulesOperator(ConnectedOperator):
         return found
 
     def _was_watched(self, snapshot: JobSnapshot) -> bool:
-        """Return whether an ended job has its last verdicts or never trained."""
+        """Return whether an ended job has its final verdicts, or never trained and needs none."""
         from trainyard_airflow.hooks.objects import S3Objects
         from trainyard_airflow.triggers.rule_findings import document_uri
 

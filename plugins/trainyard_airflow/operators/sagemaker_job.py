@@ -517,7 +517,7 @@ class _AirflowTask:
         self._ti.xcom_push(key=FAILED_JOB_XCOM_KEY, value=job)
 
     def has_been_ended(self) -> bool:
-        """Return whether the task was cleared, marked or deleted since its start; False if it does not defer.
+        """Return whether the task was cleared, marked or deleted since its start; False if the task does not defer.
 
         Airflow notifies the worker with the next heartbeat, seconds later. By then the task would have tried to defer,
         which Airflow rejects, and the job would not be stopped.

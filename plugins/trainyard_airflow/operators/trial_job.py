@@ -58,7 +58,7 @@ class TrialJobOperator(SageMakerJobOperator):
         return training_job_type(self, jobs, context)
 
     def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> TrialPolicy:  # noqa: ARG002
-        """Return the policy by which a trial may fail."""
+        """Return the policy that treats a trial's failure as its result."""
         return TrialPolicy(memory, number=self.trial["number"])
 
     def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002
@@ -66,7 +66,7 @@ class TrialJobOperator(SageMakerJobOperator):
         return {**done.result, "trial": dict(self.trial)}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the result of `returned`.
+        """Return the trial's result, as `returned` describes it.
 
         Raises:
             TrainingRunError: the job did not complete, and its hyperparameters are not the cause.

@@ -51,8 +51,8 @@ def read_run(session: Session, *, dag_id: str, run_id: str) -> RunRow | None:
 def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list[RunRow]:
     """Return the newest runs of the training DAGs among `dag_ids`, newest first.
 
-    Training DAGs are tagged `trainyard`, and neither `clean-up` nor `planning`. The rows have the results of preflight
-    and report only, and those of all tasks for an ended run without a report.
+    Training DAGs are tagged `trainyard`, and neither `clean-up` nor `planning`. The rows contain only the results of
+    `preflight` and `report`; for an ended run without a report, they contain the results of all tasks.
     """
     from airflow.models.dag import DagTag  # noqa: TID251  # as above
     from airflow.models.dagrun import DagRun  # noqa: TID251
