@@ -253,7 +253,7 @@ def test_a_failed_trial_is_told_again_and_never_run_again(aws_connection, task, 
         ({"max_cost_usd": 5}, "max_cost_usd: is not enforced by this DAG; got $5.00"),
         (
             {"tuning_strategy": "Hyperband"},
-            "tuning_strategy: is not supported by this DAG, whose rounds prune trials themselves",
+            "tuning_strategy: is not supported by this DAG, because its rounds prune the trials themselves",
         ),
     ],
 )

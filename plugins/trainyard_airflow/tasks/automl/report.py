@@ -112,6 +112,6 @@ class AutoMLReportOperator(ClosingReportOperator):
 
 
 def _importance(analysis: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the columns' importance; empty if the explanation is of another kind."""
+    """Return the columns' permutation importance; empty if the explanation has none."""
     found = (analysis or {}).get("explanations", {}).get("permutation_importance", {})
     return list(found.get("global_importance", ()))

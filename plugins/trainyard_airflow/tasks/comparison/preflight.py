@@ -39,7 +39,7 @@ class ComparisonPreflightOperator(PreflightOperator):
         """Return the plan of all cells.
 
         Raises:
-            SpecError: cells are invalid; reports the faults of all of them at once.
+            SpecError: cells are invalid; the error lists the faults of all cells.
             BudgetExceededError: the largest cost of all cells together exceeds the budget.
         """
         from trainyard.planning.comparison_plan import (

@@ -65,7 +65,7 @@ def write_proof(
         shard_index: the parsed index.json of the data set; None if there is none.
         conf: the run's conf, with its rules and the facts of the training.
         to: the report's prefix, `s3://bucket/...`.
-        output: the training's output path, below which the verdicts of its jobs are stored; None without such a task.
+        output: the training's output path, below which the verdicts of its jobs are stored; None if no task wrote any.
 
     Raises:
         TrainingRunError: S3 rejected a write.
@@ -95,7 +95,7 @@ def write_proof(
 def _watched(
     objects: S3Objects, jobs: Sequence[JobRecord], output: str | None
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the verdicts written beside the training's jobs, and the jobs that were not watched to their end.
+    """Return the verdicts that were written while the training ran, and the jobs that were not watched to their end.
 
     For such a job, the result has the verdicts that were written before its watch failed.
 

@@ -68,7 +68,7 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
 
 
 def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the local files that a run may never read; preflight checks the folders that a connection allows."""
+    """Yield findings for local files that no run may read; preflight checks the folders that a connection allows."""
     files = local_files(roots=["/"], private=[])
     for name in ("source", "tokenizer"):
         path = params.get(name)

@@ -71,7 +71,7 @@ class SetUpMonitoringOperator(_MonitoringOperator):
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the names of the existing `alarms` and `dashboard`."""
+        """Return the names of the run's `alarms` and `dashboard`; a rejection by CloudWatch is logged as a warning."""
         state = RunState.of_any(context)
         wanted, monitor = state.conf.monitoring or Monitoring(), self._monitor(state)
         topic = state.conf.notifications
@@ -98,7 +98,7 @@ class TearDownMonitoringOperator(_MonitoringOperator):
     """Removes the run's alarms, and its dashboard unless the conf keeps it; both are found by their names."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the names of the removed `alarms` and `dashboard`.
+        """Return the names of the removed `alarms`, and whether the `dashboard` was removed.
 
         Raises:
             TrainingRunError: CloudWatch rejected a call. The remaining resources cost money, so the task fails, but not

@@ -229,7 +229,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         reason = f"{other.evaluation.reason}, since the account's quotas lack {lacking[0].got}"
         told = Finding(
             where="evaluation_place",
-            what="is auto: the training job evaluates the test split itself, as its last step",
+            what="is auto, so the training job evaluates the test split as its last step",
             got=str(lacking[0].got),
             allowed=lacking[0].allowed,
             next_step="to use a processing job, request an increase in Service Quotas",
@@ -305,7 +305,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         Args:
             context: the task's context.
             plan: the run's plan.
-            estimate: the run's estimate, of which the upper bound is reserved; without one, the plan's maximum cost is.
+            estimate: the run's estimate, whose upper bound is reserved; None reserves the plan's maximum cost.
         """
         from trainyard.cost.team_budget import rejected  # a DAG file imports this module
         from trainyard_airflow.hooks.account_check import asked
@@ -349,7 +349,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
                 yield Finding(
                     where=name,
                     what="has no effect in this DAG",
-                    allowed="train_end_to_end, train_on_schedule",
+                    next_step="remove it, or use train_end_to_end or train_on_schedule",
                     severity=Severity.WARNING,
                 )
 
@@ -438,7 +438,7 @@ def _run_paths(
 
 
 def _decided(plan: Any) -> dict[str, Any]:
-    """Return `evaluation_place` as a param if the plan has one other than `auto`; otherwise empty."""
+    """Return the plan's `evaluation_place` as a param; empty if it is `auto`."""
     conf = getattr(plan, "conf", None)
     place = getattr(conf, "evaluation_place", "auto")
     return {} if place == "auto" else {"evaluation_place": place}
@@ -472,7 +472,7 @@ class _Findings:
             self.unanswered = error
 
     def result_of(self, make: Callable[[], T]) -> T | None:
-        """Return the result of `make`; None if it raised findings or a budget or connection error, which are stored."""
+        """Return the result of `make`; None if it raised findings, a budget or a connection error, which are stored."""
         try:
             return make()
         except FindingsError as error:
@@ -551,7 +551,17 @@ class _Findings:
             ThrottledError: there is no such finding, but AWS throttled a check.
         """
         if any(each.severity is Severity.ERROR for each in self.found):
-            more = [Finding(where="AWS", what=str(self.unanswered))] if self.unanswered else []
+            more = (
+                [
+                    Finding(
+                        where="AWS",
+                        what=str(self.unanswered),
+                        next_step="clear preflight later, to complete the checks",
+                    )
+                ]
+                if self.unanswered
+                else []
+            )
             if self.over_budget:
                 more.append(Finding(where="budget_usd", what=self.over_budget.what))
             raise SpecError([*self.found, *more], subject=subject)
@@ -573,8 +583,8 @@ def _topic_findings(clients: AwsClients, notifications: Mapping[str, Any]) -> It
 def triggering_params(context: Context) -> dict[str, Any]:
     """Return the params in the extras of the asset events that started the run; later events override earlier ones.
 
-    An event may have the address of new data in its extra: `{"source": "s3://..."}`. Unknown keys are kept, so that a
-    misspelt one is rejected by name. A run with a conf given by a person is not started by an asset event, so these
+    An event may have the address of new data in its extra: `{"source": "s3://..."}`. Unknown keys are kept, so a
+    misspelt key is rejected by its name. A run with a conf given by a person is not started by an asset event, so these
     params never override such a conf.
     """
     events = context.get("triggering_asset_events") or {}

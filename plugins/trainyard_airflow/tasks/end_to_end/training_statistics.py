@@ -27,7 +27,7 @@ MOST_TRACES_BYTES = 256 * 2**20  # of all of them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Fetched files.
+    """Result of `fetch_statistics`.
 
     Attributes:
         files: JSON lines compressed by gzip, one file per file of the training.

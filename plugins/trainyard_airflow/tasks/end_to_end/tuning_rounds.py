@@ -1,4 +1,4 @@
-"""Search in rounds: each round gets trials from an Optuna study, and returns their results to it before the next."""
+"""Search in rounds: each round gets trials from an Optuna study, and returns their results before the next round."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
     if search.strategy not in {SearchStrategy.BAYESIAN, SearchStrategy.RANDOM}:
         yield Finding(
             where="tuning_strategy",
-            what="is not supported by this DAG, whose rounds prune trials themselves",
+            what="is not supported by this DAG, because its rounds prune the trials themselves",
             got=str(search.strategy),
             allowed="Bayesian or Random; train_end_to_end supports the others",
         )

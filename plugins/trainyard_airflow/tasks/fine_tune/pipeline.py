@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FineTunePreflightOperator(ScriptPreflightOperator):
-    """Checks a fine-tuning, and returns the `RunState` of its script's run for all other tasks."""
+    """Checks a fine-tuning, and returns the `RunState` for all other tasks."""
 
     def form(self) -> Mapping[str, Param]:
         """Return the params of the run's form."""

@@ -46,7 +46,7 @@ class ScriptPreflightOperator(PreflightOperator):
         """Create the task.
 
         Args:
-            has_own_evaluation: whether the DAG's author replaced the evaluation by another task.
+            has_own_evaluation: whether the DAG's author replaced the evaluation with another task.
             has_preparation: whether a task of the author precedes the training, which may write its data.
             kwargs: arguments of the base class.
         """

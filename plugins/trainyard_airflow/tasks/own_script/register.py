@@ -32,7 +32,7 @@ class RegisterIfGoodOperator(RegisterModelOperator):
     """
 
     def __init__(self, *, has_own_evaluation: bool = False, **kwargs: Any) -> None:
-        """`has_own_evaluation` is whether the DAG's author replaced the evaluation by another task."""
+        """`has_own_evaluation` states whether the DAG's author replaced the evaluation with another task."""
         super().__init__(**kwargs)
         self.has_own_evaluation = has_own_evaluation
 

@@ -65,7 +65,7 @@ class ClosingReportOperator(ConnectedOperator):
         Raises:
             AirflowSkipException: preflight failed, and the report cannot be written; preflight's error has the reason.
             TrainingRunError: the report cannot be written although preflight succeeded.
-            BotoCoreError: likewise.
+            BotoCoreError: AWS did not answer, although preflight succeeded.
         """
         from airflow.sdk.exceptions import AirflowSkipException
         from botocore.exceptions import BotoCoreError

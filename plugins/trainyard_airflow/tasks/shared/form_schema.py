@@ -171,7 +171,7 @@ def params_with(
             where=f"defaults.{name}",
             what="is not a field of the run",
             allowed=", ".join(get_close_matches(name, params)) or None,
-            next_step="use a name of the form or of docs/dags.md",
+            next_step="use a name of the form or of docs/params.md",
         )
         for name in defaults
         if name not in params
