@@ -99,7 +99,7 @@ class _Exchange:
 
     @property
     def plain_scope(self) -> Scope:
-        """The request's scope without `accept-encoding`, so that the response is not compressed."""
+        """The request's scope without `accept-encoding`, which keeps the response uncompressed."""
         headers = [each for each in self._scope["headers"] if each[0] != b"accept-encoding"]
         return {**self._scope, "headers": headers}
 

@@ -89,7 +89,7 @@ def _wrap_own(operator: type[Any]) -> None:
 def final_errors_fail(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper of the method that converts each error that must not be retried to `AirflowFailException`.
 
-    Only the outermost method of a task converts errors, so that inner methods raise the original ones.
+    Only the outermost method of a task converts errors; inner methods raise the original errors.
 
     Raises:
         AirflowFailException: the method raised such an error, which becomes the cause.

@@ -1,4 +1,4 @@
-"""Last log lines of a job per host, as evidence of its failure. Reading them never raises."""
+"""Last log lines of each host of a job, as evidence of the job's failure. Reading them never raises."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class RunLedger:
 
 
 def _release_pool(jobs: SageMakerJobs, name: str) -> None:
-    """End a job's warm pool; log a rejection, since the pool may have ended or been reused meanwhile."""
+    """End a job's warm pool; log a rejection, because the pool may have ended or been reused."""
     try:
         jobs.release_warm_pool(name)
     except RejectedRequestError as error:

@@ -18,7 +18,7 @@ def operator_lineage(
     outputs: Iterable[LineageDataset],
     job_arn: str | None = None,
 ) -> OperatorLineage:
-    """Return the lineage of a task; the run's facet `externalQuery` has the ARN of its SageMaker job, if it had one.
+    """Return the lineage of a task; the run facet `externalQuery` has the ARN of the task's SageMaker job, if any.
 
     Args:
         inputs: data sets that the task read.

@@ -1,4 +1,4 @@
-"""Measurements of a deployment's runs in S3, newest first, as the source of estimates."""
+"""Measurements of a deployment's earlier runs, stored in S3, from which later runs are estimated."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def spec_secrets(spec: object) -> Iterator[str]:
 
 
 def description_secrets(description: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the secrets of a job in a Describe answer, in all forms in which its log may contain them."""
+    """Return the secrets of a job in a Describe answer, in all forms that its log may contain."""
     parts = settings_of(description)
     return secret_forms(value for part in parts for value in _secret_values(part))
 

@@ -52,7 +52,7 @@ class SharedClients:
         return shared
 
     async def open(self, *services: str) -> Mapping[str, Any]:
-        """Return the open clients by service; clients that are not open yet are opened.
+        """Open the clients of these services, unless they are open, and return them by service.
 
         Raises:
             Exception: the connection is invalid; the next call reads it again.

@@ -70,7 +70,7 @@ def automl_result(
     candidates: Sequence[AutoMLCandidate],
     leaderboard_uri: str,
 ) -> dict[str, Any]:
-    """Return the task's result besides the job's snapshot, JSON-safe.
+    """Return the part of the task's result that is not in the job's snapshot, JSON-safe.
 
     Args:
         spec: the job.

@@ -1,4 +1,4 @@
-"""`JobType`: interface of the kinds of SageMaker job, each implemented in a module beside this one."""
+"""`JobType`: interface of the kinds of SageMaker job, each implemented in a module of this package."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def trainer_job(
 def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> TrainingJobSpec:
     """Return the spec for the linter, with the `distribution` that is equivalent to the SDK's driver.
 
-    With several instance groups, on all of which the SDK starts ranks, there is no equivalent, and the spec is
+    With several instance groups there is no equivalent, because the SDK starts ranks on all of them. The spec is then
     unchanged.
     """
     if not distribution:

@@ -24,7 +24,7 @@ class QuotaWait:
         began_at: start of the wait, epoch seconds.
         rung_began_at: start of the wait on the current rung, epoch seconds.
         refusals: number of rejected Create calls over all rungs.
-        full_rungs: indexes of abandoned rungs, whose quota stayed full for longer than they allow, or is too small.
+        full_rungs: indexes of abandoned rungs: their quota stayed full until their time limit, or is too small.
         code: the job's uploaded code (`UploadedCode.to_dict`), which later tries reuse; None before an upload.
     """
 

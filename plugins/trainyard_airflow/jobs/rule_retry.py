@@ -62,8 +62,8 @@ class EarlierStop:
 def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy]:
     """Return the remedy after each stop.
 
-    The remedy is `CONTINUE` for a last stop that was the task's result, and for stops beyond `retry.most`: the training
-    resumes unchanged from the end of the last job.
+    The remedy is `CONTINUE` for stops beyond `retry.most`, and for the last stop if it was the task's result: the
+    training resumes unchanged from the end of the last job.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]

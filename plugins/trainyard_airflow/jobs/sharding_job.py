@@ -75,7 +75,7 @@ class ShardingJob:
 
 
 def check_shardable(source: Source) -> None:
-    """Check that the instances can read the source, since they have no access to this worker's disk.
+    """Check that the instances can read the source; they have no access to this worker's disk.
 
     Raises:
         SpecError: the source is on this worker's disk.

@@ -52,7 +52,7 @@ class TaskJobs:
 
     @property
     def api(self) -> JobApi:
-        """The service's names for this kind of job."""
+        """The names of the service's calls and fields for this kind of job."""
         return JOB_APIS[self.kind]
 
     @property

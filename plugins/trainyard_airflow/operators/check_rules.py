@@ -51,7 +51,8 @@ class CheckRulesOperator(ConnectedOperator):
         watched_task_id: the task whose job is watched.
         job_name: name of a job to watch in place of a task.
         deferrable: whether to watch in the triggerer, without a worker slot.
-        notifier: recipient of messages on issues of severity error, as `Notifier.to_dict` or its JSON, or None.
+        notifier: recipient of messages on issues of severity `error`: the result of `Notifier.to_dict`, or its JSON, or
+            None.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.
     """
@@ -201,7 +202,7 @@ class CheckRulesOperator(ConnectedOperator):
         return snapshot is None or snapshot.is_terminal
 
     def _wait_for_begin(self, context: Context) -> None:
-        """Reschedule this task if the watched task has not begun: `dag.test()` runs that task only after this one.
+        """Reschedule this task if the watched task has not begun; `dag.test()` starts that task only after this task.
 
         Raises:
             AirflowRescheduleException: the watched task has not begun.

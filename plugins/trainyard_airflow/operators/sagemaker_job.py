@@ -81,7 +81,7 @@ class SageMakerJobOperator(BaseOperator):
         verify: overrides the connection's TLS verification.
         botocore_config: overrides the connection's client settings.
         ledger_uri: S3 prefix of the run's ledger; by default a prefix in the connection's bucket. Templated.
-        notifier: recipient of messages on spot interruptions, as `Notifier.to_dict` or its JSON, or None.
+        notifier: recipient of messages on spot interruptions: the result of `Notifier.to_dict`, or its JSON, or None.
     """
 
     template_fields: Sequence[str] = (
@@ -191,7 +191,7 @@ class SageMakerJobOperator(BaseOperator):
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:
-        """Resume after a deferral; stop the job if `execution_timeout` ended it.
+        """Resume after a deferral; stop the job if `execution_timeout` ended the deferral.
 
         Airflow calls no method of the operator if a deferral times out or its trigger fails. Both arrive here as
         exceptions.
@@ -367,7 +367,7 @@ class SageMakerJobOperator(BaseOperator):
             memory.note_traced(each["name"] for each in new)
 
     def take(self, context: Context, run: JobRun, step: Step) -> Step:
-        """Execute the wait of a step, in the triggerer or in this process, and return the next step.
+        """Wait as the step requires, in the triggerer or in this process, and return the next step.
 
         Raises:
             TaskDeferred: the task waits in the triggerer.

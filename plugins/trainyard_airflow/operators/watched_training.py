@@ -68,7 +68,7 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         return RuleStopPolicy(jobs, memory, watch=self.watch)
 
     def take(self, context: Context, run: JobRun, step: Step) -> Step:
-        """Execute the wait of a step, including the wait for a person's answer, and return the next step.
+        """Wait as the step requires, for a job or for a person's answer, and return the next step.
 
         Raises:
             TaskAwaitingInput: a person is asked; `execute_answered` resumes. See `ask_person` for Airflow 3.2.

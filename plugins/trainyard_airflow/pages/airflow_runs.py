@@ -202,7 +202,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return a value without Airflow's `{"__classname__": ...}` wrapping of tuples and objects; imports no class."""
+    """Return a value without Airflow's `{"__classname__": ...}` wrapping of tuples and objects; import no class."""
     if isinstance(value, list):
         return [_unwrapped(each) for each in value]
     if not isinstance(value, dict):

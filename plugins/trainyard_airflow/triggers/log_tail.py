@@ -126,7 +126,7 @@ async def newest_heartbeat(logs: Any, *, group: str, job_name: str) -> float | N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestSteps:
-    """Newest steps in a training's log; None if it has none.
+    """Newest steps in a training's log; a member is None if the log has no such step.
 
     Attributes:
         trained: the newest completed step.

@@ -47,7 +47,7 @@ class ObservedTask:
         This works only in a triggerer.
 
         Args:
-            or_not_begun: whether a state in `NOT_BEGUN` counts as well, such as that of a task in a full pool.
+            or_not_begun: whether a state in `NOT_BEGUN` counts as well; a task in a full pool has such a state.
         """
         states = await self._reported(_ANSWER_LIMIT_S)
         if states is None:

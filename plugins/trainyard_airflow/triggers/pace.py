@@ -29,11 +29,11 @@ class Pace:
     def delay_s(self, *, age_s: float, phase: str | None) -> float:
         """Return the seconds until the next poll.
 
-        Worked number: a job that is 400 s old and in `Training` is polled after 8 s.
+        Worked example: a job that is 400 s old and in `Training` is polled after 8 s.
 
         Args:
             age_s: seconds since the job was created.
-            phase: its secondary status, or None.
+            phase: the job's secondary status, or None.
         """
         delay = min(self.longest_s, max(self.shortest_s, age_s * _SHARE_OF_AGE))
         return min(delay, self.ending_s) if phase in _LAST_PHASES else delay

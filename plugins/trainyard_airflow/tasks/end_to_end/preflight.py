@@ -66,7 +66,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     """Checks a run's conf, code, account and data, and returns the `RunState` for all other tasks.
 
     The result has the plan with its maximum cost, and the budget. This task skips the optional tasks that the conf does
-    not request, such as the search, so that no worker is started for them.
+    not request, such as the search; no worker is then started for them.
     """
 
     ui_color = "#fdf6e3"
@@ -206,7 +206,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         yield from run_script_findings(params, scripts=scripts)
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:  # noqa: ARG002  # for subclasses
-        """Return further findings on the account, besides bucket, role and data; none in this class."""
+        """Return findings on the account that concern neither bucket, role nor data; none in this class."""
         return ()
 
     def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:
@@ -226,7 +226,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             other = self.plan({**params, "evaluation_place": Place.TRAINING.value})
         except (SpecError, BudgetExceededError):  # a setting that only a processing job supports
             return plan, findings
-        reason = f"{other.evaluation.reason}, since the account's quotas lack {lacking[0].got}"
+        reason = f"{other.evaluation.reason}, because the account's quotas lack {lacking[0].got}"
         told = Finding(
             where="evaluation_place",
             what="is auto, so the training job evaluates the test split as its last step",

@@ -1,1 +1,1 @@
-"""Fine-tuning of a language model: a script of Trainyard's in the pipeline for users' own scripts."""
+"""Fine-tuning of a language model: the pipeline for users' own scripts, with a script that Trainyard ships."""

@@ -85,7 +85,7 @@ def script_pipeline(
 
     Args:
         dag_id: the DAG's id. Pass it by keyword: Airflow ignores files that do not contain the text `dag`.
-        aws_conn_id: the connection of all tasks, such as that of a team or an account.
+        aws_conn_id: the connection of all tasks, such as a team's connection.
         prepare: creates a task between `preflight` and `train`, such as a Glue job that writes the data.
         evaluate: creates a task with the task_id `evaluate`, which replaces the run's own evaluation. Its result may
             have `metrics`, a mapping of names to numbers, for `register_when`.

@@ -136,7 +136,7 @@ def closed_ledger(
 ) -> Ledger | None:
     """Return the ledger once all its entries are settled, or after `limit_s`; None if it cannot be read.
 
-    Warm pools of the run's jobs are released, since no job of the run follows.
+    Warm pools of the run's jobs are released, because the run starts no further jobs.
 
     Args:
         ledger: the run's ledger.

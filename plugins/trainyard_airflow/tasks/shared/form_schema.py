@@ -27,7 +27,7 @@ Sections = Mapping[str, Fields]
 MOST_CHARACTERS = 4096
 _NO_CONTROL_CHARACTERS = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
 _NUMBERS: dict[str, Any] = {"minimum": -(2**63), "maximum": 2**63 - 1}
-"""Bounds of numbers in an open mapping: those of 64-bit integers."""
+"""Bounds of numbers in a mapping with any keys: the bounds of 64-bit integers."""
 _LOWER, _UPPER = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}
 
 TEXT_OR_NONE: dict[str, Any] = {"type": ["null", "string"], "minLength": 1}
