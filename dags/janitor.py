@@ -24,7 +24,7 @@ with DAG(
                 False,
                 type="boolean",
                 title="Dry run",
-                description="Only tell what would be stopped.",
+                description="Only report the resources that would be stopped.",
             ),
             "grace_minutes": Param(
                 5,
@@ -32,7 +32,7 @@ with DAG(
                 minimum=0,
                 maximum=10_000,
                 title="Grace time (minutes)",
-                description="What exists for less is left alone.",
+                description="Younger resources are not stopped.",
             ),
         }
     ),

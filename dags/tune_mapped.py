@@ -1,8 +1,8 @@
-"""DAG with a search in rounds before the training; Airflow maps the trials that Optuna's ask-and-tell chooses.
+"""DAG that searches hyperparameters in several rounds before the training; each trial is a mapped task.
 
-The search of `train_end_to_end` is a tuning job of the service. This DAG is for trials that need features which tuning
-jobs lack, such as an entrypoint of the container or long names. It also prunes: each trial is first trained with few
-steps, and only the best third with more.
+Optuna chooses the trials of each round. The search of `train_end_to_end` is a tuning job of SageMaker instead. This DAG
+is for trials that need features which tuning jobs lack, such as a container entrypoint or long names. It also prunes:
+each trial is first trained with few steps, and only the best third with more.
 """
 
 from __future__ import annotations

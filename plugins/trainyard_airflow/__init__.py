@@ -1,4 +1,4 @@
-"""Operators, trigger, hook and pipeline parts that run SageMaker jobs from Airflow.
+"""Operators, triggers, hooks and DAG tasks that run SageMaker jobs from Airflow.
 
 Layers from top to bottom; each may import those below:
 

@@ -1,13 +1,13 @@
-"""Cluster policy for Airflow: a task occupies one slot of the pool for training instances per instance.
+"""Cluster policy for Airflow: a job's task takes one pool slot for each of its training instances.
 
-It also keeps each task in the trace of its run (docs/observability.md).
+The policy also keeps each task in the trace of its run (docs/observability.md).
 
-Airflow finds the policy of an installed Trainyard by the entry point `airflow.policy`, and that of a checkout by
+Airflow finds the policy of an installed Trainyard by the entry point `airflow.policy`, and the policy of a checkout by
 `plugins/airflow_local_settings.py`. The policy has no effect unless `TRAINYARD_TRAINING_POOL` names a pool, because a
-task in a pool that does not exist would wait for ever. It may name several, separated by commas. Each may have a
-connection and patterns of instance types, `pool@connection=pattern|pattern`. A task without a pool gets the first that
-fits its job. A task keeps a named pool that its DAG's author chose, such as its team's: Airflow does not pass a task's
-team to a policy.
+task in a pool that does not exist would wait for ever. The variable may name several pools, separated by commas. Each
+may have a connection and patterns of instance types, `pool@connection=pattern|pattern`. A task without a pool gets the
+first pool that fits its job. A task keeps a named pool that its DAG's author chose, such as the pool of a team, because
+Airflow does not pass a task's team to a policy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Pool:
     Attributes:
         connection: connection of the tasks; None = any.
         types: patterns of instance types; empty = any.
-        slots: size.
+        slots: number of slots.
     """
 
     name: str
@@ -74,15 +74,15 @@ else:  # Airflow 3.2 does not pass the run
 
     @policies.hookimpl
     def task_instance_mutation_hook(task_instance: Any) -> None:  # type: ignore[misc]  # the older signature
-        """Put a task with training instances into the pool, with the slots of a run with default settings."""
+        """Put a task with training instances into the pool, with one slot per instance of a run with default params."""
         _put_into_pool(task_instance, None)
 
 
 def activate() -> None:
-    """Let Airflow call the hook if a pool is named.
+    """Make Airflow call the hook if TRAINYARD_TRAINING_POOL is set.
 
-    Airflow clears the flag only for hooks of `airflow_local_settings`; an entry point's hook would never be called. If
-    the flag is cleared, Airflow 3.2 loses the trace context of every task.
+    Airflow clears the hook's `is_noop` only for a hook in `airflow_local_settings`, and would never call the hook of an
+    entry point. If `is_noop` is False, Airflow 3.2 loses the trace context of every task.
     """
     if os.environ.get("TRAINYARD_TRAINING_POOL"):
         settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
@@ -103,8 +103,8 @@ def _put_into_pool(task_instance: Any, dag_run: Any) -> None:
 def _join_trace(task_instance: Any, dag_run: Any) -> None:
     """Give a new task a span in the trace of its run, as Airflow does for tasks without a policy.
 
-    Airflow 3.3.2 omits it if a policy's hook is called for the task (`DagRun._get_task_creator`): each span of a worker
-    would then be a trace of its own, in every DAG.
+    Airflow 3.3.2 omits this span if a policy's hook is called for the task (`DagRun._get_task_creator`). Each span of a
+    worker would then start a separate trace, in every DAG.
     """
     carrier = getattr(dag_run, "context_carrier", None)
     if task_instance.context_carrier or not carrier:
@@ -116,7 +116,7 @@ def _join_trace(task_instance: Any, dag_run: Any) -> None:
 
 
 def _task_carrier(carrier: Mapping[str, str]) -> dict[str, str]:
-    """Return the trace context of a new span below a run's; Airflow sends that span when the task has ended."""
+    """Return the trace context of a new child of the run's span; Airflow exports the new span when the task ends."""
     from opentelemetry import trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -174,12 +174,12 @@ def _specs(task: Any) -> Sequence[object]:
 
 
 def _argument(task: Any, name: str) -> object:
-    """Return an argument of a stored task, mapped or not; None if it has none of that name."""
+    """Return an argument of a stored task, mapped or not; None if it has no such argument."""
     return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name, None)
 
 
 def _pools() -> list[_Pool]:
-    """Return the pools of TRAINYARD_TRAINING_POOL, in its order; empty without one.
+    """Return the pools that TRAINYARD_TRAINING_POOL names, in its order; empty if it is not set.
 
     TRAINYARD_TRAINING_POOL_SLOTS has a number per pool, separated by commas. The last number applies to all further
     pools.
@@ -212,7 +212,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _size(given: str) -> int:
-    """Return a pool's slots; 16 if the text is not a whole number."""
+    """Return a pool's number of slots, at least 1; 16 if the text is not a whole number."""
     if given.isdecimal():
         return max(1, int(given))
     log.error(

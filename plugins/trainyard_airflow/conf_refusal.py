@@ -1,11 +1,11 @@
-"""Middleware of the API server that reports all errors of a rejected conf, and rejects one that is nested too deeply.
+"""Middleware of the API server that reports all errors of a rejected conf, and rejects one that has too many levels.
 
 When a run is triggered, Airflow validates the params one by one. It responds with the first error and the violated
 schema. This middleware leaves the decision to Airflow, and replaces only the text of the response (docs/adr/0069).
 Unknown responses pass unchanged.
 
-Airflow stores a conf of some hundred levels, but cannot serialize it in its response, which is then an error 500. Such
-a request is rejected here and does not reach Airflow.
+Airflow stores a conf with several hundred levels, but then cannot serialize its response and returns status 500. This
+middleware rejects such a request before Airflow stores it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _MARKS = re.compile(rb'\\.?|["\[\]{}]', re.DOTALL)
 _MOST_LEVELS = 100
 """Maximum depth of a conf. Airflow 3.3 serializes about 250 levels of its response."""
 _MOST_BYTES = 1 << 20
-"""Maximum bytes of a stored request, since it may come without a login. Longer ones get Airflow's own response."""
+"""Maximum size of a request that is kept in memory, because anyone can send one without a login.
+
+Longer requests get Airflow's own response."""
 
 
 class ConfRefusals:
@@ -53,7 +55,7 @@ class ConfRefusals:
 
 
 class _Nesting:
-    """Depth of a JSON text that is received in chunks, of which none is stored."""
+    """Nesting depth of a JSON text that arrives in chunks; no chunk is kept."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -83,8 +85,8 @@ class _Exchange:
     A response with status 400 is buffered, unless the request is longer than `_MOST_BYTES`.
 
     Attributes:
-        is_too_deep: whether the conf has more than `_MOST_LEVELS` levels. The app then receives a request that ends in
-            the middle, and its response is discarded.
+        is_too_deep: whether the conf has more than `_MOST_LEVELS` levels. The app then receives a truncated request,
+            and its response is discarded.
     """
 
     def __init__(self, scope: Scope, dag_id: str, receive: Receive, send: Send) -> None:
@@ -97,7 +99,7 @@ class _Exchange:
 
     @property
     def plain_scope(self) -> Scope:
-        """The request's scope without `accept-encoding`, so that the response is not compressed."""
+        """The request's scope without `accept-encoding`, which keeps the response uncompressed."""
         headers = [each for each in self._scope["headers"] if each[0] != b"accept-encoding"]
         return {**self._scope, "headers": headers}
 
@@ -143,7 +145,7 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     def _detail(self) -> str | None:
-        """Return all errors of the conf as text; None if there are none, or if it is not a DAG of Trainyard."""
+        """Return all errors of the conf as text; None if there are none, or if the DAG is not Trainyard's."""
         from trainyard.errors import SpecError
         from trainyard_airflow.tasks.shared.schema_findings import conf_findings
 
@@ -166,6 +168,7 @@ def _too_deep(dag_id: str) -> JSONResponse:
         what="is nested too deeply",
         got=f"more than {_MOST_LEVELS} levels",
         allowed=f"at most {_MOST_LEVELS} levels",
+        next_step="reduce the nesting, or put the data into a file",
     )
     detail = str(SpecError([finding], subject=f"Invalid input for {dag_id}"))
     return JSONResponse({"detail": detail}, status_code=_BAD_REQUEST)
@@ -180,7 +183,7 @@ def _triggered(scope: Scope) -> str | None:
 
 
 def _schemas(app: Any, dag_id: str) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
-    """Return the schemas of a DAG's params, and the names of required ones; both empty if it is not Trainyard's."""
+    """Return the schemas of a DAG's params and the names of its required params; empty if it is not Trainyard's DAG."""
     from airflow.utils.session import create_session
 
     from trainyard_airflow.tasks.shared.default_args import PAGES_TAG

@@ -90,7 +90,7 @@ def job_links(
         output_s3_uri: the job's output; None omits this link.
         region: the region of the job.
         partition: the AWS partition, which determines the console's domain.
-        stream_mark: text after the job's name in its streams' names.
+        stream_mark: text that follows the job's name in the names of its log streams.
     """
     console = f"https://{region}.{_CONSOLE_DOMAINS.get(partition, _CONSOLE_DOMAINS['aws'])}"
     group = _twice_quoted(log_group)

@@ -33,7 +33,7 @@ Operator = TypeVar("Operator", bound=BaseOperator)
 class TrainingRetryPolicy(RetryPolicy):
     """Policy that decides on a retry by the class of the error, within the task's own `retries`.
 
-    Errors of other classes, such as a lost worker or a bug in a library, have Airflow's standard retry.
+    Errors of other classes, such as a lost worker or a bug in a library, get Airflow's standard retry.
     """
 
     def evaluate(
@@ -54,15 +54,15 @@ class TrainingRetryPolicy(RetryPolicy):
 
 
 RETRIES: Mapping[str, Any] = {"retry_policy": TrainingRetryPolicy()} if HAS_RETRY_POLICIES else {}
-"""Arguments of an operator whose tasks are retried by the class of their error.
+"""Operator arguments that make a retry depend on the class of the error.
 
 A mapped operator needs them in `partial` as well."""
 
 
 def retried_by_error(operator: type[Operator]) -> type[Operator]:
-    """Decorator of operators with `RETRIES`: errors that must not be retried fail their tasks on Airflow 3.2 as on 3.3.
+    """Make errors that must not be retried fail an operator's tasks at once, on Airflow 3.2 as on 3.3.
 
-    It applies to subclasses as well.
+    A class decorator for operators with `RETRIES`. It applies to their subclasses as well.
     """
     if not HAS_RETRY_POLICIES:
         end_for_good(operator)
@@ -87,12 +87,12 @@ def _wrap_own(operator: type[Any]) -> None:
 
 
 def final_errors_fail(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method with each error that must not be retried converted to `AirflowFailException`.
+    """Return a wrapper of the method that converts each error that must not be retried to `AirflowFailException`.
 
-    Only the outermost method of a task converts errors, so that inner methods raise the original ones.
+    Only the outermost method of a task converts errors; inner methods raise the original errors.
 
     Raises:
-        AirflowFailException: the method raised such an error, which is the cause of this one.
+        AirflowFailException: the method raised such an error, which becomes the cause.
     """
 
     @wraps(method)

@@ -1,9 +1,9 @@
-"""Listener for the end of a run, which sets the run's note, and sets a run that was marked failed to failed.
+"""Listener for the end of a run: it sets the run's note, and corrects the state of a run that was marked failed.
 
 A run that a rule stopped is a success in Airflow. Only its note distinguishes it from others in a list of runs.
 
-A run that is marked failed while none of its tasks runs would end as a success. Airflow 3.3 skips the tasks that have
-not run, and runs the report as a teardown. Afterwards no task of the run has failed.
+A run that is marked failed while none of its tasks is running would end as a success. Airflow 3.3 skips the remaining
+tasks and runs the report, which is a teardown. Then no task of the run has failed.
 """
 
 from __future__ import annotations

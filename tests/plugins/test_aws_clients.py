@@ -39,14 +39,14 @@ def test_a_connection_names_its_deployment_or_none(monkeypatch: pytest.MonkeyPat
 def test_a_deployment_that_no_tag_can_carry_is_rejected(
     monkeypatch: pytest.MonkeyPatch, name: object
 ) -> None:
-    with pytest.raises(SpecError, match=r"extra trainyard\.deployment.*value of a tag"):
+    with pytest.raises(SpecError, match=r"extra trainyard\.deployment.*value of an AWS tag"):
         _ = clients(monkeypatch, deployment=name).deployment
 
 
 @pytest.mark.parametrize("pace", [0, -1, True, "2"])
 def test_a_pace_that_is_no_time_is_rejected(monkeypatch: pytest.MonkeyPatch, pace: object) -> None:
     with pytest.raises(
-        SpecError, match=r"extra trainyard\.shortest_poll_s.*not a number of seconds"
+        SpecError, match=r"extra trainyard\.shortest_poll_s.*not a positive number of seconds"
     ):
         _ = clients(monkeypatch, shortest_poll_s=pace).shortest_poll_s
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
-REFUSED = "trainyard.deployment: is not set, and another Airflow without it uses the bucket"
+REFUSED = (
+    "trainyard.deployment: is not set, and another Airflow uses the bucket without this setting"
+)
 PRINTS = 'print("trained")\n'
 
 

@@ -78,7 +78,7 @@ def test_what_the_run_makes_itself_is_an_error_with_the_place_to_set_it() -> Non
         script_pipeline(dag_id="by_estimator", estimator=wrong)
 
     told = str(raised.value)
-    assert "estimator.output_path: is made by the run; got s3://mine/out" in told
+    assert "estimator.output_path: is set by the run itself; got s3://mine/out" in told
     assert "set bucket and prefix" in told
     assert "estimator.base_job_name" in told
 

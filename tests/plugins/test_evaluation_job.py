@@ -65,10 +65,10 @@ def test_a_model_that_nothing_can_measure_ends_as_not_measured(
         s3.delete_object(Bucket=bucket, Key="measured/train-1/output/output.tar.gz")
     operator: Any = EvaluationJobOperator(task_id="evaluate", spec=measured(bucket))
 
-    with pytest.raises(AirflowSkipException, match="not measured") as caught:
+    with pytest.raises(AirflowSkipException, match="neither evaluated nor registered") as caught:
         operator.execute(task.context)
 
-    assert "evaluation_place processing" in str(caught.value)
+    assert "evaluation_place 'processing'" in str(caught.value)
 
 
 def test_a_processing_job_measures_what_a_training_stopped_early_left(

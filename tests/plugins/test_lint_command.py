@@ -93,7 +93,7 @@ def test_a_job_on_the_right_instances_is_clean(lint_run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [("{", "cannot be read"), ("[]", "has no JSON object")]
+    ("content", "says"), [("{", "cannot be read"), ("[]", "must contain a JSON object")]
 )
 def test_what_is_no_conf_is_said_so(lint_run: Any, content: str, says: str) -> None:
     status, said = lint_run(content)

@@ -218,7 +218,7 @@ def test_question_without_a_step_offers_no_batches_to_leave_out() -> None:
     }
     body = question(verdict, RuleRetry(action=ASK, default=RetryRemedy.SKIP))
     assert OPTIONS[RetryRemedy.SKIP] not in body
-    assert "step(s) before" not in body
+    assert "step(s) earlier" not in body
     assert body.rstrip().endswith("*End the training*.")
 
 
@@ -276,7 +276,7 @@ def test_question_has_the_evidence_the_choices_and_what_follows_without_an_answe
     assert str(notice.facts["next"]).endswith("within 1 min 00 s; otherwise: End the training")
 
     (asked,) = questions
-    assert asked.subject == "Rule NonFinite stopped the training at step 4: how shall it continue?"
+    assert asked.subject == "Rule NonFinite stopped the training at step 4: how should it continue?"
     assert "the loss is nan" in asked.body
     assert "Without an answer within 0:01:00: *End the training*" in asked.body
     assert (asked.options, asked.defaults) == (list(OPTIONS.values()), ["End the training"])

@@ -256,7 +256,11 @@ KEY = "arn:aws:kms:us-east-1:123456789012:key/7b3f0c9e-0000-4000-8000-1234567890
     [
         ({"SSEAlgorithm": "AES256"}, {}, None),
         ({"SSEAlgorithm": "aws:kms"}, {}, None),
-        ({"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY}, {}, "by a key that the connection"),
+        (
+            {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY},
+            {},
+            "with a KMS key that the connection",
+        ),
         ({"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY}, {"kms_key_id": KEY}, None),
         (
             {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY.rpartition("/")[2]},
@@ -266,7 +270,7 @@ KEY = "arn:aws:kms:us-east-1:123456789012:key/7b3f0c9e-0000-4000-8000-1234567890
         (
             {"SSEAlgorithm": "aws:kms:dsse", "KMSMasterKeyID": KEY},
             {"kms_key_id": KEY.replace("7", "8")},
-            "by a key that the connection",
+            "with a KMS key that the connection",
         ),
     ],
     ids=["S3's key", "AWS's key", "an unknown key", "its key", "its key by id", "another key"],

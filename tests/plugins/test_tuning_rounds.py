@@ -246,11 +246,14 @@ def test_a_failed_trial_is_told_again_and_never_run_again(aws_connection, task, 
             {"tuning_max_jobs": 13},
             "tuning_max_jobs: does not fit into 6 rounds; got 13, 2 at a time",
         ),
-        ({"tuning_max_time_s": 600}, "tuning_max_time_s: does not end a search in rounds; got 600"),
+        (
+            {"tuning_max_time_s": 600},
+            "tuning_max_time_s: has no effect on a search in rounds; got 600",
+        ),
         ({"max_cost_usd": 5}, "max_cost_usd: is not enforced by this DAG; got $5.00"),
         (
             {"tuning_strategy": "Hyperband"},
-            "tuning_strategy: is not supported by this DAG, whose rounds prune trials themselves",
+            "tuning_strategy: is not supported by this DAG, because its rounds prune the trials themselves",
         ),
     ],
 )

@@ -1,5 +1,4 @@
 """Access to AWS: clients of one connection, jobs, their logs, objects in S3.
 
-Imports the Amazon provider, so only code that runs in a task or in the triggerer may import this
-package.
+This package imports the Amazon provider, so only code that runs in a task or in the triggerer may import it.
 """

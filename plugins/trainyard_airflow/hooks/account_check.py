@@ -1,4 +1,4 @@
-"""Checks before a run starts that its bucket, role, source and tokenizer exist and are accessible."""
+"""Pre-run checks that a run's bucket, role, source and tokenizer exist and are accessible."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BYTES_TOKENIZER = "bytes"
 _TRUSTS_SAGEMAKER = re.compile(
     r'"sagemaker\.amazonaws\.com|"(AWS|Service)": \[?"\*"|"Principal": "\*"'
 )
-"""Principals of a trust policy that may include SageMaker; actions and conditions are left to the service."""
+"""Pattern of a trust policy whose principal may include SageMaker; its actions and conditions are not checked."""
 _FORBIDDEN = {"403", "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _NO_BUCKET = {"404", "NoSuchBucket"}
 _NOT_ENCRYPTED = {"ServerSideEncryptionConfigurationNotFoundError"}
@@ -47,7 +47,7 @@ _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrie
 
 
 def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
-    """Return the result of a call to AWS, with its failures as typed errors.
+    """Return the result of a call to AWS, and convert its failures to typed errors.
 
     Args:
         call: the call.
@@ -72,7 +72,7 @@ def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
 def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
     """Yield a finding if the bucket does not exist, is in another region, or is not accessible to the connection.
 
-    A bucket of the region is also asked for its encryption.
+    If the bucket is in the right region, its default encryption is checked as well.
     """
     missing = Finding(
         where="bucket",
@@ -91,17 +91,17 @@ def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
         if region and region != clients.region:
             yield Finding(
                 where="bucket",
-                what="is in another region than the jobs, and SageMaker accepts no such bucket",
+                what="is in another region than the jobs, which SageMaker does not accept",
                 got=f"{bucket} in {region}",
                 allowed=f"a bucket in {clients.region}",
-                next_step="set a bucket of that region, or the connection's region_name",
+                next_step=f"set a bucket in {clients.region}, or set the connection's region_name to {region}",
             )
         else:
             yield from _encryption_findings(clients, bucket)
 
 
 def _encryption_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
-    """Yield a warning if the bucket has no default encryption, or by a key that no setting of the connection names."""
+    """Yield a warning if the bucket has no default encryption, or uses a key that the connection does not name."""
     rules: list[Mapping[str, Any]] = []
 
     def ask() -> bool:
@@ -113,7 +113,7 @@ def _encryption_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
         where="bucket",
         what="has no default encryption",
         got=bucket,
-        next_step="encrypt the bucket by default, or set kms_key_id in the connection's extra",
+        next_step="enable the bucket's default encryption, or set trainyard.kms_key_id in the connection's extra",
     )
     for each in _unless_there(ask, missing=missing, absent=_NOT_ENCRYPTED):
         yield replace(each, severity=Severity.WARNING)
@@ -126,21 +126,21 @@ def _encryption_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
         if key and not any(_is_same_key(key, each) for each in named if each):
             yield Finding(
                 where="bucket",
-                what="is encrypted by a key that the connection does not name",
+                what="is encrypted with a KMS key that the connection does not name",
                 got=f"{bucket} with {key}",
-                next_step="set kms_key_id in the connection's extra to this key, and allow its use to Airflow's "
-                "identity and the execution role, as 'trainyard permissions --kms-key' prints",
+                next_step="set trainyard.kms_key_id in the connection's extra to this key, and allow Airflow's "
+                "identity and the execution role to use it ('trainyard permissions --kms-key' prints the policies)",
                 severity=Severity.WARNING,
             )
 
 
 def _is_same_key(one: str, other: str) -> bool:
-    """Return whether two names, ids or ARNs may be of the same KMS key: an alias may be of any."""
+    """Return whether two ids, ARNs or aliases may mean the same KMS key; an alias may mean any key."""
     return "alias/" in one + other or one.rpartition("/")[2] == other.rpartition("/")[2]
 
 
 def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
-    """Yield the faults of the execution role; a warning if the connection may not read it."""
+    """Yield the faults of the execution role; a warning if the connection may not read the role."""
     missing = Finding(
         where="role",
         what="does not exist",
@@ -177,14 +177,17 @@ def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
         yield from channel_findings(clients, source, where="source")
     elif "://" in source:
         yield Finding(
-            where="source", what="is of an unknown kind", got=source, allowed="a path or s3://..."
+            where="source",
+            what="is of an unknown kind",
+            got=source,
+            allowed="a path, s3://... or python-stdlib",
         )
     else:
         yield from _path_findings(Path(source).expanduser())
 
 
 def channel_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[Finding]:
-    """Yield a finding if there is no object below the S3 address of a channel."""
+    """Yield a finding if there is no object with content below the S3 address of a channel."""
     missing = Finding(
         where=where,
         what="has no objects with content, or its bucket does not exist",
@@ -196,7 +199,12 @@ def channel_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[F
 
 def object_findings(clients: AwsClients, uri: str, *, where: str) -> Iterator[Finding]:
     """Yield a finding if there is no object at an S3 address."""
-    missing = Finding(where=where, what="does not exist", got=uri)
+    missing = Finding(
+        where=where,
+        what="does not exist",
+        got=uri,
+        next_step="upload the object, or correct the address",
+    )
     yield from _unless_there(partial(_is_object, clients, uri), missing=missing, absent=_NO_BUCKET)
 
 
@@ -220,7 +228,7 @@ def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]
 
 
 def _local_refusals(clients: AwsClients, path: str, *, where: str) -> tuple[Finding, ...]:
-    """Return why a run may not read a local path; the findings do not reveal whether the path exists."""
+    """Return the findings on a local path that a run may not read; they do not reveal whether the path exists."""
     if "://" in path:
         return ()
     try:
@@ -230,7 +238,7 @@ def _local_refusals(clients: AwsClients, path: str, *, where: str) -> tuple[Find
 
 
 def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterator[Finding]:
-    """Yield the faults of the topic of a run's notifications; a warning if the connection may not read it."""
+    """Yield the faults of a run's notification topic; a warning if the connection may not read the topic."""
     where, arn = "notifications.topic_arn", notifications.topic_arn
     if notifications.region != clients.region:
         yield Finding(
@@ -304,11 +312,16 @@ def _path_findings(path: Path) -> Iterator[Finding]:
             next_step="use a path that every worker can read, or an s3:// address",
         )
     elif not first and not any(sizes):
-        yield Finding(where="source", what="is empty", got=str(path))
+        yield Finding(
+            where="source",
+            what="is empty",
+            got=str(path),
+            next_step="put the data there, or correct the path",
+        )
 
 
 def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None) -> Finding:
-    """Return the finding for a rejected check. A missing permission is a warning, since the run itself may have it.
+    """Return the finding for a rejected check; a missing permission is a warning, because the run itself may work.
 
     Raises:
         ThrottledError: the call was throttled; it may succeed after a wait.
@@ -325,6 +338,6 @@ def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None)
     if isinstance(error, _NO_CREDENTIALS):
         step = "give the connection credentials, or run Airflow where an AWS role is attached"
     elif isinstance(error, ParamValidationError):
-        step = "correct it as the message describes"
+        step = "correct the value as the message describes"
     told = " ".join(str(error).split())
     return Finding(where=where, what=f"cannot be checked: {told}", got=got, next_step=step)

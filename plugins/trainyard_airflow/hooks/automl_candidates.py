@@ -1,4 +1,4 @@
-"""Candidates of AutoML jobs from the service, and the billed time of their jobs; rejections become typed errors."""
+"""Reads the candidates of AutoML jobs, and the billed time of the jobs that train them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AutoMLCandidates:
         self._client = clients.client("sagemaker")
 
     def facts(self, name: str) -> AutoMLFacts:
-        """Return the facts of the job from Describe."""
+        """Return the facts that the service's Describe call reports about the job."""
         with refusals_typed(f"job {name}"):
             answer = getattr(self._client, _API.describe)(**_API.named(name))
         return AutoMLFacts.from_describe(answer)
@@ -49,14 +49,14 @@ class AutoMLCandidates:
     def children(self, name: str) -> list[JobSnapshot]:
         """Return the training and processing jobs of the AutoML job, for all candidates.
 
-        They are found by their names, which begin with the job's.
+        Their names begin with the AutoML job's name, and their descriptions contain its ARN.
         """
         return [job for api in _CHILDREN for job in self._children(name, api)]
 
     def billed(self, automl: JobSnapshot) -> JobSnapshot:
-        """Return an ended AutoML job with the billed seconds of its jobs, summed over instances.
+        """Return the snapshot of an ended AutoML job with the billed instance-seconds of all its jobs.
 
-        The instance type is that of its jobs. It is None if their types differ, because there is no single price.
+        Its instance type is the type of these jobs; None if their types differ, because there is no single price.
         """
         jobs = self.children(automl.name)
         types = {each.instance_type for each in jobs}

@@ -1,4 +1,4 @@
-"""One Airflow connection's AWS clients, sync and async, all for the same region, endpoint and settings."""
+"""Sync and async AWS clients of one Airflow connection, all with the same region, endpoint and settings."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 _FALLBACK_REGION_MESSAGE = (
-    "set region_name in the connection's extra, in the operator, or AWS_DEFAULT_REGION"
+    "set region_name in the connection's extra or in the operator, or set AWS_DEFAULT_REGION"
 )
 _AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _TAG_VALUE = re.compile(r"[A-Za-z0-9 _.:/=+@-]{1,256}")
-_TAG_VALUE_WORDS = "1 to 256 of A-Z a-z 0-9 space _ . : / = + @ -"
+_TAG_VALUE_WORDS = "1 to 256 characters from A-Z a-z 0-9 space _ . : / = + @ -"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class ConnectionArguments:
 
 
 def load_model(service: str) -> None:
-    """Read a service's model into the store that all async clients of this process share."""
+    """Read a service's API model into the cache that all async clients of this process share."""
     session = BaseSessionFactory(conn=None).get_async_session()  # type: ignore[no-untyped-call]
     loader = session.get_component("data_loader")
     for kind in ("service-2", "endpoint-rule-set-1"):
@@ -72,7 +72,7 @@ def load_model(service: str) -> None:
 
 @cache
 def _models(search_path: str | None) -> Loader:
-    """Return the service models that all sessions of this process share; reading SageMaker's takes 0.3 s of CPU."""
+    """Return the loader that all sessions of this process share; it reads SageMaker's API model (0.3 s of CPU) once."""
     return create_loader(search_path)
 
 
@@ -82,13 +82,13 @@ class _SharedSessionHook(AwsBaseHook):
     session: Any = None
 
     def get_session(self, region_name: str | None = None, deferrable: bool = False) -> Any:
-        """Return the shared session, or a new one for async clients and before the first session."""
+        """Return the shared session; a new session for async clients, or if none is shared yet."""
         if deferrable or self.session is None:
             return super().get_session(region_name=region_name, deferrable=deferrable)
         return self.session
 
     def _get_caller(self, target_function_name: str = "execute") -> str:  # noqa: ARG002
-        """Return the caller for the user agent; the stock hook inspects the whole stack, 0.1 s per client."""
+        """Return a fixed caller for the user agent; the provider's hook inspects the whole stack, 0.1 s per client."""
         return "Trainyard"
 
 
@@ -116,7 +116,7 @@ class AwsClients:
 
     @cached_property
     def session(self) -> Any:
-        """The connection's boto3 session: its credentials and region; endpoints belong to the clients."""
+        """The connection's boto3 session, with its credentials and region; endpoints are set in the clients."""
         session = self._hook("sagemaker").get_session()
         core = session._session  # noqa: SLF001  # boto3 has no public name for it
         core.register_component("data_loader", _models(core.get_config_variable("data_path")))
@@ -136,7 +136,7 @@ class AwsClients:
         """The region of every client.
 
         Raises:
-            SpecError: neither the operator, the connection nor the environment names one.
+            SpecError: the operator, the connection and the environment name no region.
         """
         region = self._hook("sagemaker").region_name or self._session_region()
         if not region:
@@ -149,18 +149,20 @@ class AwsClients:
         """The AWS partition: `aws`, `aws-cn` or `aws-us-gov`.
 
         Raises:
-            SpecError: no partition has the region.
+            SpecError: the region is not set, or is not a region of AWS.
         """
         try:
             return str(self.session.get_partition_for_region(self.region))
         except UnknownRegionError:
             raise self._region_refused(
-                "is not a region of AWS", got=repr(self.region), allowed="such as 'us-east-1'"
+                "is not a region of AWS",
+                got=repr(self.region),
+                allowed="a region such as 'us-east-1'",
             ) from None
 
     @property
     def has_console(self) -> bool:
-        """True if AWS's console shows the jobs: the endpoint is one of AWS's, such as a VPC endpoint."""
+        """True if the AWS console shows the jobs, because the endpoint belongs to AWS (a VPC endpoint does)."""
         host = urlsplit(self.client("sagemaker").meta.endpoint_url).hostname or ""
         return host.endswith(_AWS_DOMAINS)
 
@@ -222,7 +224,10 @@ class AwsClients:
             return None
         if not isinstance(name, str) or not _TAG_VALUE.fullmatch(name):
             raise self._refused(
-                "deployment", name, what="cannot be the value of a tag", allowed=_TAG_VALUE_WORDS
+                "deployment",
+                name,
+                what="is not a valid value of an AWS tag",
+                allowed=_TAG_VALUE_WORDS,
             )
         return name
 
@@ -244,13 +249,16 @@ class AwsClients:
             return None
         if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
             raise self._refused(
-                "shortest_poll_s", given, what="is not a number of seconds", allowed="more than 0"
+                "shortest_poll_s",
+                given,
+                what="is not a positive number of seconds",
+                allowed="more than 0",
             )
         return float(given)
 
     @property
     def root(self) -> str:
-        """The S3 prefix of tasks without a run's prefix: `s3://<bucket>/trainyard[/<deployment>]`.
+        """The default S3 prefix of all runs: `s3://<bucket>/trainyard[/<deployment>]`.
 
         Raises:
             SpecError: the connection names no bucket.
@@ -258,10 +266,10 @@ class AwsClients:
         return f"s3://{self.bucket()}/{deployment_prefix('trainyard', self.deployment)}"
 
     def bucket(self, override: str | None = None) -> str:
-        """Return the bucket for code, data sets and runs: the override, otherwise the connection's.
+        """Return the bucket for code, data sets and runs: the override, otherwise the connection's bucket.
 
         Raises:
-            SpecError: there is neither.
+            SpecError: there is no override, and the connection names no bucket.
         """
         return override or self._default("bucket", param="bucket")
 
@@ -283,7 +291,7 @@ class AwsClients:
     def _object(self, key: str) -> dict[str, Any]:
         given = self.defaults.get(key, {})
         if not isinstance(given, dict):
-            raise self._refused(key, given, what="is not a mapping", allowed="keys and values")
+            raise self._refused(key, given, what="is not a JSON object", allowed="keys and values")
         return given
 
     def _refused(self, key: str, got: object, *, what: str, allowed: str) -> SpecError:
@@ -291,10 +299,10 @@ class AwsClients:
         return SpecError([finding])
 
     def execution_role(self, override: str | None = None) -> str:
-        """Return the ARN of the role that jobs run under: the override (an ARN or a name), otherwise the connection's.
+        """Return the ARN of the jobs' role: the override (an ARN or a name), otherwise the connection's role.
 
         Raises:
-            SpecError: there is neither.
+            SpecError: there is no override, and the connection names no role.
         """
         role = override or self._default("execution_role_arn", param="role")
         if role.startswith("arn:"):
@@ -321,7 +329,7 @@ class AwsClients:
         return str(value)
 
     def _check_exists(self) -> None:
-        """Check that Airflow has the connection; the stock hook continues without it.
+        """Check that Airflow has the connection; the provider's hook would continue without it.
 
         Raises:
             SpecError: there is no connection of this name.

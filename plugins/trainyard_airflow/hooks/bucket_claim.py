@@ -1,4 +1,4 @@
-"""Claim of a bucket by the one Airflow that may use it without the name of a deployment (docs/adr/0079)."""
+"""Claim of a bucket by the only Airflow that may use it without a deployment name (docs/adr/0079)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PAUSES_S = (0.1, 0.4, 1.0, 2.0, 4.0)
-"""Pauses before the variable is read again, while another task may be about to store it."""
+"""Seconds before each further read of the variable, which another task may be about to store."""
 
 
 def variable_of(bucket: str) -> str:
-    """Return the key of the Airflow variable with this Airflow's id in a bucket."""
+    """Return the key of the Airflow variable that contains this Airflow's id for a bucket."""
     return f"trainyard_airflow_of_{bucket}"
 
 
@@ -35,9 +35,9 @@ def claim_bucket(
 ) -> None:
     """Claim a bucket for this Airflow, unless its connection names a deployment.
 
-    The first Airflow without a name stores a random id in a marker object, and then in an Airflow variable of its own.
-    Only the task that created the marker stores the variable, so that all tasks of an Airflow agree on one id. If the
-    connection may not read or write the marker, or Airflow cannot store the variable, a warning is logged.
+    The first Airflow without a deployment name stores a random id in a marker object in the bucket, and then in an
+    Airflow variable. Only the task that created the marker stores the variable, so all tasks of an Airflow use the same
+    id. If the connection may not read or write the marker, or Airflow cannot store the variable, a warning is logged.
 
     Args:
         clients: clients of the connection.
@@ -45,8 +45,8 @@ def claim_bucket(
         pause: waits for a number of seconds.
 
     Raises:
-        SpecError: another Airflow without a name has claimed the bucket.
-        TrainingRunError: S3 did not answer.
+        SpecError: another Airflow without a deployment name has claimed the bucket.
+        TrainingRunError: S3 failed or throttled a call.
     """
     if clients.deployment is not None:
         return
@@ -125,12 +125,14 @@ def _stored_by_another_task(
 
 
 def _taken(clients: AwsClients, marker: _Marker, owner: str | None) -> Finding:
-    """Return the finding for a bucket of another Airflow without a name."""
+    """Return the finding for a bucket that another Airflow without a deployment name has claimed."""
     return Finding(
         where=f"connection {clients.connection.aws_conn_id!r}, extra trainyard.deployment",
-        what="is not set, and another Airflow without it uses the bucket: each would treat the other's jobs as its own",
+        what="is not set, and another Airflow uses the bucket without this setting: each would take the other's jobs "
+        "for its own",
         got=f"{marker.uri} with id {owner}",
-        allowed="one Airflow without it in each bucket",
-        next_step='set it to a name of this Airflow, such as {"trainyard": {"deployment": "staging"}}; if the other '
-        f"Airflow is gone or is this one, set the Airflow variable {variable_of(marker.bucket)} to the id",
+        allowed="at most one Airflow without this setting per bucket",
+        next_step='name this Airflow, as in {"trainyard": {"deployment": "staging"}}; if the other Airflow no longer '
+        "exists, or the marker is this Airflow's own, set the Airflow variable "
+        f"{variable_of(marker.bucket)} to the marker's id",
     )

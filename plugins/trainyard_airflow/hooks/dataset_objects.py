@@ -1,4 +1,4 @@
-"""S3 behind sharding's interface (`trainyard.sharding.Objects`): uploads, heads and streams; thread-safe."""
+"""Implements the interface `trainyard.sharding.Objects` for S3: uploads, metadata and streams."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class S3DatasetObjects:
-    """Objects in S3 through one boto3 client, which is thread safe."""
+    """Objects in S3 through one boto3 client. Threads may share it."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
-        """Upload the file in bounded memory, a large one in parts, with its digest, if any, as metadata."""
+        """Upload a file in bounded memory, with its SHA-256 as metadata unless `sha256` is None."""
         at = S3Address.parse(uri)
         extra = {} if sha256 is None else {"Metadata": {"sha256": sha256}}
         with refusals_typed(uri):
             self._client.upload_file(str(path), at.bucket, at.key, ExtraArgs=extra)
 
     def head(self, uri: str) -> ObjectHead | None:
-        """Return the object's head with its digest, or None if there is no such object."""
+        """Return the object's size, ETag and SHA-256, or None if there is no such object."""
         at = S3Address.parse(uri)
         call = partial(self._client.head_object, Bucket=at.bucket, Key=at.key)
         answer = answer_or_none(call, where=uri, is_absent=is_absent_object)

@@ -42,6 +42,6 @@ def encrypt_writes(client: Any, kms_key_id: str | None) -> Any:
 async def encrypting(
     opening: AbstractAsyncContextManager[Any], kms_key_id: str | None
 ) -> AsyncIterator[Any]:
-    """Open an async S3 client whose writes are encrypted as by `encrypt_writes`."""
+    """Open an async S3 client with the encryption of `encrypt_writes`."""
     async with opening as client:
         yield encrypt_writes(client, kms_key_id)

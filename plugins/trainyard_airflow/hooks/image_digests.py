@@ -40,12 +40,12 @@ class ImageDigest:
 
 
 def image_digest(clients: AwsClients, uri: str) -> ImageDigest:
-    """Return the digest of an image. A digest that cannot be read is a warning, since no job needs it.
+    """Return the digest of an image. If it cannot be read, only a warning is logged, because no job needs a digest.
 
     Args:
         clients: clients of a connection with `ecr:BatchGetImage`, the permission that every pull needs. AWS's own
             registries grant it to all accounts.
-        uri: URI of the image; one with a digest needs no call.
+        uri: URI of the image; if it contains a digest, no call is made.
     """
     _, _, named = uri.partition("@")
     if named:
@@ -108,7 +108,7 @@ def _unchecked(uri: str, error: Exception) -> Finding:
         where="image_uri",
         what=f"cannot be checked: {shortened(' '.join(str(error).split()), limit=300)}",
         got=uri,
-        next_step="allow ecr:BatchGetImage on the repository to Airflow's identity",
+        next_step="allow Airflow's identity to call ecr:BatchGetImage on the repository",
         severity=Severity.WARNING,
     )
 

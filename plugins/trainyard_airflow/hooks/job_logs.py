@@ -1,4 +1,4 @@
-"""Last log lines of a job per host, as evidence of its failure. Reading them never raises."""
+"""Last log lines of each host of a job, as evidence of the job's failure. Reading them never raises."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def last_lines(logs: Any, *, group: str, job_name: str) -> list[HostLog]:
 
 
 def host_of(stream: str, *, job_name: str) -> str:
-    """Return `algo-1` of the stream `<job>/algo-1-1700000000`."""
+    """Return the host of a log stream: `algo-1` for `<job>/algo-1-1700000000`."""
     name = stream.removeprefix(f"{job_name}/")
     host, _, epoch = name.rpartition("-")
     return host if epoch.isdigit() and host.rpartition("-")[2].isdigit() else name

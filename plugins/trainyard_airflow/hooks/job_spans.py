@@ -1,8 +1,8 @@
 """Spans of SageMaker jobs in the trace of their DAG run, exported by the exporter of Airflow's own spans.
 
 Airflow creates a trace for each DAG run and a span for each task. A job is a span below its task, with one span per
-status below it. The identifiers of these spans are derived from trace and job, so that the job's environment can have
-its span before the job exists, and a second export of a job writes the same spans.
+status below it. The identifiers of these spans are derived from the trace and the job's name. The job's environment can
+therefore name its span before the job exists, and a second export of a job writes the same spans.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TaskTrace:
     def of(cls, ti: Any) -> Self | None:
         """Return the span that Airflow created for a task instance.
 
-        None if Airflow exports no traces (`[traces] otel_on`), or if its sampler omits this run.
+        The result is None if Airflow exports no traces (`[traces] otel_on`), or if its sampler omits this run.
         """
         from airflow.sdk.configuration import conf
         from opentelemetry.trace import get_current_span
@@ -67,7 +67,7 @@ class TaskTrace:
         return f"{self.trace_id:032x}"
 
     def environment(self, job_name: str) -> dict[str, str]:
-        """Return the environment variable with a job's span."""
+        """Return the environment variable that passes a job its span."""
         return {TRACEPARENT: f"00-{self.hex_id}-{self._id(job_name):016x}-01"}
 
     def spans(
@@ -77,8 +77,8 @@ class TaskTrace:
 
         Args:
             job: the job; without a start or an end it has no span.
-            attributes: attributes of the job's span beside those of the job.
-            resource: the sender.
+            attributes: further attributes of the job's span.
+            resource: OpenTelemetry resource that the spans name as their sender.
         """
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -129,7 +129,7 @@ class TaskTrace:
 
 
 def describe_task(attributes: Mapping[str, Any]) -> None:
-    """Add attributes to Airflow's span of the running task; without one, do nothing. None is omitted."""
+    """Add attributes to Airflow's span of the running task, if it has one; attributes that are None are omitted."""
     from opentelemetry.trace import get_current_span
 
     known = {name: value for name, value in attributes.items() if value is not None}
@@ -207,7 +207,7 @@ def _events(job: JobRecord) -> Iterator[Event]:
 
 
 def _resource() -> Resource:
-    """Return the sender of Airflow's own spans."""
+    """Return the OpenTelemetry resource of Airflow's own spans."""
     from opentelemetry import trace
     from opentelemetry.sdk.resources import Resource
 
@@ -226,7 +226,9 @@ def _exported(spans: Sequence[ReadableSpan]) -> bool:
     name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp")
     found = next(iter(entry_points(group="opentelemetry_traces_exporter", name=name)), None)
     if found is None:
-        raise RuntimeError(f"OTEL_TRACES_EXPORTER is {name}: there is no such exporter")
+        raise RuntimeError(
+            f"OTEL_TRACES_EXPORTER names the exporter {name!r}, which is not installed; install it or use 'otlp'"
+        )
     exporter = found.load()()
     try:
         return bool(exporter.export(spans) is SpanExportResult.SUCCESS)

@@ -1,4 +1,4 @@
-"""Creates, describes, stops and tags SageMaker jobs; every rejection becomes a typed error."""
+"""Creates, describes, stops and tags SageMaker jobs, and converts every rejection to a typed error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SageMakerJobs:
         return None if answer is None else masked_snapshot(answer)
 
     def description(self, name: str) -> Mapping[str, Any] | None:
-        """Return Describe's answer about the job, including secrets, or None if there is no such job.
+        """Return the service's description of the job, including secrets, or None if there is no such job.
 
         Raises:
             TrainingRunError: the service rejected the call.
@@ -66,7 +66,7 @@ class SageMakerJobs:
         """Create the job and return its ARN.
 
         Raises:
-            NameTakenError: a job of this name exists, perhaps created by this call although it got no answer.
+            NameTakenError: a job of this name exists; this call may have created it although its answer was lost.
             ThrottledError: the service throttled the call or failed, and the job does not exist.
             BotoCoreError: the service did not answer, and the job does not exist or its existence is unknown.
             TrainingRunError: the service rejected the call for another reason.
@@ -98,7 +98,7 @@ class SageMakerJobs:
 
         Args:
             name: the job.
-            is_kill: whether its task was cleared or marked; the job is tagged so (see `was_killed`).
+            is_kill: whether the reason is that its task was cleared or marked; a tag then records it for `was_killed`.
 
         Raises:
             TrainingRunError: the service rejected the stop although the job runs.
@@ -163,7 +163,7 @@ class SageMakerJobs:
             self._client.add_tags(ResourceArn=arn, Tags=[tag])
 
     def stop_cause(self, arn: str) -> StopCause | None:
-        """Return the reason for which Trainyard stopped the job; None if it did not, or if the tags cannot be read."""
+        """Return Trainyard's reason to stop the job; None if others stopped it, or if its tags cannot be read."""
         try:
             return stop_cause(self._client.list_tags(ResourceArn=arn)["Tags"])
         except (ClientError, BotoCoreError) as error:

@@ -14,6 +14,6 @@ def known_members(cls: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
         TypeError: `data` is not a mapping.
     """
     if not isinstance(data, Mapping):
-        raise TypeError(f"expected the members of {cls.__name__}, got {data!r}")
+        raise TypeError(f"expected a mapping with the fields of {cls.__name__}, got {data!r}")
     names = {each.name for each in fields(cls)}
     return {key: value for key, value in data.items() if key in names}

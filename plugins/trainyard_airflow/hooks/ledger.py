@@ -1,4 +1,4 @@
-"""A run's ledger in S3, and its reconciliation with the service."""
+"""A run's ledger in S3, which lists the paid resources that the run creates, and its updates from the service."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ledger_uri(*, root: str, dag_id: str, run_id: str) -> str:
 
 
 class RunLedger:
-    """The ledger of one run, with one object per entry, so that no two tasks write the same object.
+    """The ledger of one run. Each entry is a separate object, so no two tasks write the same object.
 
     Every method raises a TrainingRunError if S3 rejects a call.
     """
@@ -46,19 +46,19 @@ class RunLedger:
         self.uri = uri.rstrip("/")
 
     def intend(self, kind: PaidKind, name: str, *, task_id: str) -> None:
-        """Store the intent to create a resource of this name, also before a retry of a rejected call."""
+        """Record that a resource of this name is about to be created, also before a retry of a rejected call."""
         entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=self._now())
         noted = self._noted(entry)
         if noted is None or noted.status == NEVER_CREATED:
             self._write(entry)
 
     def withdraw(self, kind: PaidKind, name: str, *, task_id: str) -> None:
-        """Store that the service rejected the creation of the resource."""
+        """Record that the service rejected the creation of the resource."""
         entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=self._now())
         self._write((self._noted(entry) or entry).settled(None, at=self._now()))
 
     def settle(self, kind: PaidKind, snapshot: JobSnapshot, *, task_id: str) -> None:
-        """Store the end of a job, even without an earlier entry; a settled entry is unchanged.
+        """Record the end of a job, even without an earlier entry; a settled entry is unchanged.
 
         A job whose warm pool still costs money stays unsettled.
         """
@@ -74,10 +74,10 @@ class RunLedger:
         return Ledger.of(self._entries())
 
     def reconciled(self, *, releases_pools: bool = False) -> Ledger:
-        """Return all entries, after settling the unsettled ones whose resources have ended by the service.
+        """Return all entries, and settle those whose resources have ended according to the service.
 
         Args:
-            releases_pools: whether to release warm pools; they are settled by the next call.
+            releases_pools: whether to release warm pools; a later call settles their entries.
         """
         entries = [
             self._reconciled(each, releases_pools=releases_pools) for each in self._entries()
@@ -85,7 +85,7 @@ class RunLedger:
         return Ledger.of(entries)
 
     def _reconciled(self, entry: LedgerEntry, *, releases_pools: bool) -> LedgerEntry:
-        """Return the entry updated from the service; an entry with `NeverCreated` is checked again, too."""
+        """Return the entry updated from the service; an entry with the status `NeverCreated` is checked again."""
         is_over = entry.is_settled and entry.status != NEVER_CREATED
         if is_over or str(entry.kind) not in {str(kind) for kind in JobKind}:
             return entry
@@ -129,7 +129,7 @@ class RunLedger:
 
 
 def _release_pool(jobs: SageMakerJobs, name: str) -> None:
-    """End a job's warm pool; log a rejection, since the pool may have ended or been reused meanwhile."""
+    """End a job's warm pool; log a rejection, because the pool may have ended or been reused."""
     try:
         jobs.release_warm_pool(name)
     except RejectedRequestError as error:

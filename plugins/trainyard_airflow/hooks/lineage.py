@@ -1,4 +1,4 @@
-"""Lineage of a task for Airflow's OpenLineage provider, which calls it; nothing is imported without the provider."""
+"""Lineage of a task for Airflow's OpenLineage provider; this module is imported only if the provider asks for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def operator_lineage(
     outputs: Iterable[LineageDataset],
     job_arn: str | None = None,
 ) -> OperatorLineage:
-    """Return the lineage of a task; the run's facet `externalQuery` has the ARN of its SageMaker job, if it had one.
+    """Return the lineage of a task; the run facet `externalQuery` has the ARN of the task's SageMaker job, if any.
 
     Args:
         inputs: data sets that the task read.

@@ -1,4 +1,4 @@
-"""Local files that a run may read, by the connection and Airflow's configuration."""
+"""Local files that a run may read, as set by the connection and by Airflow's configuration."""
 
 from __future__ import annotations
 

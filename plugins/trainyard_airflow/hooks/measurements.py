@@ -1,4 +1,4 @@
-"""Measurements of a deployment's runs in S3, newest first, as the source of estimates."""
+"""Measurements of a deployment's earlier runs, stored in S3, from which later runs are estimated."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class MeasurementFolder:
         return tuple(found)
 
     def write(self, measurement: RunMeasurement) -> None:
-        """Store the measurement of a run; a measurement at another time is another object.
+        """Store the measurement of a run; each time of measurement has its own object.
 
         Raises:
             TrainingRunError: S3 rejected the write.

@@ -28,11 +28,11 @@ class ModelRegistry:
     def ensure_version(self, version: ModelVersion) -> tuple[str, bool]:
         """Return the ARN of the registered version, and whether this call created it.
 
-        A version with the same description in the group counts as the same version. The service's client token
-        expires, and a task may be cleared much later.
+        A version with the same description in the group counts as the same version. A client token of the service is
+        not sufficient, because it expires, and a task may be cleared much later.
 
         Raises:
-            SpecError: the request violates the service's model; reports all faults at once.
+            SpecError: the request violates the service's model; the error lists all faults.
             TrainingRunError: the service rejected a call.
         """
         request = render_model_package(version)
@@ -44,7 +44,7 @@ class ModelRegistry:
             return package_arn(self._client.create_model_package(**request)), True
 
     def name_source(self, arn: str, uri: str) -> None:
-        """Set a version's SourceUri. A rejection is a warning, since the metadata also have the address.
+        """Set a version's SourceUri. A rejection is only logged, because the metadata also contain the address.
 
         As in the SageMaker SDK, this is a separate call: Create accepts only the ARN of a model or package.
         """

@@ -32,8 +32,8 @@ _FAULTS = (ClientError, BotoCoreError, SpecError, OSError)
 def notify(clients: AwsClients, notifier: Notifier | None, notice: Notice) -> bool:
     """Publish a notice and return whether it was published.
 
-    Skip it if the run does not report such occasions, or has reported this one. Failures are logged as warnings, never
-    raised. If `notifier` is None, publish nothing.
+    Nothing is published if `notifier` is None, if the run does not report this kind of event, or if it has already
+    reported this event. Failures are logged as warnings, never raised.
     """
     if notifier is None or not notifier.tells(notice):
         return False
@@ -47,7 +47,7 @@ def notify(clients: AwsClients, notifier: Notifier | None, notice: Notice) -> bo
 async def notify_from_trigger(
     clients: AwsClients, notifier: Notifier | None, notice: Notice
 ) -> bool:
-    """Do as `notify` does, in an event loop."""
+    """Publish a notice as `notify` does, with async clients."""
     if notifier is None or not notifier.tells(notice):
         return False
     try:
@@ -80,7 +80,7 @@ def _tell(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
 
 
 async def _tell_async(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
-    """Do as `_tell` does, with async clients.
+    """Publish the notice as `_tell` does, with async clients.
 
     Raises:
         ClientError: S3 or SNS rejected a call.

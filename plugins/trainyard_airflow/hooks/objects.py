@@ -31,7 +31,7 @@ class S3Address:
 
     @classmethod
     def parse(cls, uri: str) -> Self:
-        """Return the address of `s3://bucket/key`.
+        """Return the address in a text such as `s3://bucket/key`.
 
         Raises:
             SpecError: the text is not an S3 address.
@@ -62,7 +62,7 @@ def keys_below(client: Any, at: S3Address) -> list[str]:
 
 
 def newest_object_at(client: Any, uri: str) -> float | None:
-    """Return when the newest object below the prefix `uri` was written, epoch seconds; None if there is none.
+    """Return the time of the newest object below the prefix `uri`, in epoch seconds; None if there is no object.
 
     Raises:
         TrainingRunError: S3 rejected the listing.
@@ -99,7 +99,7 @@ class S3Objects:
             return stream.read()
 
     def read_or_none(self, uri: str) -> bytes | None:
-        """Return the object's bytes, or None if `exists` is False: there is no such object or bucket."""
+        """Return the object's bytes, or None if there is no such object or bucket."""
         at = S3Address.parse(uri)
         call = partial(self._client.get_object, Bucket=at.bucket, Key=at.key)
         answer = answer_or_none(call, where=uri, is_absent=_is_absent)
@@ -117,7 +117,7 @@ class S3Objects:
             )
 
     def create(self, uri: str, content: bytes, *, content_type: str) -> bool:
-        """Store the bytes at this address unless there is an object; return whether they were stored."""
+        """Store the bytes unless this address already has an object; return whether they were stored."""
         at = S3Address.parse(uri)
         call = partial(
             self._client.put_object,
@@ -149,7 +149,7 @@ class S3Objects:
         return digest.hexdigest()
 
     def stream(self, uri: str) -> BinaryIO:
-        """Return the object's bytes as a stream, to be closed by `with`, also before its end."""
+        """Return a stream of the object's bytes; the caller closes it."""
         at = S3Address.parse(uri)
         with refusals_typed(uri):
             answer = self._client.get_object(Bucket=at.bucket, Key=at.key)

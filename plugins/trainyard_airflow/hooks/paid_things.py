@@ -22,18 +22,18 @@ _APIS = {
     ThingKind.TRAINING: JOB_APIS[JobKind.TRAINING],
     ThingKind.PROCESSING: JOB_APIS[JobKind.PROCESSING],
 }
-"""The kinds that are jobs, each before the jobs that it starts."""
+"""APIs of the kinds that are jobs; a kind precedes the kinds of the jobs that it starts."""
 
 
 class PaidThings:
     """The jobs, endpoints and warm pools of one account and region.
 
-    Resources are listed by state, and then the tags of each are read; since few run at a time, these are few calls. The
-    tagging API finds resources by tag, but it also lists all former jobs, and its data is delayed.
+    Resources are listed by state, and then the tags of each are read. These are few calls, because few resources run at
+    a time. The tagging API finds resources by tag, but it also lists all former jobs, and its data is delayed.
 
     Attributes:
-        refusals: errors for single resources whose tags cannot be read. `live` yields these without tags, so they have
-            no owner and are not stopped.
+        refusals: errors for single resources whose tags cannot be read. `live` yields these resources without tags, so
+            they have no owner and are not stopped.
     """
 
     def __init__(self, clients: AwsClients) -> None:

@@ -22,8 +22,9 @@ _MOST_PAGES = 100
 def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[Finding]:
     """Yield a finding for each quota that is too small, and a warning if the quotas cannot be read.
 
-    A capacity rung that does not fit is a warning if another rung fits. A quota that the service does not list is a
-    warning, too: the region may lack the type, but Service Quotas also omits some quotas that were never changed.
+    For an entry of `capacity_ladder` that does not fit, the finding is a warning if another entry fits. A quota that
+    the service does not list is a warning, too: the region may lack the instance type, but Service Quotas also omits
+    some quotas that were never changed.
     """
     try:
         values = asked(
@@ -32,9 +33,10 @@ def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[
             got=SERVICE_CODE,
         )
     except (SpecError, ConnectionError, ThrottledError) as error:
+        reason = error.findings[0].what if isinstance(error, SpecError) else str(error)
         yield Finding(
             where="service quotas",
-            what=f"cannot be checked: {' '.join(str(error).split())}",
+            what=f"cannot be checked: {' '.join(reason.removeprefix('cannot be checked: ').split())}",
             next_step="allow servicequotas:ListServiceQuotas, or check the quotas in the console",
             severity=Severity.WARNING,
         )

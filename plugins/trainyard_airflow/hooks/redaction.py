@@ -1,4 +1,4 @@
-"""Keeps the secrets of a job out of logs, XComs and reports. Pure."""
+"""Masks the secrets of a job in logs, XComs and reports, with pure functions."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def spec_secrets(spec: object) -> Iterator[str]:
 
 
 def description_secrets(description: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the secrets of a job in a Describe answer, in all forms in which its log may contain them."""
+    """Return the secrets of a job in a Describe answer, in all forms that its log may contain."""
     parts = settings_of(description)
     return secret_forms(value for part in parts for value in _secret_values(part))
 
 
 def secret_forms(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Return all forms of the secrets in a log, longest first: plain, JSON-decoded, JSON-encoded, and single lines."""
+    """Return the forms that secrets may have in a log, longest first: plain, JSON-decoded, JSON-encoded, each line."""
     forms = set()
     for secret in secrets:
         plain = _without_json(secret)
@@ -61,7 +61,7 @@ def secret_forms(secrets: Iterable[str]) -> tuple[str, ...]:
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return the text without the secrets."""
+    """Return the text with each secret replaced by `***`."""
     for secret in secrets:
         text = text.replace(secret, MASK)
     return text

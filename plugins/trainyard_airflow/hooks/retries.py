@@ -13,7 +13,7 @@ default of five tries ends after 7.5 s on average."""
 IMPATIENT = Config(
     connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 2}
 )
-"""Settings of calls that a task can do without: below 20 s, even if a network has no route to the service."""
+"""Settings of calls that a task can do without; they end within 20 s, even if no network route leads to the service."""
 _SET_ELSEWHERE = ("AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS")
 
 

@@ -3,8 +3,8 @@
     python3 -m trainyard_airflow.hooks.shard_part --plan s3://bucket/.../parts/plan.json
 
 Every instance lists the source, reads the files whose names hash to its number, and writes its shards directly to S3,
-without a copy of the source on the volume. This module is uploaded with its imports (`operators.sharding_code`) and
-does not import Airflow.
+without a copy of the source on the volume. This module is uploaded with its imports (`jobs.sharding_job`) and does not
+import Airflow.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_REASON_CHARACTERS = 1024
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write this instance's part; returns the exit code, 1 after an error that is also the job's ExitMessage."""
+    """Write this instance's part, and return the exit code: 0, or 1 after an error, which is also the ExitMessage."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     os.environ.setdefault(
@@ -126,7 +126,7 @@ def _this_part(resource_config: Path, *, num_parts: int) -> int:
 
 
 def _leave_reason(text: str, base: Path) -> None:
-    """Print the reason as one line, which services quote completely, and store it as the ExitMessage."""
+    """Print the reason as one line, because services quote only one line, and store it as the ExitMessage."""
     reason = "; ".join(line.strip() for line in text.splitlines())
     sys.stderr.write(f"{reason}\n")
     try:
@@ -139,8 +139,15 @@ def _leave_reason(text: str, base: Path) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="shard_part", description="Write one part of a data set.")
     parser.add_argument("--plan", required=True, help="s3:// address of the plan")
-    parser.add_argument("--max-source-bytes", type=int, default=0)
-    parser.add_argument("--kms-key-id", help="key of the shards (default: the bucket's)")
+    parser.add_argument(
+        "--max-source-bytes",
+        type=int,
+        default=0,
+        help="limit of the source in bytes (default: 0, no limit)",
+    )
+    parser.add_argument(
+        "--kms-key-id", help="KMS key that encrypts the shards (default: the bucket's key)"
+    )
     return parser
 
 

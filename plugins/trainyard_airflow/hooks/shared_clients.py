@@ -30,7 +30,7 @@ _OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, SharedClients]
 
 
 class SharedClients:
-    """The clients of one connection in one loop; they close with their last user."""
+    """The clients of one connection in one event loop; they close when their last user releases them."""
 
     def __init__(self, connection: ConnectionArguments) -> None:
         self.aws = AwsClients(connection)
@@ -52,7 +52,7 @@ class SharedClients:
         return shared
 
     async def open(self, *services: str) -> Mapping[str, Any]:
-        """Return the open clients by service; clients that are not open yet are opened.
+        """Open the clients of these services, unless they are open, and return them by service.
 
         Raises:
             Exception: the connection is invalid; the next call reads it again.
@@ -98,7 +98,7 @@ class SharedClients:
 async def shared_clients(
     connection: ConnectionArguments, *services: str
 ) -> AsyncIterator[Mapping[str, Any]]:
-    """Yield the shared clients of some services by service, for as long as the block runs."""
+    """Yield the shared clients by service name; they stay open until the block ends."""
     shared = SharedClients.acquire(connection)
     try:
         yield await shared.open(*services)

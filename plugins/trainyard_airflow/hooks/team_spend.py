@@ -33,7 +33,7 @@ _READERS = 8
 
 
 def team_of(clients: AwsClients) -> str | None:
-    """Return the team of a connection, from the team tag in its job_defaults; None without that tag.
+    """Return the team of a connection, from the team tag in its job_defaults; None if there is no such tag.
 
     Raises:
         SpecError: the connection's defaults or limits are invalid.
@@ -44,14 +44,14 @@ def team_of(clients: AwsClients) -> str | None:
 def run_spend(
     clients: AwsClients, context: Context, *, state: Mapping[str, Any] | None = None
 ) -> RunSpend | None:
-    """Return a run's spend without amounts; None if the run has no team.
+    """Return a run's spend record without amounts; None if the run has no team.
 
-    Airflow resets the start of a cleared run, so the month of such a run is that of its document.
+    Airflow resets the start of a cleared run, so such a run keeps the month of its stored document.
 
     Args:
-        clients: of the run's connection.
-        context: of a task of the run.
-        state: preflight's result, whose team and month hold for the whole run.
+        clients: clients of the run's connection.
+        context: Airflow's context of a task of the run.
+        state: result of the task `preflight`, which sets the team and the month of the whole run.
 
     Raises:
         SpecError: the connection's defaults or limits cannot be read.
@@ -75,7 +75,7 @@ def run_spend(
 
 
 class TeamSpend:
-    """Stored spends of the teams of one deployment.
+    """Stored spend records of the teams of one deployment.
 
     Each method raises a TrainingRunError if S3 rejects a call, or a SpecError if the connection names no bucket.
     """
@@ -88,12 +88,12 @@ class TeamSpend:
     def reserve(self, spend: RunSpend | None, *, needed_usd: float | None) -> Iterator[Finding]:
         """Reserve a run's amount in its team's budget, or yield a finding if it does not fit.
 
-        Without a reservation, the spend that was stored before is restored. The amount is written before the others are
-        read, so that two runs that start at the same time cannot both reserve the rest of the budget. The amount that
-        the run spent before it was cleared counts as well.
+        If the amount does not fit, the earlier document is restored. The amount is written before the other runs'
+        amounts are read: otherwise two runs that start at the same time could both reserve the rest of the budget. The
+        amount that the run spent before it was cleared counts as well.
 
         Args:
-            spend: the run's spend; None, if its connection names no team, yields a finding.
+            spend: the run's spend record. None, for a connection without a team, yields a finding.
             needed_usd: upper estimate of the run's cost; None if its price is unknown.
         """
         limits = self._clients.job_limits
@@ -133,7 +133,7 @@ class TeamSpend:
         self.write(self._recorded(spend).closed(spent, is_final=is_final))
 
     def of_month(self, team: str, month: str) -> list[RunSpend]:
-        """Return the spends of all runs of a team that first started in a month.
+        """Return the spend records of all runs of a team that first started in a month.
 
         Raises:
             SpecError: some documents are invalid; each is named.
@@ -143,7 +143,7 @@ class TeamSpend:
             return _spends(zip(uris, readers.map(self._objects.read, uris), strict=True))
 
     def in_first_month(self, spend: RunSpend) -> RunSpend:
-        """Return a run's spend with the first month that has a document of the run; unchanged if none has."""
+        """Return a run's spend record with the first month that has a document of the run; unchanged if none has."""
         at = S3Address.parse(f"{self._folder(spend.team)}/")
         pages = self._client.get_paginator("list_objects_v2")
         with refusals_typed(f"s3://{at.bucket}/{at.key}"):
@@ -156,13 +156,13 @@ class TeamSpend:
         return next((each for each in dated if self._objects.exists(self._uri_of(each))), spend)
 
     def write(self, spend: RunSpend) -> None:
-        """Store a run's spend."""
+        """Store a run's spend record."""
         self._objects.write(
             self._uri_of(spend), spend.to_json().encode(), content_type="application/json"
         )
 
     def _recorded(self, spend: RunSpend) -> RunSpend:
-        """Return the stored spend of a run; `spend` itself if none is stored.
+        """Return the stored spend record of a run; `spend` itself if none is stored.
 
         Raises:
             SpecError: its document is invalid.
@@ -190,7 +190,7 @@ class TeamSpend:
 
 
 def _spends(documents: Iterable[tuple[str, bytes]]) -> list[RunSpend]:
-    """Return the spends in these documents; each document comes with its address.
+    """Return the spend records in these documents; each document comes with its address.
 
     Raises:
         SpecError: some documents are invalid; each is named.

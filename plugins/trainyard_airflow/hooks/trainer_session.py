@@ -27,7 +27,8 @@ STAGED = "trainyard/staged"
 def trainer_session(clients: AwsClients) -> Any:
     """Return a `sagemaker.core.helper.session_helper.Session` of the connection.
 
-    A trainer without a `role` gets the connection's, and one without an output path the connection's bucket.
+    A trainer without `role` gets the connection's role. A trainer without an output path writes to the connection's
+    bucket.
 
     Raises:
         SpecError: the connection names no region, bucket or execution role.
@@ -66,7 +67,7 @@ def trainer_session(clients: AwsClients) -> Any:
 
 
 def staged(client: Any, path: Path, *, place: str, name: str, extra_args: Mapping[str, Any]) -> str:
-    """Return the address of a file's or folder's content, uploaded unless it is there already.
+    """Return the S3 address of a file or folder, and upload it unless its content is there already.
 
     Args:
         client: an S3 client.

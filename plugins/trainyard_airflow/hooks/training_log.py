@@ -1,4 +1,4 @@
-"""Trainyard's lines in the CloudWatch log of a training job, over all of its starts."""
+"""Reads Trainyard's lines from the CloudWatch log of a training job, from all its starts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
     """Yield the `trainyard ` lines of all streams of a training job, read page by page.
 
-    Each host has one stream per start. A job that never started has none.
+    Each host has one stream per start. A job that never started has no stream.
 
     Raises:
-        ClientError: the service rejected a call (no permission, throttled for long).
-        BotoCoreError: it cannot be reached.
+        ClientError: the service rejected a call (no permission, or throttled in all retries).
+        BotoCoreError: the service cannot be reached.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.
@@ -37,7 +37,7 @@ def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
 
 
 def log_streams(logs: Any, *, group: str, prefix: str) -> Iterator[str]:
-    """Yield the names of the streams that begin with a prefix; none before any job has logged.
+    """Yield the names of the streams that begin with a prefix; none if no job has logged yet.
 
     Raises:
         ClientError: the service rejected a call.

@@ -1,4 +1,4 @@
-"""Training plans of a run's rungs: their state in the account, and preflight's findings on them."""
+"""Training plans that a run's `capacity_ladder` names: their state in the account, and findings on them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plan_state(clients: AwsClients, training_plan: str) -> TrainingPlanState:
 
 
 def rung_plan(clients: AwsClients, index: int, rung: CapacityRung) -> TrainingPlanState | None:
-    """Return the state of the training plan of the rung with this index; None without a plan.
+    """Return the state of the training plan of `capacity_ladder[index]`; None if it names no plan.
 
     Raises:
         SpecError: the plan does not exist, or the connection may not describe it.
@@ -53,11 +53,11 @@ def _place(index: int) -> str:
 def plan_findings(
     clients: AwsClients, rungs: Sequence[CapacityRung], *, needed_s: float, reserve_s: float
 ) -> Iterator[Finding]:
-    """Yield the findings on the training plans of a run's rungs.
+    """Yield the findings on the training plans that the entries of a run's `capacity_ladder` name.
 
     Args:
         clients: the connection.
-        rungs: the rungs, with their instance counts.
+        rungs: the entries, with their instance counts.
         needed_s: expected seconds of the training.
         reserve_s: seconds that are reserved to stop a job.
 

@@ -1,4 +1,4 @@
-"""Trials of searches from the service; rejections become typed errors."""
+"""Reads tuning jobs (searches) and their trials from the service."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class TuningTrials:
         self._client = clients.client("sagemaker")
 
     def facts(self, name: str) -> SearchFacts:
-        """Return the facts of the search from Describe."""
+        """Return the facts that the service's Describe call reports about the search."""
         with refusals_typed(f"job {name}"):
             answer = getattr(self._client, _SEARCH.describe)(**_SEARCH.named(name))
         return SearchFacts.from_describe(answer)
 
     def trials(self, name: str, *, usd_per_s: float | None = None) -> list[Trial]:
-        """Return the trials of the search ordered by number, with their billed time and with secrets masked.
+        """Return the trials of the search, ordered by job name, with their billed time and with secrets masked.
 
         Args:
             name: name of the search.
-            usd_per_s: price of a trial per second, if the catalogue has none.
+            usd_per_s: price of a trial in USD per second, if the price catalogue has none.
         """
         trials = []
         for summary in self._summaries(name):
@@ -62,7 +62,7 @@ class TuningTrials:
         return None if answer is None else masked_snapshot(answer)
 
     def billed(self, search: JobSnapshot) -> JobSnapshot:
-        """Return an ended search with the billed seconds of its trials, each per instance."""
+        """Return the snapshot of an ended search with the sum of its trials' billed seconds, per instance."""
         seconds = sum(each.billable_seconds or 0.0 for each in self.trials(search.name))
         return replace(search, billable_seconds=round(seconds))
 

@@ -1,8 +1,8 @@
-"""Choice of a starting task's job: the running one, the finished one or a new one; check of a found job. Pure.
+"""Choice of a starting task's job (running, finished or new), and the check of a job that was found by its name.
 
-The service is the ledger (ADR 0004). The attempts 1, 2, ... of a task have derived names, so describing them gives the
-state of the task. Airflow's task state adds only the last reported failure, so that an unreported failure is
-raised before another attempt is paid.
+SageMaker has the record of the task's jobs (ADR 0004). The names of the attempts 1, 2, ... are derived from the task,
+so Describe calls return the task's state. Airflow's task state store adds only the last failure that was reported. A
+failure that was not reported is raised before another attempt is paid for.
 
 A job's name is derived from deployment, DAG, run and task. Two deployments without a name give equal names to equal
 runs. In that case the job's tag and its output prefixes distinguish them.
@@ -57,9 +57,9 @@ def find_standing(
     reported: int | None,
     hands_on: Callable[[JobSnapshot], bool] = lambda _: False,
 ) -> Standing:
-    """Return the state of the task, by describing attempt 1, 2, ... up to the first that is not over.
+    """Return the state of the task, from Describe calls for attempt 1, 2, ... up to the first that is not over.
 
-    The task waits for a stopping job before it starts another, since two jobs must not write the same checkpoints.
+    The task waits for a stopping job before it starts another, because two jobs must not write the same checkpoints.
 
     Args:
         describe: returns the job of an attempt, or None.
@@ -68,7 +68,7 @@ def find_standing(
         hands_on: returns whether the result of a stopped job is the task's result.
 
     Raises:
-        ContractError: the attempts do not end.
+        ContractError: the task has more than 200 attempts.
     """
     earlier: list[JobSnapshot] = []
     for attempt in range(1, _MOST_ATTEMPTS + 1):
@@ -82,13 +82,17 @@ def find_standing(
             return Standing(step=step, attempt=attempt, snapshot=snapshot, earlier=tuple(earlier))
         assert snapshot is not None  # noqa: S101  # no job is a reason to submit
         earlier.append(snapshot)
-    raise ContractError(f"more than {_MOST_ATTEMPTS} attempts of one task", got=earlier[-1].name)
+    raise ContractError(
+        f"the task has more than {_MOST_ATTEMPTS} attempts, which is the limit",
+        where=f"job {earlier[-1].name}",
+        next_step="start a new run",
+    )
 
 
 def _step(
     snapshot: JobSnapshot | None, *, is_news: bool, hands_on: Callable[[JobSnapshot], bool]
 ) -> NextAction | None:
-    """Return the next action on an attempt's job, or None if the attempt is over and the next one decides."""
+    """Return the next action on an attempt's job, or None if the attempt is over and the next attempt decides."""
     if snapshot is None:
         return NextAction.SUBMIT
     match snapshot.status:
@@ -118,7 +122,7 @@ def check_own_job(
     Args:
         snapshot: the job found by its name.
         destinations: the `s3://` prefixes of the task's job; if empty, they are not checked.
-        tags: tags of the job; without a deployment's tag only the destinations count.
+        tags: tags of the job; without a deployment tag, only the destinations are checked.
         deployment: name of this deployment, or None.
 
     Raises:
@@ -133,7 +137,7 @@ def check_own_job(
             where=f"job {snapshot.name}, tag {DEPLOYMENT}",
             got=owner,
             allowed=deployment or "a job without the tag",
-            next_step="set a unique name for this Airflow: the connection's extra, trainyard.deployment",
+            next_step="give this Airflow a unique name in trainyard.deployment of the connection's extra",
         )
     own = {uri.rstrip("/") for uri in destinations}
     found = {uri.rstrip("/") for uri in (snapshot.output_path, *snapshot.outputs.values()) if uri}

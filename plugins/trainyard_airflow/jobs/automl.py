@@ -45,7 +45,7 @@ class AutoMLJobType(JobType):
 
     @cached_property
     def spec(self) -> AutoMLJobSpec:
-        """The spec, with the connection's role and the run's folder if it names none."""
+        """The spec; if it names no role or output path, with the connection's role or a folder of the run."""
         given = self.given
         if isinstance(given, AutoMLJobSpec):
             return given
@@ -76,7 +76,7 @@ class AutoMLJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> JobPlace:
-        """Log the possible cost of the next job; return the cost of the earlier jobs, and the next job's time limit.
+        """Return the cost of the earlier jobs and the next job's time limit, and log the rest of the budget.
 
         Raises:
             SpecError: there is a budget, but the price of the instances is unknown.
@@ -106,7 +106,9 @@ class AutoMLJobType(JobType):
         found = ranked(self._automl.candidates(job.name), maximize=facts.maximize)
         if facts.best is None:
             raise ContractError(
-                "an AutoML job completed without a best candidate", where=f"job {job.name}"
+                "the AutoML job completed without a best candidate",
+                where=f"job {job.name}",
+                next_step="read the job's candidates in the SageMaker console",
             )
         table = leaderboard(found, metric=facts.metric_name, maximize=facts.maximize)
         log.info("AutoML job %s (%s):\n%s", job.name, facts.problem_type, table)

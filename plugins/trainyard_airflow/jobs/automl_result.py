@@ -1,4 +1,4 @@
-"""Time limit of an AutoML job within its budget, and the result of its task. Pure."""
+"""Time limit of an AutoML job within its budget, and the result of its task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIME_IS_UP = "MaxAutoMLJobRuntimeReached"
 
 
 def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
-    """Return the seconds that the job may last within its budget; None without a budget.
+    """Return the longest time in seconds that the rest of the budget pays for; None without a budget.
 
     Worked example: 0.50 USD, 2 candidates at a time on ml.m5.4xlarge at 0.922 USD/h: 0.5 x 3600 / (2 x 0.922) = 976 s.
 
@@ -39,9 +39,9 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
             [
                 Finding(
                     where="budget_usd",
-                    what="cannot be enforced: the catalogue has no price for candidate_instance_type",
+                    what="cannot be enforced: the price catalogue has no price for candidate_instance_type",
                     got=spec.candidate_instance_type,
-                    next_step="choose an instance type of the catalogue, or remove budget_usd and set max_runtime_s",
+                    next_step="choose an instance type with a price, or remove budget_usd and set max_runtime_s",
                 )
             ]
         )
@@ -56,8 +56,8 @@ def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
         needed_usd=needed_usd,
         where="budget_usd",
         got=f"{format_usd(paid_usd)} paid for earlier jobs, {format_usd(max(0.0, left_usd))} left",
-        allowed=f"{format_usd(spec.budget_usd)} in total; {format_duration(MIN_RUNTIME_S)}, the shortest job, cost "
-        f"{format_usd(MIN_RUNTIME_S * rate)}",
+        allowed=f"{format_usd(spec.budget_usd)} in total; the shortest useful job, {format_duration(MIN_RUNTIME_S)}, "
+        f"costs {format_usd(MIN_RUNTIME_S * rate)}",
         next_step="raise budget_usd, or lower num_parallel",
     )
 
@@ -70,11 +70,11 @@ def automl_result(
     candidates: Sequence[AutoMLCandidate],
     leaderboard_uri: str,
 ) -> dict[str, Any]:
-    """Return the task's result besides the job's snapshot, JSON-safe.
+    """Return the part of the task's result that is not in the job's snapshot, JSON-safe.
 
     Args:
         spec: the job.
-        job: the ended job, with the billed time of its jobs (`AutoMLCandidates.billed`).
+        job: the ended job, with the billed time of the jobs that it started (`AutoMLCandidates.billed`).
         facts: the job's facts, with a best candidate.
         candidates: all candidates, the best first.
         leaderboard_uri: S3 address of the leaderboard.

@@ -1,4 +1,4 @@
-"""Cost cap of a task's jobs: the next job's limit, and the result of a job that the cap or idleness stopped."""
+"""Cost cap of a task's jobs, and the result of a job that was stopped by the cap or for idle accelerators."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def capped_place(
     training_plan: str | None = None,
     is_new: bool = True,
 ) -> JobPlace:
-    """Return the limit on the billed time of the job after `earlier`; none without a cap or in a training plan.
+    """Return the limit on the billed time of the job after `earlier`; no limit without a cap or in a training plan.
 
     Args:
         cap: the task's cap, or None.
         earlier: the task's earlier jobs, all ended.
         instance_type: the job's instance type.
         instance_count: the job's number of instances.
-        training_plan: plan that has paid for the job; None without one.
+        training_plan: training plan that already covers the job's cost, or None.
         is_new: whether the job is about to be created; for an existing job, the rest of the cap is not checked.
 
     Raises:
@@ -77,16 +77,17 @@ def capped_place(
 
 @dataclass(frozen=True, slots=True)
 class MoneyStops:
-    """Ends of a task's training jobs for money, whose models so far are results.
+    """Training jobs of a task that were stopped to limit their cost; the model of such a job is the task's result.
 
-    They are by the cost cap (by the follower, or by the `max_run` that the cap had cut), or by idle accelerators.
+    The cause is the cost cap or idle accelerators. The trigger that follows the job enforces the cap, and so does the
+    job's `max_run`, which the cap shortens.
     """
 
     jobs: TaskJobs
     spec: TrainingJobSpec
 
     def ended_by(self, snapshot: JobSnapshot) -> str | None:
-        """Return what stopped the job, a key of `STOP_KEYS`; None if neither did."""
+        """Return the cause of the stop, a key of `STOP_KEYS`; None if the job was not stopped to limit its cost."""
         if snapshot.status != JobStatus.STOPPED:
             return None
         is_capped = self.spec.max_cost_usd is not None
@@ -100,12 +101,12 @@ class MoneyStops:
         return ENDED_BY_CAP if is_capped and cause is StopCause.BUDGET else None
 
     def left_model(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the job was stopped for money after it wrote a model."""
+        """Return whether the job was stopped to limit its cost after it wrote a model."""
         uri = snapshot.model_artifact
         return uri is not None and self.ended_by(snapshot) is not None and self._has_files(uri)
 
     def stop(self, snapshot: JobSnapshot) -> MoneyStop:
-        """Return the stop of a job for the task's result."""
+        """Return the step, the last checkpoint and the cost of a stopped job, for the task's result."""
         found = self._checkpoints(snapshot)
         return MoneyStop(
             step=max(found) if found else None,
@@ -117,7 +118,7 @@ class MoneyStops:
     def without_model(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
     ) -> BudgetExceededError | RuleViolatedError:
-        """Return the error of a job that was stopped for money before it wrote a model."""
+        """Return the error of a job that was stopped to limit its cost before it wrote a model."""
         found = self._checkpoints(snapshot)
         paid = paid_usd(each.to_dict() for each in (*earlier, snapshot))
         at = f" at step {max(found)}" if found else ""
@@ -127,14 +128,14 @@ class MoneyStops:
         }
         if self.ended_by(snapshot) == ENDED_BY_IDLE:
             return RuleViolatedError(
-                f"the training was stopped{at}, because its accelerators were idle, and there is no model in "
+                f"the training was stopped{at}, because its accelerators were idle, and it left no model in "
                 "/opt/ml/model",
                 **told,
-                next_step="the log of watch_rules has the evidence: move the model and its batches to the GPU, or load "
-                "data faster; a cleared train resumes from the checkpoint",
+                next_step="see the log of the task watch_rules; move the model and its batches to the GPU, or load "
+                "data faster; then clear the task train, which resumes from the last checkpoint",
             )
         return BudgetExceededError(
-            f"the cost cap stopped the training{at}, but there is no model in /opt/ml/model",
+            f"the cost cap stopped the training{at}, and it left no model in /opt/ml/model",
             budget_usd=self.spec.max_cost_usd or 0.0,
             needed_usd=paid,
             **told,

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEBUGGER, WHY = "debugger", "debugger_why"
-"""Facts about a job: its rule evaluator, and why it is not the requested one."""
+"""Keys of a job's facts: its rule evaluator, and why this is not the requested one."""
 _OF_QUOTA = (QuotaExceededError, QuotaTooSmallError)
 
 
 def debugged(
     spec: TrainingJobSpec, *, region: str, image_uri: str | None = None
 ) -> tuple[TrainingJobSpec, dict[str, Any]]:
-    """Return the job with the settings of its rule evaluator, and facts about the evaluator; no facts if none was set.
+    """Return the job with the settings of its rule evaluator, and facts about it; no facts unless `debugger: service`.
 
-    With `debugger: service` the service evaluates the rules, unless it is known not to evaluate the combination, or has
-    no evaluator in the region. In these cases Trainyard's evaluator is used, if there is one for the job, and a
-    warning names the reason and the dropped settings.
+    With `debugger: service` the service evaluates the rules, unless it does not support the job's settings or has no
+    evaluator in the region. In these cases Trainyard's evaluator is used, if there is one for the job, and a warning
+    names the reason and the dropped settings.
 
     Args:
         spec: the job.

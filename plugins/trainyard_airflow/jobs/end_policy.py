@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class EndPolicy:
-    """Policy by which each end other than `Completed` is an error, and the next attempt has the same request."""
+    """Base policy: each end other than `Completed` is an error, and the next attempt has the same request."""
 
     def standing(self, standing: Standing) -> Standing:
         """Return the task's state as modified by the policy."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SCHEME = "git+https://"
 REPOSITORIES_KEY = "source_repositories"
-"""List of addresses in the `trainyard` part of the connection's extra, below which repositories may be read."""
+"""Key in the `trainyard` part of the connection's extra: a list of addresses below which runs may read repositories."""
 LIMIT_S = 300.0
 _UNREACHABLE = re.compile(
     r"Could not resolve host|Failed to connect|timed out|Connection reset|HTTP 5\d\d"
@@ -33,7 +33,7 @@ class GitSource:
     """A folder of a repository at a commit.
 
     Attributes:
-        commit: the whole hash, so that every attempt of a job has the same code.
+        commit: the whole hash, which gives every attempt of a job the same code.
         subdirectory: folder relative to the repository's root; empty for the root.
     """
 
@@ -46,7 +46,7 @@ class GitSource:
         """Return the source that a `source_dir` names.
 
         Raises:
-            SpecError: it is malformed.
+            SpecError: the text is malformed.
         """
         found = _FORM.fullmatch(source_dir)
         folder = PurePosixPath((found and found[3]) or "")
@@ -94,8 +94,9 @@ class GitSource:
                         where="source_dir",
                         what="is not a repository that runs may read",
                         got=self.url,
-                        allowed=f"below one of trainyard.{REPOSITORIES_KEY} of the connection's extra "
-                        f"({', '.join(listed) or 'none is set'})",
+                        allowed=f"a repository below an address in trainyard.{REPOSITORIES_KEY} of the connection's "
+                        f"extra ({', '.join(listed) or 'none is set'})",
+                        next_step="add the repository's address to that list, or use an allowed repository",
                     )
                 ],
                 subject="source_dir",
@@ -103,7 +104,7 @@ class GitSource:
 
     @contextmanager
     def fetched(self) -> Iterator[Path]:
-        """Yield the folder at the commit; it is removed after the body.
+        """Yield the folder at the commit; it is removed when the `with` block ends.
 
         Credentials come from the worker's git configuration and credential helper; git never prompts for them.
 
@@ -121,8 +122,9 @@ class GitSource:
                     [
                         Finding(
                             where="source_dir",
-                            what="has no folder of this name",
+                            what="names a folder that the repository does not have at this commit",
                             got=f"{self.url}@{self.commit}: {self.subdirectory}",
+                            next_step="correct the commit or #subdirectory=<folder>",
                         )
                     ],
                     subject="source_dir",
@@ -152,6 +154,7 @@ class GitSource:
                         where="source_dir",
                         what="cannot be fetched: this worker has no git",
                         got=self.url,
+                        next_step="install git on the workers",
                     )
                 ],
                 subject="source_dir",
@@ -168,6 +171,7 @@ class GitSource:
                         where="source_dir",
                         what=f"cannot be fetched: {said}",
                         got=f"{self.url}@{self.commit}",
+                        next_step="check the address, the commit and the git credentials of the worker",
                     )
                 ],
                 subject="source_dir",

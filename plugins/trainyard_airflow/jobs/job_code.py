@@ -26,7 +26,7 @@ ARCHIVE_NAME = "sourcedir.tar.gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedCode:
-    """Place and digest of a job's code."""
+    """S3 address and SHA-256 of a job's code."""
 
     s3_uri: str
     sha256: str
@@ -68,7 +68,7 @@ def uploaded_code(
     prefix_uri: str,
     has_arguments: bool = False,
 ) -> UploadedCode:
-    """Return the code of a local folder, uploaded unless S3 has the same content already.
+    """Upload the code of a local folder, unless S3 has the same content already, and return its address.
 
     Args:
         clients: clients of a connection with write access to the prefix.
@@ -93,7 +93,7 @@ def uploaded_code(
 
 @contextmanager
 def code_folder(clients: AwsClients, source_dir: str, *, project: Path) -> Iterator[Path]:
-    """Yield the folder of a job's code for the body: on this worker's disk, or fetched from a git repository.
+    """Yield the folder of a job's code, on this worker's disk or fetched from a git repository.
 
     Raises:
         SpecError: the repository is not allowed, or the commit or the folder is not available.
@@ -109,7 +109,7 @@ def code_folder(clients: AwsClients, source_dir: str, *, project: Path) -> Itera
 
 
 def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
-    """Return the code of a job, uploaded; None if it has no entry point, or its source is on S3 already.
+    """Upload a job's code and return its address; None if the job has no entry point, or its source is in S3 already.
 
     Raises:
         SpecError: the folder does not exist, or does not contain the entry point.
@@ -128,10 +128,10 @@ def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> Uploa
 
 
 def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str | None:
-    """Return the image the job runs in: the spec's own, otherwise AWS's for its framework and instance type.
+    """Return the URI of the job's image: the spec's own, otherwise AWS's for its framework and instance type.
 
     Raises:
-        SpecError: AWS has no such image; the message lists what it has.
+        SpecError: AWS has no such image; the message lists the available images.
     """
     if spec.image_uri:
         return spec.image_uri

@@ -1,4 +1,4 @@
-"""`JobPlace`: capacity and cost limits of one job, decided before its creation. Pure."""
+"""`JobPlace`: capacity and cost limits of one job, decided before its creation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class JobPlace:
     """Capacity and limits; a member is None if it does not apply.
 
     Attributes:
-        placement: rung of the capacity ladder.
+        placement: entry of `capacity_ladder` (rung) that the job uses.
         max_billed_s: seconds that each instance may be billed before the job is stopped at its task's cost cap.
-        usd_per_s: price of all instances under that cap.
+        usd_per_s: price of all instances in USD per second, if there is a cost cap.
         plan_stops: times at which the job is stopped because a window of its training plan ends, epoch seconds.
-        paid_usd: cost of the task's earlier searches or AutoML jobs.
-        max_runtime_s: time limit of a search or an AutoML job within the money that is left.
+        paid_usd: cost of the task's earlier searches or AutoML jobs, in USD.
+        max_runtime_s: seconds that a search or an AutoML job may last within the rest of its budget.
     """
 
     placement: Placement | None = None
@@ -30,11 +30,11 @@ class JobPlace:
     max_runtime_s: int | None = None
 
     def bounded_run_s(self, max_run_s: int) -> int:
-        """Return `max_run` limited to the rest of the cap, so that the service ends the job even without a follower."""
+        """Return `max_run` limited to the rest of the cap; the service then ends the job even without a trigger."""
         return max_run_s if self.max_billed_s is None else min(max_run_s, int(self.max_billed_s))
 
     def facts(self) -> dict[str, Any]:
-        """Return the place as facts of the job's result, JSON-safe."""
+        """Return the capacity and the limits as facts for the job's result, JSON-safe."""
         limits = {
             "max_billed_s": self.max_billed_s,
             "usd_per_s": self.usd_per_s,

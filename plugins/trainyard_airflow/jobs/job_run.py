@@ -1,7 +1,7 @@
 """`JobRun`: one task's work with its SageMaker jobs, from the first Describe call to the task's result.
 
-Each method returns the task's next step (`steps.py`). No method waits for a job or depends on the scheduler, so that a
-test can run the whole life cycle with its own service.
+Each method returns the task's next step (`steps.py`). No method waits for a job or depends on the scheduler, so a test
+can run the whole life cycle with its own service.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _MOST_SUBMITS = 5
 
 
 class TaskHost(Protocol):
-    """Interface of a run to the scheduler's task."""
+    """Interface through which a `JobRun` reports to the scheduler's task."""
 
     def name_job(self, job_name: str) -> None:
         """Show the task's job."""
@@ -73,7 +73,7 @@ class TaskHost(Protocol):
         """Store the facts of a failed job for the tasks after this one."""
 
     def has_been_ended(self) -> bool:
-        """Return whether the task was ended since it started; a waiting task is not notified of that."""
+        """Return whether somebody ended the task since it started; a waiting task is not notified of this."""
 
 
 @dataclass(kw_only=True)
@@ -128,7 +128,7 @@ class JobRun:
             SpecError: the spec or the connection is wrong; nothing was started.
             RejectedRequestError: the service rejected the job, or another deployment's job has its name.
             CapacityError: the service had no instances.
-            JobFailedError: the job ended with another status than `Completed`; the class is the reason.
+            JobFailedError: the job ended with another status than `Completed`; the error's class gives the reason.
         """
         if quota is not None and quota.code is not None:
             self.job_type.code = UploadedCode(**quota.code)
@@ -170,17 +170,17 @@ class JobRun:
     ) -> Step:
         """Return the step after a job's end: the task's result, or the next rung of its ladder.
 
-        A job to which this start only attached, and which the kill of an earlier try stopped, does not end the task: a
-        cleared task may start before its old trigger has stopped the old job.
+        A cleared task may start before its old trigger has stopped the old job. If this start has only attached to that
+        job, the stop does not end the task but leads to the next attempt.
 
         Args:
             snapshot: the job's end.
             facts: facts about the job, for the result.
             was_attached: whether the job existed before this start of the task.
-            is_announced: whether this try of the task has stored the job's name and these facts, with a `Follow`.
+            is_announced: whether this try has already stored the job's name and these facts, before its `Follow`.
 
         Raises:
-            JobFailedError: the job ended with another status than `Completed`; the class is the reason.
+            JobFailedError: the job ended with another status than `Completed`; the error's class gives the reason.
         """
         self.waits_for = None
         self.ledger.settle(snapshot, self.job_type.billed)
@@ -260,11 +260,14 @@ class JobRun:
             f"the task exceeded its execution_timeout of {limit}; its job was "
             + ("sent a stop request" if was_running else "no longer running, or never created"),
             job_name=name,
-            next_step="raise execution_timeout, or lower max_run so that the job ends earlier",
+            next_step="raise execution_timeout, or lower max_run to end the job earlier",
         )
 
     def kill(self) -> None:
-        """Stop the job that this start waits for. A job about to be created is not created, or stopped at once."""
+        """Stop the job that this start waits for.
+
+        A job that is about to be created is not created, or is stopped right after its creation.
+        """
         from botocore.exceptions import BotoCoreError
 
         self.is_killed = True
@@ -380,10 +383,10 @@ class JobRun:
         return request, {**facts, **self.policy.change(request, name=name)}
 
     def _pause_before_submit(self, name: str, submits: int) -> None:
-        """Pause until a job whose name is taken can be described.
+        """Pause, because the service rejected a job's name as taken but did not describe such a job yet.
 
         Raises:
-            RejectedRequestError: it could not be described after several tries.
+            RejectedRequestError: the service did not describe the job after several tries.
         """
         if submits >= _MOST_SUBMITS:
             noun = self.jobs.api.noun
@@ -407,11 +410,15 @@ class JobRun:
         self.waits_for = name
         if self.is_killed:
             self.service.stop(name, is_kill=True)
-            raise JobStoppedError("the task was killed while its job started", job_name=name)
+            raise JobStoppedError(
+                "the task was killed while its job started, so the job was stopped", job_name=name
+            )
         self._announce(name, facts)
         if self.host.has_been_ended():
             self.service.stop(name, is_kill=True)
-            raise JobStoppedError("the task was ended while its job started", job_name=name)
+            raise JobStoppedError(
+                "the task was ended while its job started, so the job was stopped", job_name=name
+            )
         return Follow(
             job_name=name,
             facts=facts,
@@ -466,9 +473,9 @@ class JobRun:
     def _failed(
         self, snapshot: JobSnapshot, result: dict[str, Any], earlier: Sequence[JobSnapshot]
     ) -> Step:
-        """Return the next rung's step if the job got no capacity and there is one; otherwise the error's step.
+        """Return the step after a failed job: on the next rung if it got no capacity, otherwise the policy's step.
 
-        A job that was stopped before its training plan's window ends is followed at once by the next job.
+        If the job was stopped because its training plan's window ends, the next job follows at once.
         """
         if known := self.job_type.known_error(snapshot, earlier):
             self.host.note_failed({**result, "log_tail": []})

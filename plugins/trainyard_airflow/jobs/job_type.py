@@ -1,4 +1,4 @@
-"""`JobType`: interface of the kinds of SageMaker job, each implemented in a module beside this one."""
+"""`JobType`: interface of the kinds of SageMaker job, each implemented in a module of this package."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class JobType(ABC):
         given: the operator's spec, a mapping of fields or a spec object.
 
     Attributes:
-        code: the job's code, once it is uploaded; it may be set before, from an earlier Create call for the job.
+        code: the job's uploaded code; None before the upload. An earlier Create call for the job may have uploaded it.
     """
 
     def __init__(self, jobs: TaskJobs, given: Any) -> None:
@@ -53,7 +53,7 @@ class JobType(ABC):
 
         Args:
             name: the job's name.
-            place: the result of `place` for it.
+            place: the result of `JobType.place` for this job.
 
         Raises:
             SpecError: the spec is invalid, violates the connection's limits or the service's model, or lacks its code.
@@ -89,7 +89,7 @@ class JobType(ABC):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> JobPlace:
-        """Return the capacity and the limits of the job after `earlier`; none in this class.
+        """Return the capacity and the limits of the job after `earlier`; no limits in this class.
 
         Raises:
             BudgetExceededError: the task may not pay for another job.
@@ -105,7 +105,7 @@ class JobType(ABC):
         return UNLIMITED
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:  # noqa: ARG002
-        """Return the limits on the job's silence and on its wait for instances; none in this class."""
+        """Return the limits after which the job is stopped, such as a time without progress; none in this class."""
         return Patience()
 
     @property
@@ -126,7 +126,7 @@ class JobType(ABC):
         snapshot: JobSnapshot,  # noqa: ARG002
         earlier: Sequence[JobSnapshot],  # noqa: ARG002
     ) -> TrainingRunError | None:
-        """Return the error of a job that did not complete if this kind knows it without the job's log."""
+        """Return the error of a job that did not complete, if its snapshot is sufficient to know it; otherwise None."""
         return None
 
     def judged(
@@ -134,7 +134,7 @@ class JobType(ABC):
         snapshot: JobSnapshot,  # noqa: ARG002
         error: TrainingRunError,
     ) -> TrainingRunError:
-        """Return the error from the job's end and log, or a more specific one if this kind of job has further facts."""
+        """Return the given error, or a more specific error if this kind of job has further facts about it."""
         return error
 
     def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -160,7 +160,7 @@ class JobType(ABC):
         return [masked(line, secrets) for line in telling.lines]
 
     def _log_of_children(self, failed: Iterable[tuple[str, str | None]]) -> Sequence[str]:
-        """Return the last lines and the reason of the first failed job, preferably of one whose log has an exception.
+        """Return the last lines and the reason of the first failed job, preferably of a job whose log has an exception.
 
         Args:
             failed: name and failure reason of each failed job that a search or an AutoML job started.

@@ -1,7 +1,7 @@
-"""Rung of a capacity ladder for a task's next job, derived from the earlier jobs. Pure.
+"""Choice of the entry of `capacity_ladder` (rung) for a task's next job, derived from the earlier jobs.
 
-The snapshots of the jobs have their instances and ends, so the choice needs no stored state, and the loss of a worker,
-triggerer or scheduler does not change it.
+The snapshots of the jobs contain their instances and how they ended. The choice therefore needs no stored state, and
+does not change if a worker, triggerer or scheduler is lost.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Placement:
 
 
 def rungs_of(spec: TrainingJobSpec) -> tuple[CapacityRung, ...]:
-    """Return the spec's ladder with all instance counts; without a ladder, the spec's instances as the only rung.
+    """Return the rungs of the spec's ladder with instance counts; without a ladder, one rung of the spec's instances.
 
     A cluster without a single instance type (groups, preferences, serverless) has no rungs.
     """
@@ -110,8 +110,8 @@ def place_next(
 ) -> Placement:
     """Return the placement of the attempt after the `earlier` jobs.
 
-    If the last job got no capacity, the next rung is used; otherwise the same one. After the last rung the ladder
-    starts again from the first. Rungs whose cost limit is too small for another attempt are skipped.
+    If the last job got no capacity, the next rung is used, otherwise the same rung. The first rung follows the last.
+    Rungs whose cost limit is too small for another attempt are skipped.
 
     Args:
         rungs: the rungs with their instance counts; at least one.
@@ -122,7 +122,7 @@ def place_next(
 
     Raises:
         BudgetExceededError: the cost limits of all rungs are too small.
-        CapacityError: no rung can be used, one of them because of its training plan.
+        CapacityError: no rung can be used, at least one of them because of its training plan.
     """
     closed = closed_rungs or {}
     start, reason, waited_s = _start(rungs, earlier)
@@ -152,8 +152,8 @@ def place_next(
             "no rung of the capacity ladder can be used",
             where="capacity_ladder",
             got="; ".join(passed),
-            next_step="add a rung on spot or on demand, extend the plan, or clear the task in the next window: it "
-            "resumes from the last checkpoint",
+            next_step="add a rung on spot or on demand, extend the training plan, or clear the task in the plan's next "
+            "window: it resumes from the last checkpoint",
         )
     error = _ladder_used_up(rungs, earlier, passed, max_run_s)
     raise error
@@ -178,7 +178,7 @@ def place_of(
 
 
 def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
-    """Return the message of a job that ended for lack of capacity, or None if it ended for another reason."""
+    """Return an explanation if the job ended for lack of capacity, or None if it ended for another reason."""
     if job.status == JobStatus.FAILED and isinstance(
         failure_error(job), (CapacityError, QuotaExceededError)
     ):
@@ -232,7 +232,7 @@ def _too_dear(
     rungs: Sequence[CapacityRung],
     max_run_s: int,
 ) -> str | None:
-    """Return why the rung's cost limit is too small for another attempt, or None if it is enough."""
+    """Return an explanation if the rung's cost limit is too small for another attempt, otherwise None."""
     if rung.max_cost_usd is None:
         return None
     paid = paid_usd([job.to_dict() for job in earlier if rung_index(rungs, job) == index])
@@ -240,8 +240,8 @@ def _too_dear(
     if left_over(rung.max_cost_usd, paid=paid, ceiling=ceiling) is not False:
         return None
     return (
-        f"rung {index} ({rung}) has cost {format_usd(paid)}, another attempt up to "
-        f"{format_usd(ceiling or 0.0)}, of {format_usd(rung.max_cost_usd)}"
+        f"rung {index} ({rung}) has cost {format_usd(paid)} and another attempt may cost "
+        f"{format_usd(ceiling or 0.0)}, but its max_cost_usd is {format_usd(rung.max_cost_usd)}"
     )
 
 

@@ -1,8 +1,8 @@
 """Conversion of a SageMaker SDK v3 `ModelTrainer` to a `TrainingJobSpec`, inside the task.
 
-The SDK creates the request, so that all settings of a trainer are in it. The request is read back into a spec, and the
-job then has attempts, linter, budget and ledger like all others. Importing the SDK takes seconds, and creating a
-trainer calls IAM. Therefore a DAG file passes a function that returns the trainer.
+The SDK creates the request, which therefore contains all settings of a trainer. The request is read back into a spec,
+and the job then has attempts, linter, budget and ledger like all other jobs. Importing the SDK takes seconds, and
+creating a trainer calls IAM. Therefore a DAG file passes a function that returns the trainer.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class TrainerFunction:
         return {"model_trainer": name, **self.fields}
 
     def trainer(self, clients: AwsClients, context: Mapping[str, Any]) -> Any:
-        """Return the trainer; the function receives the connection's session and the context that its parameters name.
+        """Return the trainer; the function receives the session or members of the context, as its parameters name them.
 
         Raises:
-            SpecError: the function returned something else.
+            SpecError: the function did not return a ModelTrainer.
         """
         from trainyard_airflow.hooks.trainer_session import trainer_session
 
@@ -95,7 +95,8 @@ def checked_spec(spec: Any) -> Any:
         finding = Finding(
             where="spec",
             what="is a ModelTrainer, created when the DAG file is parsed: each parse takes seconds and calls AWS",
-            next_step=f"write a function ({SESSION_ARGUMENT}) that returns it, and pass the function",
+            next_step=f"write a function with the parameter {SESSION_ARGUMENT} that returns the trainer, and pass the "
+            "function",
         )
         raise SpecError([finding], subject="TrainingJobOperator")
     asks = callable(spec) and SESSION_ARGUMENT in inspect.signature(spec).parameters
@@ -113,7 +114,7 @@ class TrainerJob:
 def trainer_job(
     function: TrainerFunction, *, clients: AwsClients, context: Mapping[str, Any], run_uri: str
 ) -> TrainerJob:
-    """Return the job that a trainer describes, its code and the SDK's drivers uploaded.
+    """Return the job that a trainer describes, and upload its code and the SDK's drivers.
 
     Args:
         function: returns the trainer.
@@ -134,7 +135,7 @@ def trainer_job(
 def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> TrainingJobSpec:
     """Return the spec for the linter, with the `distribution` that is equivalent to the SDK's driver.
 
-    With several instance groups, on all of which the SDK starts ranks, there is no equivalent, and the spec is
+    With several instance groups there is no equivalent, because the SDK starts ranks on all of them. The spec is then
     unchanged.
     """
     if not distribution:

@@ -1,4 +1,4 @@
-"""Wait of a job that does not exist yet for the account's quota. Pure."""
+"""Wait for the account's quota before a job is created."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ _LONGEST_PAUSE_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaWait:
-    """Progress of the wait; it is part of the deferral.
+    """Progress of the wait, which is stored in the task's deferral.
+
+    A rung is an entry of `capacity_ladder`.
 
     Attributes:
-        began_at: begin of the wait, epoch seconds.
-        rung_began_at: begin of the wait on the current rung, epoch seconds.
+        began_at: start of the wait, epoch seconds.
+        rung_began_at: start of the wait on the current rung, epoch seconds.
         refusals: number of rejected Create calls over all rungs.
-        full_rungs: indexes of abandoned rungs, whose quota stayed full for longer than they allow, or is too small.
-        code: the job's uploaded code (`UploadedCode.to_dict`), so that no try packs it again; None before an upload.
+        full_rungs: indexes of abandoned rungs: their quota stayed full until their time limit, or is too small.
+        code: the job's uploaded code (`UploadedCode.to_dict`), which later tries reuse; None before an upload.
     """
 
     began_at: float
@@ -51,7 +53,7 @@ class QuotaWait:
         return replace(self, refusals=self.refusals + 1)
 
     def given_up(self, rung: int, *, now: float) -> Self:
-        """Return the wait on the rung after this one, which is abandoned."""
+        """Return the wait on the next rung after `rung` was abandoned."""
         return replace(self, rung_began_at=now, full_rungs=(*self.full_rungs, rung))
 
     def pause_s(self, shortest_s: float) -> float:

@@ -1,4 +1,4 @@
-"""Retry after a rule's stop: a request with changed learning rate and checkpoints."""
+"""Request for the next job after a rule stopped a training: learning rate, skipped steps and checkpoints."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_FOLDER = re.compile(r"(?:^|/)(?:step|checkpoint)-(\d+)/")
-"""Folder of a checkpoint by `trainyard_watch`, or by Hugging Face's Trainer."""
+"""Folder of a checkpoint that `trainyard_watch` or Hugging Face's Trainer wrote."""
 WHOLE = ("/manifest.json", "/files.json")
-"""Last written files of both kinds of checkpoint; their presence means that the checkpoint is complete."""
+"""Files that are written last in both kinds of checkpoint; if such a file exists, its checkpoint is complete."""
 STREAM = re.compile(r"\d{4,}\.[^/]+/")
-"""Folder of the objects that one host put in one attempt."""
+"""Folder of the objects that one host wrote in one attempt."""
 COPIES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierStop:
-    """A stop by a rule of an earlier job of the task.
+    """Stop of an earlier job of the task by a rule.
 
     Attributes:
-        step: step of the issue; None or 0 if it is not known.
-        onset: step of the first violation that led to it; None or 0 if it is not known.
+        step: step at which the rule found the issue; None or 0 if it is not known.
+        onset: step of the first violation that led to the issue; None or 0 if it is not known.
         checkpoints: S3 URI of the job's checkpoints.
         is_verdict: whether the stop was the task's result, after which somebody cleared the task.
         chosen: the remedy that a human chose, or None.
@@ -62,8 +62,8 @@ class EarlierStop:
 def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy]:
     """Return the remedy after each stop.
 
-    The remedy is `CONTINUE` for a last stop that was the task's result, and for stops beyond `retry.most`: the training
-    resumes unchanged from the end of the last job.
+    The remedy is `CONTINUE` for stops beyond `retry.most`, and for the last stop if it was the task's result: the
+    training resumes unchanged from the end of the last job.
     """
     if retry.action == ASK:
         chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]
@@ -92,7 +92,7 @@ def learning_rate_of(request: Mapping[str, Any]) -> float:
 
 
 def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
-    """Return the complete checkpoints of the script below a prefix, folders by step."""
+    """Return the S3 folders of the script's complete checkpoints below a prefix, by step."""
     from trainyard_airflow.hooks.objects import S3Address, keys_below
     from trainyard_airflow.hooks.refusals import refusals_typed
 
@@ -109,7 +109,7 @@ def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
 def change_request(
     s3: Any, request: dict[str, Any], retry: RuleRetry, *, stops: Sequence[EarlierStop]
 ) -> dict[str, Any]:
-    """Change the Create request of the job after these stops; return the facts for its result.
+    """Change the Create request of the job that follows these stops; return the facts for its result.
 
     Args:
         s3: a boto3 client.
@@ -155,7 +155,7 @@ def _skipped_already(request: Mapping[str, Any]) -> str | None:
 
 
 def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
-    """Copy the newest checkpoint up to a step to a new prefix; return its step, or 0 if there is none.
+    """Copy the newest checkpoint at or before step `before` to a new prefix; return its step, or 0 if there is none.
 
     Objects that an earlier try has copied are kept.
     """
@@ -180,7 +180,7 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
 
 
 def _bring_statistics(s3: Any, source: str, target: str) -> None:
-    """Copy the statistics beside the checkpoints at `source` to those at `target`, for the rules of the next job.
+    """Copy the statistics beside the checkpoints at `source` to the same place at `target`, for the next job's rules.
 
     Existing objects are kept. Traces are not copied, because no rule reads them. If S3 fails, the next job starts
     without them.

@@ -36,7 +36,7 @@ _GUARD = "NonFinite"
 
 
 class RuleStopPolicy(EndPolicy):
-    """Policy for stops by a `CheckRulesOperator`, by the service's Debugger, or by the script's own guard.
+    """Policy for stops by a `CheckRulesOperator`, by the service's Debugger, or by the script itself at a NaN.
 
     Args:
         jobs: the task's jobs.
@@ -50,7 +50,7 @@ class RuleStopPolicy(EndPolicy):
         self._watch = watch
 
     def standing(self, standing: Standing) -> Standing:
-        """Return the task's state: while an answer is due, the attempt is the job that the script's guard ended."""
+        """Return the task's state; a job that its script ended at a NaN is current until a person has answered."""
         if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing
         *earlier, last = standing.earlier
@@ -65,7 +65,7 @@ class RuleStopPolicy(EndPolicy):
         )
 
     def change(self, request: dict[str, Any], *, name: str) -> dict[str, Any]:
-        """Change the request by the plan's retry after a rule's stop.
+        """Change the request as the plan's retry after a rule's stop requires.
 
         Raises:
             SpecError: the retry lowers the learning rate, but the request has none.
@@ -82,15 +82,15 @@ class RuleStopPolicy(EndPolicy):
     def hands_on(self, snapshot: JobSnapshot) -> bool:
         """Return whether the verdict of a rule that stopped the job is the task's result.
 
-        It is not if an earlier start has returned it already, or if a human chose to continue the training.
+        It is not the result if an earlier start has already returned it, or if a human chose to continue the training.
         """
         return not self._was_reported(snapshot) and self._verdict_of(snapshot) is not None
 
     def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:
-        """Return the step after a job that a rule stopped or that its script ended for a NaN; None for any other.
+        """Return the step after a job that a rule stopped or its script ended at a NaN; None for any other job.
 
         Raises:
-            RuleViolatedError: the rule's action is to fail.
+            RuleViolatedError: the rule's action is `fail`.
         """
         if snapshot.succeeded:
             return None
@@ -110,7 +110,7 @@ class RuleStopPolicy(EndPolicy):
     def answered(
         self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step | Again:
-        """Return the step for the remedy that a human or, by default, the plan chose; store it as a tag of the job.
+        """Store the remedy that a human or, by default, the plan chose as a tag of the job; return the next step.
 
         Args:
             chosen: the remedy.
@@ -162,14 +162,14 @@ class RuleStopPolicy(EndPolicy):
                 f"rule {stop.rule} ended the training at step {stop.step}",
                 where=f"job {snapshot.name}",
                 got=evidence,
-                next_step=f"correct the cause that the rule reports; the last checkpoint is {checkpoint}",
+                next_step=f"correct the cause that the rule reports (last checkpoint: {checkpoint})",
             )
         return _verdict_step(result, verdict)
 
     def _go_on(
         self, chosen: RetryRemedy, result: Mapping[str, Any], verdict: Mapping[str, Any]
     ) -> Step | Again:
-        """Return the step for the chosen remedy, which the stopped job has as a tag."""
+        """Return the step for the chosen remedy, which is stored as a tag of the stopped job."""
         self._memory.note_reported(int(result["attempt"]))
         if chosen is not RetryRemedy.END:
             return Again()
@@ -177,7 +177,7 @@ class RuleStopPolicy(EndPolicy):
         return _verdict_step(result, verdict)
 
     def _retry_after(self, snapshot: JobSnapshot, stop: RuleStop) -> RuleRetry | None:
-        """Return the retry that follows a stop; None if the stop is the verdict."""
+        """Return the retry that follows a stop; None if the training ends with it."""
         retry = self.retry
         if retry is None or len(self._stops_before(snapshot.name)) >= retry.most:
             return None
@@ -198,7 +198,7 @@ class RuleStopPolicy(EndPolicy):
         return stops
 
     def _verdict_of(self, job: JobSnapshot) -> tuple[RuleStop, str] | None:
-        """Return the rule that stopped a job, and its evidence; None if none did, or a human continued the training."""
+        """Return the rule that stopped a job, and its evidence; None if no rule did, or a human chose to continue."""
         found = self._stops.of(job)
         goes_on = found is not None and self._chosen(job) not in {None, RetryRemedy.END}
         return None if goes_on else found
@@ -209,7 +209,7 @@ class RuleStopPolicy(EndPolicy):
         return job.name in {self._jobs.name_of(attempt) for attempt in range(1, told + 1)}
 
     def _awaits_answer(self, job: JobSnapshot) -> bool:
-        """Return whether the job's end leads to a question, or its answer was "End"."""
+        """Return whether a person must still answer for this job, or has answered "End the training"."""
         return (
             self._asks
             and self._guarded(job) is not None
@@ -218,14 +218,14 @@ class RuleStopPolicy(EndPolicy):
         )
 
     def _guarded(self, job: JobSnapshot) -> tuple[int, str] | None:
-        """Return step and evidence of a job that its script ended for a NaN; None for every other."""
+        """Return step and evidence of a job that its script ended at a NaN; None for any other job."""
         from trainyard.rules.training_log import divergence_of
 
         return None if self._watch is None else divergence_of(job.failure_reason)
 
     @cached_property
     def _guard_action(self) -> RuleAction | None:
-        """The reaction to a NaN; None if the plan has no rule against it."""
+        """The plan's reaction to a NaN; None if the plan has no rule for NaNs."""
         from trainyard.rules.reactions import planned_reactions
 
         return planned_reactions(WatchPlan.of(self._watch)).of_rule(_GUARD)

@@ -1,4 +1,4 @@
-"""Records of a rule's stop of a job: its tags, the watcher's evidence in S3, and its checkpoints."""
+"""Reads a job's stop by a rule: from the job's tags, the evidence in S3, and the job's checkpoints."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RuleStops:
-    """Stops of one task's jobs by rules."""
+    """Reader of the stops of one task's jobs by rules."""
 
     jobs: TaskJobs
 
     def of(self, snapshot: JobSnapshot) -> tuple[RuleStop, str] | None:
-        """Return the rule that stopped a job, or None. A rule of the service comes with the service's text."""
+        """Return the stop of a job by a rule, and the service's evidence (empty for Trainyard's rules), or None."""
         if snapshot.status != JobStatus.STOPPED:
             return None
         service = service_stop(snapshot.rule_evaluations)
@@ -39,7 +39,7 @@ class RuleStops:
         return None if stop is None else (stop, "")
 
     def earlier(self, name: str, *, is_verdict: bool, asks: bool) -> EarlierStop | None:
-        """Return the stop of a job by a rule or by the script's guard; None if there is no such stop or job.
+        """Return the stop of a job by a rule, or by its script at a NaN; None if there is no such stop or job.
 
         Args:
             name: name of the job.
@@ -62,7 +62,7 @@ class RuleStops:
         )
 
     def evidence(self, snapshot: JobSnapshot) -> str:
-        """Return the evidence that the watcher wrote when it stopped the job; empty if it cannot be read."""
+        """Return the evidence in the document of the rule evaluation that stopped the job; empty if there is none."""
         objects = S3Objects(self.jobs.clients.client("s3"))
         content = objects.read_or_none(document_uri(snapshot))
         if content is None:

@@ -34,10 +34,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingSpec:
-    """A sharding: its source, settings, S3 prefix (`<destination>/datasets/<fingerprint>/`) and instances.
+    """Spec of a sharding: source, settings, S3 prefix (`<destination>/datasets/<fingerprint>/`) and instances.
 
     Attributes:
-        job: the instances of the processing job; None shards in the worker.
+        job: the instances of the processing job; None = the worker shards.
     """
 
     source: Source
@@ -141,7 +141,7 @@ class ShardingJobType(JobType):
         )
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the data set of the job's parts, merged unless another process has done so.
+        """Return the data set of the job's parts, merged unless another process has already merged them.
 
         Raises:
             DataError: the parts are not consistent, or have too many bad rows.
@@ -171,7 +171,7 @@ class ShardingJobType(JobType):
         return self.spec.settings.tokenizer != BYTES_TOKENIZER
 
     def _uploaded_plan(self) -> str:
-        """Upload the plan, and beside it the tokenizer's file that it names; return the plan's address."""
+        """Upload the plan and, beside it, the tokenizer file that the plan names; return the plan's address."""
         plan = self.plan
         with tempfile.TemporaryDirectory(prefix="sharding-plan-") as folder:
             if self._has_tokenizer_file:
@@ -180,7 +180,7 @@ class ShardingJobType(JobType):
             return self._upload(Path(folder), "plan.json", plan.to_json().encode())
 
     def _uploaded_tokenizer(self, folder: Path) -> str:
-        """Upload the tokenizer's file, so that all instances read the one of the plan; return its address.
+        """Upload the tokenizer file for which the plan was made, for all instances; return its address.
 
         Raises:
             SpecError: the file cannot be read, or has changed since the plan was made.
@@ -195,7 +195,7 @@ class ShardingJobType(JobType):
         return self._upload(folder, f"tokenizer/{name}", content)
 
     def _upload(self, folder: Path, name: str, content: bytes) -> str:
-        """Upload a file of the parts by way of a local folder; return its address."""
+        """Write the content to a file in a local folder, upload it to the data set's `parts/`; return its address."""
         from trainyard.sharding.uploads import digest_file
 
         path, uri = folder / name, f"{self.plan.uri}/parts/{name}"
@@ -220,7 +220,7 @@ def dataset_result(
         uri: S3 prefix of the data set.
         uploaded_bytes: bytes that the task and its job uploaded.
         was_reused: whether the complete data set existed already.
-        job: the result of the job that sharded; None for the worker.
+        job: the result of the job that sharded; None if the worker did.
     """
     return {
         "dataset_uri": uri,

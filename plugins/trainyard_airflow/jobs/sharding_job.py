@@ -57,8 +57,8 @@ class ShardingJob:
     Attributes:
         role: ARN of the execution role; it reads the source and writes the shards.
         code_location: S3 prefix the code is uploaded under.
-        image_uri: an image with Python 3.11 or newer; None = AWS's PyTorch image. Missing pandas, pyarrow or
-            tokenizers is installed with pip, which needs access to a package index.
+        image_uri: an image with Python 3.11 or newer; None = AWS's PyTorch image. If pandas, pyarrow or tokenizers is
+            missing, pip installs it, which needs access to a package index.
         volume_size: GiB per instance, for the shards that are being written.
         max_run: time limit in seconds.
         cap: cost cap of all attempts, or None.
@@ -75,7 +75,7 @@ class ShardingJob:
 
 
 def check_shardable(source: Source) -> None:
-    """Check that the instances can read the source, since they have no access to this worker's disk.
+    """Check that the instances can read the source; they have no access to this worker's disk.
 
     Raises:
         SpecError: the source is on this worker's disk.
@@ -102,11 +102,11 @@ def sharding_job_spec(
     """Return the processing job; each of its instances writes one part of the planned data set.
 
     Args:
-        job: its instances.
+        job: the job's instances.
         code_s3_uri: S3 address of the code from `uploaded_sharding_code`.
         plan_uri: S3 address of the data set's plan.
         max_source_bytes: the plan's limit on source bytes; 0 = no limit.
-        kms_key_id: the key of the shards; None leaves it to the bucket.
+        kms_key_id: the key of the shards; None uses the bucket's default.
     """
     key = ("--kms-key-id", kms_key_id) if kms_key_id else ()
     return ProcessingJobSpec(
@@ -126,10 +126,10 @@ def sharding_job_spec(
 def uploaded_sharding_code(
     clients: AwsClients, *, prefix_uri: str, with_tokenizers: bool
 ) -> UploadedCode:
-    """Upload the sharding code, which also runs in a worker, unless it is in S3 already; return its address.
+    """Upload the code that the job's instances run, unless it is in S3 already, and return its address.
 
     Args:
-        clients: of S3.
+        clients: clients of the connection.
         prefix_uri: S3 prefix of the code.
         with_tokenizers: whether the instances need the package `tokenizers`, in this worker's version.
     """

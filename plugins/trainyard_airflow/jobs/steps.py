@@ -1,4 +1,4 @@
-"""The steps that a `JobRun` returns: the task returns, follows a job, pauses, or asks a human. Pure."""
+"""The steps that a `JobRun` returns: the task returns, follows a job, pauses, or asks a human."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Done:
 
     Attributes:
         result: the task's result, JSON-safe.
-        is_verdict: whether a rule ended the training, so that downstream tasks are skipped.
+        is_verdict: whether a rule ended the training; downstream tasks are then skipped.
     """
 
     result: dict[str, Any]
@@ -32,7 +32,7 @@ class Follow:
 
     Attributes:
         facts: facts about the job, for its result.
-        patience: limits on the job's silence and on its wait for instances.
+        patience: limits after which the job is stopped, such as a time without progress.
         was_attached: whether the job existed before this start of the task.
     """
 
@@ -79,7 +79,7 @@ class AskHuman:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Request of a policy to begin the task's next attempt; `JobRun` turns it into a step."""
+    """A policy's request to begin the task's next attempt, which `JobRun` converts to a step."""
 
 
 Step = Done | Follow | AwaitStop | AwaitQuota | AskHuman

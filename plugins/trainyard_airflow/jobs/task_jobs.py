@@ -52,12 +52,12 @@ class TaskJobs:
 
     @property
     def api(self) -> JobApi:
-        """The service's names for this kind of job."""
+        """The names of the service's calls and fields for this kind of job."""
         return JOB_APIS[self.kind]
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags that lead from a job back to the task."""
+        """The tags that identify the task of a job."""
         owner = Owner(
             dag_id=self.task.dag_id,
             run_id=self.task.run_id,

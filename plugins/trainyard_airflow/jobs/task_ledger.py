@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskLedger:
-    """Ledger entries of one task; disabled if neither the task nor its connection has a prefix for runs."""
+    """Ledger entries of one task; none are written if the task has no ledger and its connection no bucket."""
 
     def __init__(self, jobs: TaskJobs, *, uri: str | None = None) -> None:
         self._jobs = jobs
@@ -41,7 +41,7 @@ class TaskLedger:
         return RunLedger(clients, uri=uri)
 
     def intend(self, name: str) -> None:
-        """Store the intent to create a job.
+        """Record that a job is about to be created.
 
         Raises:
             TrainingRunError: S3 rejected the write; the job must not be created.
@@ -50,13 +50,13 @@ class TaskLedger:
             self._ledger.intend(self._kind, name, task_id=self._task_id)
 
     def withdraw(self, name: str) -> None:
-        """Store that the service rejected the creation of a job."""
+        """Record that the service rejected the creation of a job."""
         if self._ledger:
             with _bearing_faults():
                 self._ledger.withdraw(self._kind, name, task_id=self._task_id)
 
     def settle(self, snapshot: JobSnapshot, billed: Callable[[JobSnapshot], JobSnapshot]) -> None:
-        """Store the end and the cost of a job.
+        """Record the end and the cost of a job.
 
         Args:
             snapshot: the ended job.
@@ -70,7 +70,7 @@ class TaskLedger:
 
 @contextmanager
 def _bearing_faults() -> Iterator[None]:
-    """Suppress errors of writing the ledger: its readers query the service for all unsettled entries."""
+    """Log errors of ledger writes instead of raising them; readers query the service for all unsettled entries."""
     from botocore.exceptions import BotoCoreError
 
     try:

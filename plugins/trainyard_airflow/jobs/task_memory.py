@@ -1,4 +1,4 @@
-"""Memory of a task across its tries, in Airflow's task state store; empty if there is no such store."""
+"""State of a task that survives its tries, in Airflow's task state store; empty if there is no such store."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TOGETHER_S = 3600.0
 class TaskMemory:
     """The task's job, and the last attempt whose failure was reported to Airflow.
 
-    The store is optional, because the service has the same facts (ADR 0004). If it is missing or does not answer, a
-    warning is logged.
+    The store is optional, because the service has the same facts (ADR 0004). If it does not answer, a warning is
+    logged.
 
     Args:
         store: Airflow's task state store; None if this Airflow has none.
-        forever: the store's value for unlimited retention. Its default is 30 days, after which a cleared task would
+        forever: the store's value for unlimited retention. After its default retention, 30 days, a cleared task would
             report its failure again.
     """
 
@@ -64,7 +64,7 @@ class TaskMemory:
         )
 
     def note_reported(self, attempt: int) -> None:
-        """Store that the failure of this attempt is about to be raised."""
+        """Record that the failure of this attempt is about to be raised."""
         self._reported = attempt
         self._set(_REPORTED, attempt, never_expires=True)
 
@@ -78,7 +78,7 @@ class TaskMemory:
         return frozenset(self._get(_GIVEN_UP) or ())
 
     def note_given_up(self, name: str) -> None:
-        """Store that an ended job could not be watched."""
+        """Record that an ended job could not be watched."""
         self._set(_GIVEN_UP, sorted({*self.given_up_jobs, name}), never_expires=True)
 
     @property
@@ -87,7 +87,7 @@ class TaskMemory:
         return frozenset(self._get(_TRACED) or ())
 
     def note_traced(self, names: Iterable[str]) -> None:
-        """Store that the spans of these jobs were exported."""
+        """Record that the spans of these jobs were exported."""
         self._set(_TRACED, sorted({*self.traced_jobs, *names}), never_expires=True)
 
     def count_trigger_failure(self, now: float) -> int:

@@ -1,4 +1,4 @@
-"""Request of a ModelTrainer, created by the SDK; errors of the SDK are corrected or rejected."""
+"""Request of a ModelTrainer, created by the SDK; settings that the SDK would break are corrected or rejected."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _findings(trainer: Any) -> Iterator[Finding]:
             where="training_mode",
             what="runs Docker on the worker and does not create a training job",
             got=trainer.training_mode.value,
-            next_step="remove it; without an AWS account use the local engine's connection",
+            next_step="remove the setting; without an AWS account, use the connection of Trainyard's local engine",
         )
     if trainer.source_code is None:
         return
@@ -81,7 +81,7 @@ def _findings(trainer: Any) -> Iterator[Finding]:
         if "'" in str(value):
             yield Finding(
                 where=f"hyperparameters.{name}",
-                what="has a single quote, with which the SDK's container script fails",
+                what="contains a single quote, which breaks the SDK's container script",
                 got=repr(value)[:80],
                 next_step="remove the quote, or put the value into a file in a channel",
                 source="sagemaker-train 1.27.0, container_drivers/scripts/environment.py: export NAME='value'",
@@ -100,7 +100,7 @@ def _drivers_removed(trainer: Any) -> Iterator[None]:
 
 @contextmanager
 def _mpi_on_all_hosts(trainer: Any) -> Iterator[None]:
-    """Replace the SDK's MPI driver by `mpi_all_hosts_driver` for several hosts; users' own drivers are unchanged."""
+    """Replace the SDK's MPI driver with `mpi_all_hosts_driver` for several hosts; users' own drivers are unchanged."""
     from sagemaker.train.distributed import MPI  # type: ignore[import-untyped]  # ships no types
 
     if type(trainer.distributed) is not MPI or not _has_several_hosts(trainer.compute):
@@ -119,7 +119,7 @@ def _mpi_on_all_hosts(trainer: Any) -> Iterator[None]:
 
 
 def _own_driver(mpi: Any, *, folder: str, script: str) -> Any:
-    """Return the SDK's MPI with another driver script, as its base class intends."""
+    """Return a subclass of the SDK's MPI class that uses another driver script."""
 
     class MPI(mpi):  # type: ignore[misc]  # the SDK's class, which is known inside the task only
         @property

@@ -80,7 +80,10 @@ class TrainingJobType(JobType):
 
     @cached_property
     def spec(self) -> TrainingJobSpec:
-        """The spec, with the connection's role, the run's folder and, on spot, a folder of checkpoints by default."""
+        """The spec; by default with the connection's role, and with folders of the run for output and checkpoints.
+
+        The checkpoint folder is set only on spot or in a training plan.
+        """
         given = self.given
         if is_model_trainer(given):  # returned by a function (context, jinja_env)
             given = from_model_trainer(lambda: self.given)
@@ -98,7 +101,7 @@ class TrainingJobType(JobType):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Secret values of the spec, to mask in logs; a trainer's are known only after its creation."""
+        """Secret values of the spec, to mask in logs; a trainer's secrets are known only after its creation."""
         return (*spec_secrets(self.spec), *spec_secrets(self.jobs.clients.job_defaults))
 
     def render(self, name: str, *, place: JobPlace) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -130,7 +133,7 @@ class TrainingJobType(JobType):
         return request, facts
 
     def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Create the job; without the service's rules if the service rejects them."""
+        """Create the job, without the service's rules if the service rejects them; return the facts that changed."""
         return create_debugged(self.jobs.service, request, facts)
 
     def destinations(self) -> Sequence[str]:
@@ -142,11 +145,11 @@ class TrainingJobType(JobType):
         return channel_uris(self.spec)
 
     def place(self, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()) -> JobPlace:
-        """Return the rung of the attempt after `earlier`; none for a cluster of several instance types.
+        """Return the capacity and the limits of the attempt after `earlier`; none for clusters of mixed instance types.
 
         Raises:
             SpecError: the spec has a cost cap, but the price of the rung is unknown; or a training plan does not exist.
-            CapacityError: no rung can be used, one of them because of its training plan.
+            CapacityError: no rung can be used, at least one of them because of its training plan.
             BudgetExceededError: the cost so far plus the largest cost of the attempt exceeds the spec's budget, or the
                 limits of all rungs; or the rest of the spec's cost cap is too small.
         """
@@ -175,7 +178,7 @@ class TrainingJobType(JobType):
         return place
 
     def place_of(self, job: JobSnapshot, earlier: Sequence[JobSnapshot]) -> JobPlace:
-        """Return a job's rung, by its instances."""
+        """Return the capacity and the limits of a submitted job; its instances determine its rung."""
         placement = place_of(rungs_of(self.spec), job, earlier)
         if placement is None:
             return UNLIMITED
@@ -217,7 +220,7 @@ class TrainingJobType(JobType):
         return replace(capped, placement=placement, plan_stops=stops)
 
     def patience(self, facts: Mapping[str, Any]) -> Patience:
-        """Return the limits on the training's silence, wait for instances, billed time and plan windows."""
+        """Return the limits on the time without progress, the wait for instances, the billed time and plan windows."""
         return Patience(
             heartbeat_timeout_s=self.spec.heartbeat_timeout_s,
             max_wait_s=facts.get("rung_max_wait_s"),
@@ -228,15 +231,15 @@ class TrainingJobType(JobType):
 
     @property
     def max_quota_wait_s(self) -> int:
-        """Seconds to wait for the account's quota, by the spec."""
+        """Seconds to wait for the account's quota if the rung sets no limit, from the spec; 0 = for ever."""
         return self.spec.max_quota_wait_s
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether the training was stopped for money after it wrote a model."""
+        """Return whether the training was stopped to limit its cost after it wrote a model."""
         return self._stops.left_model(snapshot)
 
     def completed(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result; with `ended_by` and the stop if the training was stopped for money."""
+        """Return the result, with the cause and details of the stop if the training was stopped to limit its cost."""
         if result["status"] != JobStatus.STOPPED:
             return result
         job = JobSnapshot.from_dict(result)
@@ -254,7 +257,7 @@ class TrainingJobType(JobType):
     def known_error(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
     ) -> TrainingRunError | None:
-        """Return the error of a training that was stopped for money before it wrote a model."""
+        """Return the error of a training that was stopped to limit its cost before it wrote a model; otherwise None."""
         stops = self._stops
         return stops.without_model(snapshot, earlier) if stops.ended_by(snapshot) else None
 

@@ -62,7 +62,7 @@ class TuningJobType(JobType):
 
     @cached_property
     def spec(self) -> TuningJobSpec:
-        """The spec, with the connection's role and the run's folder if its training names none."""
+        """The spec; if its training names no role or output path, with the connection's role or a folder of the run."""
         given = self.given
         if isinstance(given, TuningJobSpec):
             return given
@@ -85,7 +85,7 @@ class TuningJobType(JobType):
         *,
         place: JobPlace,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the CreateHyperParameterTuningJob request, the code uploaded, and the facts `code` and `image_uri`."""
+        """Upload the code; return the CreateHyperParameterTuningJob request, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
         image = job_image(self.spec.training, region=clients.region)
         training = clients.of_account(self.spec.training, image_uri=image)
@@ -113,11 +113,12 @@ class TuningJobType(JobType):
         *,
         full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> JobPlace:
-        """Log the possible cost of the next search; return the cost of the earlier ones.
+        """Return the cost of the earlier searches and the next one's time limit, and log its possible cost.
 
         Raises:
-            SpecError: there is a budget, but the price of the instances is unknown.
-            BudgetExceededError: the cost so far plus the largest cost of one trial exceeds the budget.
+            SpecError: there is a budget or a cost cap, but the price of the instances is unknown.
+            BudgetExceededError: the cost so far plus the largest cost of one trial exceeds the budget, or the rest of
+                the cost cap is too small.
         """
         spec = self.spec
         paid, found = self._paid_usd(earlier), estimate(spec)
@@ -132,9 +133,7 @@ class TuningJobType(JobType):
         return JobPlace(paid_usd=paid, max_runtime_s=self._capped_runtime_s(paid))
 
     def _capped_runtime_s(self, paid_usd: float) -> int | None:
-        """Return the time limit within the rest of the cost cap, with all parallel trials running the whole time.
-
-        None without a cap.
+        """Return the seconds for which the rest of the cost cap pays for all parallel trials; None without a cap.
 
         Raises:
             SpecError: the price is unknown.
@@ -220,7 +219,7 @@ class TuningJobType(JobType):
     def known_error(
         self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
     ) -> TrainingRunError | None:
-        """Return the error of a search that used up its budget before a trial had a result."""
+        """Return the error of a search that used up its budget before a trial had a result; otherwise None."""
         spec = self.spec
         if spec.budget_usd is None or self._ended_by(snapshot) is not EndedBy.BUDGET:
             return None
@@ -241,7 +240,7 @@ class TuningJobType(JobType):
         return replace(snapshot, billable_seconds=round(seconds))
 
     def telling_log(self, name: str) -> Sequence[str]:
-        """Return the last lines of a failed trial, or of the last one: a search has no log of its own."""
+        """Return the last log lines of a failed trial, otherwise of the last trial, because a search writes no log."""
         trials = self._tuning.trials(name)
         telling = [each for each in trials if each.status == JobStatus.FAILED] or trials[-1:]
         return self._log_of_children(

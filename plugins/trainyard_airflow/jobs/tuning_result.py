@@ -1,4 +1,4 @@
-"""Result of an ended search: the cause of its end, its best trial, and the cost of all trials. Pure."""
+"""Result of an ended search: the cause of its end, its best trial, and the cost of all trials."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
     """Return the cause of the search's end.
 
-    If a search reaches its own time limit, the service stops it, and reports it in the same way as a stop by a person.
-    It is therefore recognised by its duration.
+    If a search reaches its own time limit, the service stops it and reports the same status as after a stop by a
+    person. Such a stop is therefore recognised by the search's duration.
 
     Args:
         search: snapshot of the ended search.
-        cause: the reason for which Trainyard stopped it, or None.
+        cause: Trainyard's reason to stop the search; None if Trainyard did not stop it.
     """
     if search.status != JobStatus.STOPPED:
         return EndedBy.SERVICE
@@ -47,7 +47,9 @@ def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
 
 
 def usable_best(search: JobSnapshot, facts: SearchFacts, trials: Sequence[Trial]) -> BestTrial:
-    """Return the best trial that the service reports, or the best of `trials` without its model's address.
+    """Return the best trial that the service reports with a finite value, otherwise the best of `trials`.
+
+    The result lacks the address of the trial's model.
 
     Raises:
         JobFailedError: no trial has a finite objective.
@@ -61,7 +63,7 @@ def usable_best(search: JobSnapshot, facts: SearchFacts, trials: Sequence[Trial]
             raise JobFailedError(
                 f"search {search.name} ended as {search.status}, and none of its {len(trials)} trials has an objective",
                 job_name=search.name,
-                next_step=f"check that a trial's log has lines that match the regex of {facts.metric_name}",
+                next_step=f"check that a trial's log has lines that match the regex of the metric {facts.metric_name}",
             )
         tuned, name, value = (
             dict(best.tuned_hyperparameters),

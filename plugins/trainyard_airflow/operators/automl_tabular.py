@@ -18,8 +18,8 @@ class AutoMLTabularOperator(SageMakerJobOperator):
     """Finds a good model for a table; see `SageMakerJobOperator` for the effects of a retry, a clear and a kill.
 
     Each change of a candidate logs the leaderboard. If the time limit ended the job, the result is the best candidate
-    so far, with `is_complete` and `ended_by`. If the job was stopped, the task fails. A budget becomes a time limit of
-    the request, so that the service enforces it without Airflow.
+    so far, with `is_complete` and `ended_by`. If the job was stopped, the task fails. A budget becomes a time limit in
+    the request, which the service enforces without Airflow.
 
     A spec given as a mapping may omit `role` and `output_path`. The defaults are the connection's execution role and
     `<root>/runs/<dag>/<run>/automl`.

@@ -1,4 +1,4 @@
-"""`CheckRulesOperator`: watches the training of another task by rules, while it runs."""
+"""`CheckRulesOperator`: evaluates rules on the training of another task while it runs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _SETTLING_LOOKS = 20
 class CheckRulesOperator(ConnectedOperator):
     """Evaluates rules on the training job of `watched_task_id` while it runs, and stops the job if a rule requires it.
 
-    It reads the statistics of the job's ranks from S3, and reports the evaluations of the service's Debugger if the job
-    has its rules. To stop the job, it tags the job with the rule and the step and then requests the stop; the watched
-    task (`WatchedTrainingJobOperator`) ends with a verdict.
+    It reads the statistics of the job's ranks from S3. If the job has rules of the service's Debugger, it also reports
+    their evaluations. To stop the job, it tags the job with the rule and the step and then requests the stop. The
+    watched task (`WatchedTrainingJobOperator`) then ends with a verdict.
 
     The watch of a job ends with the job. A next attempt of the watched task is watched as well. While that task waits
     for its next try or for a human's answer, this task waits without a worker. If there is no next attempt, it returns
@@ -51,7 +51,8 @@ class CheckRulesOperator(ConnectedOperator):
         watched_task_id: the task whose job is watched.
         job_name: name of a job to watch in place of a task.
         deferrable: whether to watch in the triggerer, without a worker slot.
-        notifier: recipient of messages on issues of severity error, as `Notifier.to_dict` or its JSON, or None.
+        notifier: recipient of messages on issues of severity `error`: the result of `Notifier.to_dict`, or its JSON, or
+            None.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.
     """
@@ -76,7 +77,10 @@ class CheckRulesOperator(ConnectedOperator):
         **kwargs: Any,
     ) -> None:
         if (watched_task_id is None) == (job_name is None):
-            raise ValueError("set exactly one of watched_task_id and job_name")
+            raise ValueError(
+                "CheckRulesOperator needs exactly one of watched_task_id and job_name, got "
+                f"{watched_task_id!r} and {job_name!r}"
+            )
         super().__init__(**kwargs)
         self.watch = {} if watch is None else watch
         self.watched_task_id = watched_task_id
@@ -129,9 +133,9 @@ class CheckRulesOperator(ConnectedOperator):
             event = self._watch(context, before_s=before_s, watched=watched)
 
     def _gives_up(self, context: Context, event: Mapping[str, Any]) -> bool:
-        """Return whether the watch continues without a job that has ended and whose watch failed.
+        """Return whether to continue without the verdicts on an ended job that could not be watched.
 
-        It stops if the job is the last one of a watched task that has ended, or if the task's memory is not available.
+        The answer is False if this is the last job of a task that has ended, or if the task's memory is not available.
         """
         attempts = self._attempts(context)
         names = [each.name for each in attempts if each.is_terminal]
@@ -151,7 +155,7 @@ class CheckRulesOperator(ConnectedOperator):
     def _later(
         self, context: Context, new: dict[str, Any] | None, known: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        """Return the findings on the later attempt: earlier jobs may be watched after a running one."""
+        """Return the findings on the later of two attempts; earlier jobs may be watched after a running job."""
         if new is None or known is None:
             return new or known
         names = [each.name for each in self._attempts(context)]
@@ -198,7 +202,7 @@ class CheckRulesOperator(ConnectedOperator):
         return snapshot is None or snapshot.is_terminal
 
     def _wait_for_begin(self, context: Context) -> None:
-        """Reschedule this task if the watched task has not begun: `dag.test()` runs that task only after this one.
+        """Reschedule this task if the watched task has not begun; `dag.test()` starts that task only after this task.
 
         Raises:
             AirflowRescheduleException: the watched task has not begun.
@@ -213,7 +217,7 @@ class CheckRulesOperator(ConnectedOperator):
     def _is_all(
         self, context: Context, event: Mapping[str, Any], watched: dict[str, Any] | None
     ) -> bool:
-        """Return whether no further job follows the event of a trigger and the last job's findings."""
+        """Return whether the watched task will have no further job after this event."""
         if not self.watched_task_id:
             return True
         if "watched" not in event or watched is None:
@@ -291,10 +295,10 @@ class CheckRulesOperator(ConnectedOperator):
         )
 
     def _name(self, context: Context, watched: dict[str, Any] | None = None) -> str:
-        """Return the name of the job to watch: the given one, or one of the watched task's.
+        """Return the name of the job to watch: the given job, or a job of the watched task.
 
-        A running job comes first, so that no paid job is unguarded. Then come the jobs that ended after the trigger
-        failed, because their statistics still exist, and then the next attempt.
+        A running job comes first, because a job that costs money must be watched. Then come the jobs that ended after
+        the trigger failed, because their statistics still exist, and then the next attempt.
 
         Args:
             context: the task's context.
@@ -331,7 +335,7 @@ class CheckRulesOperator(ConnectedOperator):
         return found
 
     def _was_watched(self, snapshot: JobSnapshot) -> bool:
-        """Return whether an ended job has its last verdicts or never trained."""
+        """Return whether an ended job has its final verdicts, or never trained and needs none."""
         from trainyard_airflow.hooks.objects import S3Objects
         from trainyard_airflow.triggers.rule_findings import document_uri
 

@@ -1,4 +1,4 @@
-"""`ConnectedOperator`: base of tasks that call AWS by an Airflow connection."""
+"""`ConnectedOperator`: base of operators that call AWS through an Airflow connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ConnectedOperator(BaseOperator):
-    """Base with the connection's clients, which are created on first use, so that a DAG file is parsed without boto3.
+    """Base with the connection's clients, which are created on first use; a DAG file is parsed without boto3.
 
     Args:
         aws_conn_id: the connection.

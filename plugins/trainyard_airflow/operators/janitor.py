@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class JanitorOperator(ConnectedOperator):
     """Finds by tag the jobs, endpoints and warm pools of this deployment that no queued or running DAG run owns.
 
-    A task may not read the metadata database, so it queries the execution API for live runs, by the task SDK's
+    A task may not read the metadata database, so it queries the execution API for live runs, with the task SDK's
     `get_dr_count`. A deleted run is not live. Resources without a tag of this deployment are never stopped.
 
     Args:
@@ -53,7 +53,7 @@ class JanitorOperator(ConnectedOperator):
         Raises:
             SpecError: the connection names no deployment.
             TrainingRunError: the service rejected a listing; or it rejected reading the tags or stopping a resource,
-                in which case all others were stopped.
+                in which case all other orphans were stopped.
         """
         from trainyard_airflow.hooks.paid_things import PaidThings
 
@@ -90,7 +90,7 @@ class JanitorOperator(ConnectedOperator):
                         where=f"connection {self.aws_conn_id!r}, extra trainyard.deployment",
                         what="is not set, so this Airflow's orphans cannot be distinguished from other jobs",
                         allowed="a name that no other Airflow of this AWS account has",
-                        next_step="set it; jobs that were started earlier are never cleaned up",
+                        next_step="set a name; jobs that were started without it are never cleaned up",
                     )
                 ]
             )

@@ -86,7 +86,7 @@ def ask_person(
 
 
 def _notice(context: Context, question: Question, facts: Mapping[str, Any]) -> Notice:
-    """Return the message about a question; a try has one."""
+    """Return the message about a question; each try of a task sends one at most."""
     from trainyard.runs.notifier import question_notice
 
     ti = context["ti"]

@@ -24,12 +24,12 @@ ARTIFACT_SHA256 = "model_artifact_sha256"
 
 @retried_by_error
 class RegisterModelOperator(ConnectedOperator):
-    """Registers a model once, even if the task is started several times; returns the version's ARN.
+    """Registers a model once, even if the task is started several times.
 
     Args:
         version: a `ModelVersion`, a mapping of its fields (templated), or a function `(context,
             jinja_env)` that returns either.
-        asset: gets an event with the result: the version's ARN and lineage, the model's address and SHA-256.
+        asset: asset that gets an event with the result: the version's ARN and lineage, the model's address and SHA-256.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.
     """
@@ -58,7 +58,7 @@ class RegisterModelOperator(ConnectedOperator):
 
         Raises:
             SpecError: the version is invalid.
-            RejectedRequestError: the service rejected it.
+            RejectedRequestError: the service rejected the version.
         """
         from trainyard_airflow.hooks.job_spans import describe_task
 

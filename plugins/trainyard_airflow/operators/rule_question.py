@@ -50,7 +50,7 @@ def ask_human(
         TaskAwaitingInput: always on Airflow 3.3 and later; see `ask_person` for Airflow 3.2.
     """
     asked = Question(
-        subject=f"Rule {verdict['rule']} stopped the training at step {verdict['step']}: how shall it continue?",
+        subject=f"Rule {verdict['rule']} stopped the training at step {verdict['step']}: how should it continue?",
         body=question(verdict, retry),
         options=[OPTIONS[each] for each in remedies_of(verdict)],
         default=OPTIONS[default_of(retry, verdict)],
@@ -71,7 +71,7 @@ def remedies_of(verdict: Mapping[str, Any]) -> list[RetryRemedy]:
 
 
 def default_of(retry: RuleRetry, verdict: Mapping[str, Any]) -> RetryRemedy:
-    """Return the remedy without an answer: the plan's default, or `END` if the default is not possible."""
+    """Return the remedy that applies without an answer: the plan's default, or `END` if that is not possible."""
     default = RetryRemedy(retry.default)
     return default if default in remedies_of(verdict) else RetryRemedy.END
 
@@ -79,13 +79,13 @@ def default_of(retry: RuleRetry, verdict: Mapping[str, Any]) -> RetryRemedy:
 def question(verdict: Mapping[str, Any], retry: RuleRetry) -> str:
     """Return the facts for a human's decision, as Markdown."""
     wait, default = timedelta(seconds=retry.timeout_s), OPTIONS[default_of(retry, verdict)]
-    lower = f"times {retry.factor:g}"
+    lower = f"multiply it by {retry.factor:g}"
     if verdict["step"]:
-        lower += f", from {retry.rollback_steps} step(s) before or earlier"
+        lower += f", and resume from a checkpoint at least {retry.rollback_steps} step(s) earlier"
     meanings = {
-        RetryRemedy.CONTINUE: "nothing is changed.",
+        RetryRemedy.CONTINUE: "no settings are changed.",
         RetryRemedy.LOWER: f"{lower}.",
-        RetryRemedy.SKIP: "from before the bad steps, without their batches.",
+        RetryRemedy.SKIP: "resume from a checkpoint before the bad steps, without their batches.",
         RetryRemedy.END: "the verdict is the result, and downstream tasks are skipped.",
     }
     choices = "\n".join(f"- *{OPTIONS[each]}*: {meanings[each]}" for each in remedies_of(verdict))

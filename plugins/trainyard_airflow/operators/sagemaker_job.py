@@ -81,7 +81,7 @@ class SageMakerJobOperator(BaseOperator):
         verify: overrides the connection's TLS verification.
         botocore_config: overrides the connection's client settings.
         ledger_uri: S3 prefix of the run's ledger; by default a prefix in the connection's bucket. Templated.
-        notifier: recipient of messages on spot interruptions, as `Notifier.to_dict` or its JSON, or None.
+        notifier: recipient of messages on spot interruptions: the result of `Notifier.to_dict`, or its JSON, or None.
     """
 
     template_fields: Sequence[str] = (
@@ -144,9 +144,10 @@ class SageMakerJobOperator(BaseOperator):
         """Return the snapshot of the completed job, with `job_name`, `attempt` and `earlier_attempts`.
 
         Raises:
-            SpecError: the spec or the connection is wrong, or the bucket is another Airflow's; nothing was started.
+            SpecError: the spec or the connection is wrong, or another Airflow has claimed the bucket; nothing was
+                started.
             RejectedRequestError: the service rejected the job, or another deployment's job has its name.
-            JobFailedError: the job ended with another status than `Completed`; the class is the reason.
+            JobFailedError: the job ended with another status than `Completed`; the error's class gives the reason.
             CapacityError: the service had no instances.
         """
         from trainyard_airflow.hooks.bucket_claim import claim_bucket
@@ -190,7 +191,7 @@ class SageMakerJobOperator(BaseOperator):
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:
-        """Resume after a deferral; stop the job if `execution_timeout` ended it.
+        """Resume after a deferral; stop the job if `execution_timeout` ended the deferral.
 
         Airflow calls no method of the operator if a deferral times out or its trigger fails. Both arrive here as
         exceptions.
@@ -216,7 +217,7 @@ class SageMakerJobOperator(BaseOperator):
     def on_kill(self) -> None:
         """Stop the job that this process waits for, after a mark, a clear, a deletion or a timeout of the task.
 
-        The SIGTERM of a drained worker stops nothing, because Airflow still has the task as running. The same
+        The SIGTERM of a drained worker stops nothing, because Airflow still reports the task as running. The same
         applies during an outage of Airflow's API server. The process continues to wait. If it is killed, the task's
         next try finds the job; if there is none, the run's report or `clean_up_orphans` stops it.
 
@@ -294,7 +295,7 @@ class SageMakerJobOperator(BaseOperator):
         )
 
     def job_run(self, context: Context) -> JobRun:
-        """Return the work with the task's jobs in this start of the task.
+        """Return the `JobRun` of this start of the task.
 
         Raises:
             SpecError: the connection or the notifier is wrong.
@@ -366,7 +367,7 @@ class SageMakerJobOperator(BaseOperator):
             memory.note_traced(each["name"] for each in new)
 
     def take(self, context: Context, run: JobRun, step: Step) -> Step:
-        """Execute the wait of a step, in the triggerer or in this process, and return the next step.
+        """Wait as the step requires, in the triggerer or in this process, and return the next step.
 
         Raises:
             TaskDeferred: the task waits in the triggerer.
@@ -414,7 +415,7 @@ class SageMakerJobOperator(BaseOperator):
         echoed: dict[str, Any],
         kwargs: dict[str, Any] | None = None,
     ) -> JobSnapshot:
-        """Defer; if the task is not deferrable, wait here by the trigger's code and return the final snapshot."""
+        """Defer; if the task is not deferrable, wait in this process and return the job's final snapshot."""
         from trainyard_airflow.triggers.follow import follow_job
         from trainyard_airflow.triggers.interruptible import run_interruptible
         from trainyard_airflow.triggers.job import JobTrigger
@@ -476,7 +477,7 @@ class SageMakerJobOperator(BaseOperator):
 
 
 class _AirflowTask:
-    """A run's `TaskHost`: XComs, links and the task's state in Airflow."""
+    """The `TaskHost` of a `JobRun`: XComs, links and the task's state in Airflow."""
 
     def __init__(self, operator: SageMakerJobOperator, context: Context, jobs: TaskJobs) -> None:
         self._operator = operator
@@ -516,7 +517,7 @@ class _AirflowTask:
         self._ti.xcom_push(key=FAILED_JOB_XCOM_KEY, value=job)
 
     def has_been_ended(self) -> bool:
-        """Return whether the task was cleared, marked or deleted since its start; False if it does not defer.
+        """Return whether the task was cleared, marked or deleted since its start; False if the task does not defer.
 
         Airflow notifies the worker with the next heartbeat, seconds later. By then the task would have tried to defer,
         which Airflow rejects, and the job would not be stopped.

@@ -27,7 +27,7 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptJob:
-    """Job to check by its script; `where` is the path of its hyperparameters in the user's input."""
+    """Job whose script checks its hyperparameters; `where` is their path in the user's input."""
 
     where: str
     entry_point: str
@@ -40,7 +40,7 @@ def script_findings(
 ) -> list[list[Finding]]:
     """Return the findings of the scripts for each job; empty for scripts that declare no check.
 
-    If a job cannot be checked, its finding is a warning, so that a busy worker or missing libraries fail no run.
+    If a job cannot be checked, its finding is a warning: a busy worker or missing libraries must not fail a run.
     """
     if not scripts.joinpath(*JUDGE.split(".")).with_suffix(".py").is_file():
         return [[] for _ in jobs]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ShardDatasetOperator(SageMakerJobOperator):
-    """Shards a data set in the worker, or by a processing job over several instances with the same code.
+    """Shards a data set in the worker, or with the same code in a processing job with several instances.
 
     If the data set of the same source and settings exists, nothing is uploaded and no job is started. A job's instances
     write the parts, and the worker merges them; see `SageMakerJobOperator` for the effects of a retry, a clear and a
@@ -60,8 +60,8 @@ class ShardDatasetOperator(SageMakerJobOperator):
         Raises:
             SpecError: the source or the settings are invalid: no data, unknown columns, a number of shards that does
                 not match the ranks, or a source that a job's instances cannot read.
-            DataError: more rows than allowed cannot be read.
-            JobFailedError: the sharding job did not complete; the class is the reason.
+            DataError: too many rows cannot be read.
+            JobFailedError: the sharding job did not complete; the error's class gives the reason.
         """
         self._limit_local_files()
         if self.spec.job is None:
@@ -71,7 +71,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return super().execute(context) if found is None else self._told(context, found)
 
     def job_type(self, jobs: TaskJobs, context: Context) -> ShardingJobType:  # noqa: ARG002
-        """Return the job type of sharding; the same object at each call, because its plan reads the source."""
+        """Return the job type of sharding, the same object at each call, because creating its plan reads the source."""
         if self._sharding is None:
             self._sharding = ShardingJobType(jobs, self.spec, scratch=self._scratch)
         return self._sharding
@@ -98,7 +98,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return self.job_type(self.task_jobs(context), context)
 
     def _found_in_place(self, context: Context) -> dict[str, Any] | None:
-        """Return the data set if it is complete already, so that no job is needed; otherwise None."""
+        """Return the data set if it is complete already and needs no job; otherwise None."""
         from trainyard.sharding.plan import finished_index
 
         sharding = self._job_type(context)

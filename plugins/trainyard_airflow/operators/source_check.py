@@ -1,4 +1,4 @@
-"""Static check of a training script: its syntax, and the presence of its own modules."""
+"""Static check of a training script: its syntax, and the presence of the modules that it imports from its folder."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
 
 
 def _own_module(root: Path, name: str) -> Path | None:
-    """Return the path, existing or expected, of a module of the source folder; None if it is not the folder's own."""
+    """Return the path, existing or expected, of a module in the source folder; None for a module from elsewhere."""
     top, *rest = name.split(".")
     if not rest:
         single = root / f"{top}.py"

@@ -1,4 +1,4 @@
-"""Memory of a running task, in Airflow's task state store, or in S3 on Airflow 3.2, which has no such store."""
+"""State of a task that survives its tries: in Airflow's task state store, or in S3 on Airflow 3.2."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StateObject:
         return cls(S3Objects(clients.client("s3")), f"{run}/task-state/{name}.json")
 
     def get(self, key: str) -> Any:
-        """Return a value, None if there is none.
+        """Return the value of a key, or None if there is none.
 
         Raises:
             TrainingRunError: S3 rejected the read.

@@ -19,8 +19,8 @@ class TrainingJobOperator(SageMakerJobOperator):
     """Trains on SageMaker; see `SageMakerJobOperator` for the effects of a retry, a clear and a kill.
 
     A spec given as a mapping may omit `role` and `output_path`. The defaults are the connection's execution role and
-    `<root>/runs/<dag>/<run>/output`, with the root of `AwsClients.root`. On spot, the default of `checkpoint_s3_uri` is
-    `<root>/runs/<dag>/<run>/checkpoints/<task>/`; None turns checkpoints off.
+    `<root>/runs/<dag>/<run>/output`, with the root of `AwsClients.root`. On spot or in a training plan, the default of
+    `checkpoint_s3_uri` is `<root>/runs/<dag>/<run>/checkpoints/<task>/`; None turns checkpoints off.
 
     Before the job is created, the task logs the settings that AWS would reject, ignore or mishandle. These findings do
     not stop the task; `preflight` rejects a run for them.

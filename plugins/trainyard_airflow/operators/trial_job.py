@@ -58,7 +58,7 @@ class TrialJobOperator(SageMakerJobOperator):
         return training_job_type(self, jobs, context)
 
     def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> TrialPolicy:  # noqa: ARG002
-        """Return the policy by which a trial may fail."""
+        """Return the policy that treats a trial's failure as its result."""
         return TrialPolicy(memory, number=self.trial["number"])
 
     def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002
@@ -66,7 +66,7 @@ class TrialJobOperator(SageMakerJobOperator):
         return {**done.result, "trial": dict(self.trial)}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the result of `returned`.
+        """Return the trial's result, as `returned` describes it.
 
         Raises:
             TrainingRunError: the job did not complete, and its hyperparameters are not the cause.
@@ -90,7 +90,7 @@ class TrialJobOperator(SageMakerJobOperator):
             return self._failed_trial(context, error)
 
     def _failed_trial(self, context: Context, error: Exception) -> dict[str, Any]:
-        """Return the result of a failed trial that the policy did not handle: a time limit or a silent log ended it."""
+        """Return the result of a failed trial that the policy did not handle, such as one at the task's time limit."""
         self.log.warning("Trial %s failed, the search continues: %s", self.trial["number"], error)
         jobs = self.task_jobs(context)
         name = getattr(error, "job_name", None) or jobs.name_of(1)
@@ -121,7 +121,7 @@ class TrialPolicy(EndPolicy):
         """Return the job with `failure` if its hyperparameters can be the cause.
 
         Raises:
-            TrainingRunError: the given error, if they cannot.
+            TrainingRunError: the given error, if its hyperparameters cannot be the cause.
         """
         if not isinstance(error, FAULTS_OF_VALUES):
             raise error

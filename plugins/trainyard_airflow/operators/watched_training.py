@@ -34,9 +34,10 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
     has a rule that stops a job for NaN. Direct downstream tasks are skipped, except teardowns and tasks with the
     trigger rule `all_done`. If the rule's action is `fail`, the task fails with `RuleViolatedError`.
 
-    If the plan has `on_stop`, the training is retried automatically, or a person is asked. In that case the task waits
-    in `awaiting_input` without a worker, and `execute_answered` applies the answer. The answer is stored as a tag of
-    the stopped job before a new job starts. A retry or clear before that asks again.
+    If the plan has `on_stop`, the training is retried automatically, or a person is asked. Until a person answers, the
+    task waits in `awaiting_input` without a worker; then `execute_answered` applies the answer. The answer is stored as
+    a tag of the stopped job before a new job starts. If the task is retried or cleared before that, the person is asked
+    again.
 
     To continue the training after a verdict, clear this task and the watching task. The next attempt resumes from the
     last checkpoint.
@@ -67,7 +68,7 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         return RuleStopPolicy(jobs, memory, watch=self.watch)
 
     def take(self, context: Context, run: JobRun, step: Step) -> Step:
-        """Execute the wait of a step, including the wait for a person's answer, and return the next step.
+        """Wait as the step requires, for a job or for a person's answer, and return the next step.
 
         Raises:
             TaskAwaitingInput: a person is asked; `execute_answered` resumes. See `ask_person` for Airflow 3.2.
@@ -95,7 +96,7 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         result: dict[str, Any],
         verdict: dict[str, Any],
     ) -> dict[str, Any]:
-        """Apply a person's answer, or the plan's default if nobody answered; it is stored as a tag of the stopped job.
+        """Apply a person's answer, or the plan's default if nobody answered; a tag of the stopped job stores it.
 
         Args:
             context: the task's context.

@@ -1,4 +1,4 @@
-"""Pages in Airflow's UI: the training tab of a run and the fleet page. Runs in the API server, which has the database.
+"""Pages in Airflow's UI: the training tab of a run and the fleet page. They run in Airflow's API server.
 
 airflow_runs    runs, tasks and results from Airflow's database
 training_feed   jobs and log of a running training, from AWS

@@ -51,8 +51,8 @@ def read_run(session: Session, *, dag_id: str, run_id: str) -> RunRow | None:
 def list_runs(session: Session, *, dag_ids: Collection[str], limit: int) -> list[RunRow]:
     """Return the newest runs of the training DAGs among `dag_ids`, newest first.
 
-    Training DAGs are tagged `trainyard`, and neither `clean-up` nor `planning`. The rows have the results of preflight
-    and report only, and those of all tasks for an ended run without a report.
+    Training DAGs are tagged `trainyard`, and neither `clean-up` nor `planning`. The rows contain only the results of
+    `preflight` and `report`; for an ended run without a report, they contain the results of all tasks.
     """
     from airflow.models.dag import DagTag  # noqa: TID251  # as above
     from airflow.models.dagrun import DagRun  # noqa: TID251
@@ -202,7 +202,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return a value without Airflow's `{"__classname__": ...}` wrapping of tuples and objects; imports no class."""
+    """Return a value without Airflow's `{"__classname__": ...}` wrapping of tuples and objects; import no class."""
     if isinstance(value, list):
         return [_unwrapped(each) for each in value]
     if not isinstance(value, dict):

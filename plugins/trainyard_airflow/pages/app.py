@@ -135,14 +135,14 @@ def report_file(run: RunDep, name: str) -> Response:
     """
     address = _report_address(run, name)
     if address is None:
-        raise HTTPException(404, f"run {run.run_id} has no {name}")
+        raise HTTPException(404, f"the report of run {run.run_id} has no file {name}")
     try:
         objects = S3Objects(_feeds.clients.of(run, TaskId.TRAIN).client("s3"))
         content = objects.read_or_none(address)
     except FAULTS as error:
         raise HTTPException(502, f"{address} cannot be read: {error}") from error
     if content is None:
-        raise HTTPException(404, f"there is no {address}")
+        raise HTTPException(404, f"{address} does not exist: the run's report has not been written")
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     return Response(content, media_type=kind, headers=_REPORT_HEADERS)
 

@@ -1,1 +1,1 @@
-"""Following of jobs to their end, in the triggerer (deferred) or in the worker (not deferred)."""
+"""Triggers and pollers that follow jobs to their end, in the triggerer (deferred tasks) or in the worker."""

@@ -1,4 +1,4 @@
-"""Counts of consecutive failed polls of a service, for the pause before a retry and for the end of retries."""
+"""Counts of consecutive failed polls, which determine the pause before a retry and the end of all retries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 TRANSIENT = (BotoCoreError, HTTPClientError, OSError, asyncio.TimeoutError)
 FAULTS = (ClientError, *TRANSIENT)
-"""Errors that end one poll of a job, but not its following."""
+"""Errors of a poll after which the job is polled again."""
 
 _REFUSALS_IN_A_ROW = 5
 
@@ -26,7 +26,7 @@ class Answers:
     """Consecutive failed polls of one job.
 
     Attributes:
-        where: place for errors, such as `job a`.
+        where: place that an error names, such as `job a`.
         logs: whether this object logs the waits; False if its users log them.
     """
 

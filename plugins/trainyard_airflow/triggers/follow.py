@@ -1,4 +1,4 @@
-"""Follower of one job to its end: it polls the job, forwards its log lines, and survives an unavailable endpoint."""
+"""Follows one job to its end: polls the job, forwards its log lines, and continues after failures of the service."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _UNLISTED_S = 15.0
 
 
 async def follow_job(followed: Followed, *, follower: str | None = None) -> JobSnapshot:
-    """Return the job's final snapshot, without a time limit; log its lines to this module's logger.
+    """Follow the job to its end without a time limit, log its lines, and return its final snapshot.
 
     - If the service does not answer, throttles, fails or reports expired credentials, the poll is repeated with growing
       waits and without limit; the caller decides how long to wait. Each poll after an error reads the connection again.
     - If the log cannot be read, one warning is logged, and the job is followed without its log.
-    - If the job exceeds its limits on silence or on waiting for instances, it is stopped with a tag that has the
-      reason, and then followed to its end. The same applies to a search that would exceed its cost limit.
-    - For a search, its trials are logged instead of lines.
+    - If the job exceeds one of its limits (`Patience`), it is tagged with the reason, stopped, and then followed to its
+      end. The same applies to a search that would exceed its cost limit.
+    - For a search, its trials are logged instead of log lines.
 
     Args:
         followed: the job.
@@ -65,10 +65,10 @@ async def follow_job(followed: Followed, *, follower: str | None = None) -> JobS
 async def follow_by_feed(
     followed: Followed, *, follower: str | None, began_at: float, log_since: float
 ) -> FeedState | JobSnapshot:
-    """Return the job's end from the feed that all followers of the connection in this loop share.
+    """Follow the job through the feed that all followers of its connection share in this event loop; return its end.
 
     The behaviour is that of `follow_job`, with a fraction of the calls: a job is described only if more than its status
-    is needed. If the service rejects listings, or if the kind has no feed, the job is followed by `follow_job`'s polls.
+    is needed. If the service rejects listings, this function continues as `follow_job`.
 
     Args:
         followed: the job.
@@ -140,7 +140,7 @@ class FedLook(Look):
     described_in: FeedState | None = None
     is_deaf: bool = False
     due_at: float = math.inf
-    """Earliest time at which the job can reach its cost cap, by this machine's monotonic clock."""
+    """Earliest time at which the job can reach its cost cap or its plan's stop, by this machine's monotonic clock."""
     listens_since: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
@@ -237,8 +237,8 @@ class FedLook(Look):
     def _is_to_be_described(self, state: FeedState) -> bool:
         """Return whether the job must be described, because the feed's state is not enough.
 
-        That is so for secrets in the log, spot notifications, limits on wait and cost, training plans, a silent job,
-        and a job that is missing from the listing.
+        The reasons are secrets in the log, spot notifications, limits on wait and cost, training plans, missing
+        heartbeats, and a job that is missing from the listing.
         """
         if not state.is_listed:
             return True
@@ -254,7 +254,7 @@ class FedLook(Look):
         return self._is_silent(state)
 
     def _next_due_at(self, snapshot: JobSnapshot) -> float:
-        """Return when the job can reach its cost cap or its plan's stop, by the monotonic clock; otherwise infinity.
+        """Return the monotonic time at which the job can reach its cost cap or its plan's stop; otherwise infinity.
 
         A wait for instances is not billed, and ends with a change of state.
         """
@@ -280,7 +280,7 @@ class FedLook(Look):
         }
 
     def _is_silent(self, state: FeedState) -> bool:
-        """Return whether the feed had no heartbeat for `heartbeat_timeout_s`; the job's own streams are read then."""
+        """Return whether the feed had no heartbeat for `heartbeat_timeout_s`; the job's own log is then read."""
         limit_s = self.followed.patience.heartbeat_timeout_s
         if not limit_s or self.is_deaf or state.phase != "Training":
             return False
@@ -288,11 +288,11 @@ class FedLook(Look):
         return time.time() - heard_at >= limit_s
 
     async def _pass_logs_on(self, *, look_for_streams: bool) -> int:  # noqa: ARG002  # as of a job by itself
-        """Return 0: the feed reads the lines, and `_listen_again` has read a silent job's streams."""
+        """Return 0, because the feed reads the lines, and `_listen_again` reads the log of a job without heartbeats."""
         return 0
 
     async def _listen_again(self) -> None:
-        """Read the last lines of the job's streams, because the feed may be behind or have begun after a heartbeat."""
+        """Read the end of the job's log: the feed may be behind, or may have started after the last heartbeat."""
         self.listens_since = time.time()
         async with shared_clients(self.followed.connection, "logs") as clients:
             heard_at = await newest_heartbeat(
@@ -315,7 +315,7 @@ class FedLook(Look):
         self._pass_lines_on()
 
     def _pass_lines_on(self) -> None:
-        """Log the feed's lines without the job's secrets; if it has secrets, not before they are known."""
+        """Log the feed's lines with the job's secrets masked; while the secrets are unknown, log nothing."""
         if self.followed.has_secrets and self.snapshot is None:
             return
         lines = self.subscription.lines

@@ -24,7 +24,7 @@ class Followed:
     Attributes:
         poll_interval_s: longest time between two polls, in seconds.
         stream_logs: whether to forward the log lines of all hosts.
-        patience: limits on silence and on the wait for instances, after which the job is stopped.
+        patience: limits after which the job is stopped.
         notifier: recipient of messages on spot interruptions, or None.
         has_secrets: whether the job's request has values to mask in its log; they are read from the service.
     """
@@ -83,5 +83,5 @@ class Followed:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"job_name must be a text, got {value!r}")
+        raise TypeError(f"job_name must be a non-empty string, got {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""Tag on a job with the trigger that follows it, so that a superseded trigger does not stop the job. Pure.
+"""Tag on a job with the trigger that follows it, so that a superseded trigger does not stop the job.
 
 A triggerer that hangs for longer than its health threshold loses its triggers to another triggerer. When it resumes, it
 cancels its own copies with the same message as for a cleared task (Airflow 3.3.2,

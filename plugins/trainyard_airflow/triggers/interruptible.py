@@ -1,4 +1,4 @@
-"""Runner of a coroutine in this thread that an exception of a signal handler always ends.
+"""Runs a coroutine in this thread, and always ends it if a signal handler raises an exception.
 
 Airflow's `execution_timeout` raises `AirflowTaskTimeout` from a SIGALRM handler at any point of the main thread. If
 this interrupts a callback of the event loop, asyncio reports the exception and continues

@@ -40,10 +40,10 @@ _EARLIER_LINES_S = 60.0
 class JobTrigger(StoredTrigger):
     """Follows one job to its end, and fires once with the job's status or an error.
 
-    Marking the task failed or successful, clearing it and deleting it stop the job. A restart of the triggerer does not
-    stop it, nor does the end of a trigger that another triggerer has taken over. In these cases the trigger starts
-    again from its arguments, and reads the log from a minute before. The previous reading position is not known,
-    because Airflow keeps a trigger's log on the triggerer's own disk.
+    The job is stopped if the task is marked failed or successful, cleared or deleted. A restart of the triggerer does
+    not stop it, nor does the end of a trigger that another triggerer has taken over. In these cases the trigger starts
+    again from its arguments, and reads the log from one minute before its start. The previous reading position is not
+    known, because Airflow keeps a trigger's log on the triggerer's own disk.
 
     Args:
         arguments: the fields of `Followed.to_dict`; `echoed`, a mapping that is returned with the event; and
@@ -55,9 +55,9 @@ class JobTrigger(StoredTrigger):
         """The job to follow.
 
         Raises:
-            KeyError: the arguments cannot be read by this release.
-            ValueError: likewise.
-            TypeError: likewise.
+            KeyError: the kind or the name of the job is missing.
+            ValueError: a member has a value that is unknown to this release.
+            TypeError: a member has a wrong type.
         """
         return Followed.from_dict(self.arguments)
 

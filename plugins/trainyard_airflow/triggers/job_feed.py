@@ -1,7 +1,7 @@
 """Shared feed of job states and log lines, for all followed jobs of one connection.
 
 Polling a job individually costs one Describe and two log calls per poll, and all jobs share the account's rate limits.
-One List call returns a hundred jobs, ended ones included, and one FilterLogEvents call ten thousand lines.
+One List call returns a hundred jobs, including ended jobs, and one FilterLogEvents call returns ten thousand lines.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Subscription:
             self.news.set()
 
     def take_line(self, event: dict[str, Any]) -> None:
-        """Store a log event, unless it is known, too old or not needed; beyond 2,000 unread lines, only count it."""
+        """Store a log event, unless it is stored, too old or not needed; beyond 2,000 unread lines, only count it."""
         at_ms = int(event["timestamp"])
         if not self.reads_logs or at_ms < self.since_ms or event["eventId"] in self._seen:
             return
@@ -187,7 +187,7 @@ async def subscribed(
 
 
 class JobFeed:
-    """Feed of one connection's jobs of one kind; it lists the jobs and reads their log group while one is followed.
+    """Feed of one connection's jobs of one kind; it lists jobs and reads their log group while any job is followed.
 
     Args:
         connection: the jobs' connection.
@@ -432,7 +432,7 @@ def service_time(answer: dict[str, Any]) -> float:
 
 
 def _common_start(one: str, other: str) -> str:
-    """Return the common prefix of two names; for the first and last of sorted names, that of all of them."""
+    """Return the common prefix of two names; if they are the first and last of sorted names, all names share it."""
     length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
     return one[: min(len(one), len(other)) if length is None else length]
 

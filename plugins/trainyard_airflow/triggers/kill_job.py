@@ -45,8 +45,8 @@ async def kill_job(
 ) -> None:
     """Stop the job, with retries until the service accepts the stop or the time is over.
 
-    If Airflow reports the task as still deferred, a triggerer follows the job. It is then stopped only if a trigger of
-    a later try has tagged it, which means that the task was cleared and deferred again.
+    If Airflow reports the task as still deferred, a triggerer follows the job. The job is then stopped only if a
+    trigger of a later try has tagged it, which means that the task was cleared and deferred again.
 
     Args:
         followed: the job.
@@ -92,10 +92,10 @@ async def kill_job(
 async def stop_job(
     followed: Followed, *, tag: Mapping[str, str] = KILLED_TAG, follower: str | None = None
 ) -> None:
-    """Request the stop of the job once, unless it is not `InProgress`.
+    """Request the stop of the job once, if its status is `InProgress`.
 
     The job is first tagged with the reason. A cleared task may start again while its old job still runs, and must
-    distinguish this stop from a person's.
+    distinguish this stop from a stop by a person.
 
     Args:
         followed: the job.

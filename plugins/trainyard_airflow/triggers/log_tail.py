@@ -22,8 +22,8 @@ class LogTail:
     """Reading positions in the streams of one job.
 
     While fewer than `num_streams` streams are known, they are listed again with the 1st, 2nd, 4th, ... 32nd read since
-    the last requested listing, then with every 32nd read. The account's limit of DescribeLogStreams is a few calls per
-    second.
+    the last requested listing, then with every 32nd read. The reason is the account's limit of DescribeLogStreams, a
+    few calls per second.
 
     Attributes:
         group: the log group.
@@ -126,7 +126,7 @@ async def newest_heartbeat(logs: Any, *, group: str, job_name: str) -> float | N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestSteps:
-    """Newest steps in a training's log; None if it has none.
+    """Newest steps in a training's log; a member is None if the log has no such step.
 
     Attributes:
         trained: the newest completed step.

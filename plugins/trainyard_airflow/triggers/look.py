@@ -38,7 +38,7 @@ _LOG_FAILURES_IN_A_ROW = 8
 
 
 def _starts(snapshot: JobSnapshot) -> int:
-    """Return how often instances began to train; each begin creates new log streams."""
+    """Return how often the instances started to train; each start creates new log streams."""
     return sum(each.status == "Training" for each in snapshot.transitions)
 
 
@@ -118,7 +118,7 @@ class Look:
             await notify_from_trigger(self.clients.aws, self.followed.notifier, notice)
 
     async def _newest_steps(self) -> NewestSteps:
-        """Return the newest steps in the job's log, for a message; without steps if there is none or no answer."""
+        """Return the newest steps in the job's log for a spot notification; empty if there are none."""
         notifier = self.followed.notifier
         if notifier is None or Occasion.SPOT not in notifier.notifications.on:
             return NewestSteps()
@@ -136,9 +136,9 @@ class Look:
             return NewestSteps()
 
     async def give_up_on(self, snapshot: JobSnapshot) -> None:
-        """Stop a job that exceeds its limits on silence or on waiting for instances.
+        """Stop the job if it exceeds one of its limits.
 
-        Silence is not evaluated while the job's log has not been read to its end, or is not read at all.
+        The limit on missing heartbeats applies only if the job's log has been read to its end.
         """
         self.log_cost(snapshot.billed_seconds_at(self.now_s))
         verdict = self._verdict(snapshot)
@@ -193,7 +193,11 @@ class Look:
                 log.warning("The service has no job %s (yet)", self.followed.job_name)
             raise
         if not answer.get(api.status_key):
-            raise ContractError("the service described a job without a status", got=list(answer))
+            raise ContractError(
+                "the service described a job without a status",
+                where=f"job {self.followed.job_name}",
+                got=f"the fields {', '.join(answer)}",
+            )
         self.described, self.now_s = answer, service_time(answer)
         self.secrets = description_secrets(answer)
         return masked_snapshot(answer)

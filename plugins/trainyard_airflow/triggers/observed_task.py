@@ -44,10 +44,10 @@ class ObservedTask:
     async def rests(self, *, or_not_begun: bool = False) -> bool:
         """Return whether the task's state is in `RESTING`; False if Airflow's supervisor does not answer within 30 s.
 
-        Works only in a triggerer.
+        This works only in a triggerer.
 
         Args:
-            or_not_begun: whether a state in `NOT_BEGUN` counts as well, such as that of a task in a full pool.
+            or_not_begun: whether a state in `NOT_BEGUN` counts as well; a task in a full pool has such a state.
         """
         states = await self._reported(_ANSWER_LIMIT_S)
         if states is None:
@@ -60,7 +60,7 @@ class ObservedTask:
         return await self._reported_state(limit_s) == "deferred"
 
     async def has_left(self, limit_s: float) -> bool:
-        """Return whether the task no longer waits for a trigger; False if Airflow does not answer in `limit_s` s."""
+        """Return whether the task no longer waits for a trigger; False if Airflow does not answer in time."""
         states = await self._reported(limit_s)
         return states is not None and self._among(states) != "deferred"
 

@@ -1,4 +1,4 @@
-"""Pauses between polls of a job. Pure."""
+"""Pauses between polls of a job."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Pace:
     def delay_s(self, *, age_s: float, phase: str | None) -> float:
         """Return the seconds until the next poll.
 
-        Worked number: a job that is 400 s old and in `Training` is polled after 8 s.
+        Worked example: a job that is 400 s old and in `Training` is polled after 8 s.
 
         Args:
             age_s: seconds since the job was created.
-            phase: its secondary status, or None.
+            phase: the job's secondary status, or None.
         """
         delay = min(self.longest_s, max(self.shortest_s, age_s * _SHARE_OF_AGE))
         return min(delay, self.ending_s) if phase in _LAST_PHASES else delay
@@ -54,5 +54,5 @@ def trigger_pause_s(failures: int) -> float:
 
 
 def jittered(delay_s: float) -> float:
-    """Return a random delay of 80 to 120 % of `delay_s`, so that jobs that start together are polled at other times."""
+    """Return a random delay of 80 to 120 % of `delay_s`; polls of jobs that start together then spread out."""
     return delay_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  # no secret

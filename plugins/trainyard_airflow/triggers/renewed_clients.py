@@ -66,7 +66,7 @@ class RenewedClients:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Release the clients if new ones may succeed."""
+        """Release the clients after an error that new clients may avoid."""
         if error is not None and _is_of_clients(error):
             await self._renew()
 

@@ -27,7 +27,7 @@ DOCUMENT_NAME = "rule-output/rules.json"
 LIVE_NAME = "rule-output/rules-so-far.json"
 """Object with the partial verdicts while the job trains, for its page; its name differs from the final document's."""
 MOST_TOLD = 50
-"""Maximum issues in the task's log and result; the document has the first twenty per rule."""
+"""Maximum number of issues in the task's log and result; the document has the first twenty per rule."""
 _MOST_TEXT = 300
 
 
@@ -94,12 +94,12 @@ class RuleFindings:
                 log.info("Debugger's rule %s: %s %s", name, status, each["details"])
 
     def notices(self, job_name: str, *, has_stopped: bool, cost_usd: float | None) -> list[Notice]:
-        """Return the messages to send: per rule, the first issue of severity error since the last call.
+        """Return the messages to send: one per rule, on its first issue of severity `error` since the last call.
 
         Args:
             job_name: the training job.
-            has_stopped: whether a rule has stopped it.
-            cost_usd: upper bound of its cost so far; None if it is unknown.
+            has_stopped: whether a rule has stopped the job.
+            cost_usd: upper bound of the job's cost so far in USD; None if it is unknown.
         """
         errors = [each for each in self._untold if each.issue.severity is Severity.ERROR]
         self._untold.clear()

@@ -1,4 +1,4 @@
-"""Watch of one job by rules: it polls the job and its statistics, evaluates the rules, and stops the job."""
+"""Watches one job with rules: polls the job and its statistics, evaluates the rules, and stops the job if required."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class RuleLook:
             self._num_written = num_found
 
     async def _notify(self, snapshot: JobSnapshot) -> None:
-        """Send the messages on new issues. Called after the stop, which must not wait for them."""
+        """Send the messages on new issues, after the stop, which must not wait for them."""
         cost_usd = accrued_usd(snapshot.to_dict(), now=service_time(self._description))
         has_stopped = self._stopping.has_stopped
         for notice in self.findings.notices(

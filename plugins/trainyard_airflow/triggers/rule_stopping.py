@@ -85,7 +85,7 @@ class RuleStopping:
     async def what_stopped(self, sagemaker: Any, snapshot: JobSnapshot) -> Reaction | None:
         """Return the reaction that stopped a job in status `Stopped`, or None if no rule stopped it.
 
-        If this watcher did not request the stop, the rule and step in the job's tag identify the reaction.
+        If this object did not request the stop, the rule and step in the job's tag identify the reaction.
 
         Raises:
             ClientError: the service rejected listing the tags.

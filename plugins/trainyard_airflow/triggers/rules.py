@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchArguments:
-    """Job to watch by rules, with the settings of the watch.
+    """Job to watch with rules, and the settings of the watch.
 
     Attributes:
         job_name: the training job; it may not exist yet.
         absent_s: seconds to wait for the job to exist. After that, the trigger waits again if the watched task waits
             for a retry or has not begun (`ObservedTask.rests`); otherwise it fires, and the task continues in a worker.
-        plan: the rules, and what follows from an issue.
+        plan: the rules, and the reactions to their issues.
         connection: the connection of the job and its statistics.
         notifier: recipient of messages on issues, or None.
         task: the watched task; None for a job without a task.
@@ -78,9 +78,9 @@ class RulesTrigger(StoredTrigger):
         """The job to watch.
 
         Raises:
-            KeyError: the arguments cannot be read by this release.
-            ValueError: likewise.
-            TypeError: likewise.
+            KeyError: the job's name or the connection is missing.
+            ValueError: a member has a value that is unknown to this release.
+            TypeError: a member has a wrong type.
         """
         return WatchArguments.from_dict(self.arguments)
 
@@ -93,7 +93,7 @@ class RulesTrigger(StoredTrigger):
         yield await self.event(self._watched())
 
     async def _watched(self) -> dict[str, Any]:
-        """Return the event: the findings, an error, or `absent` if there is no job and the task is not waited for."""
+        """Return the event: the findings, an error, or `absent` if there is no job and its task will not start soon."""
         watch = self.watch
         absent_s = watch.absent_s
         while True:

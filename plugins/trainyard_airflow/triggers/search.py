@@ -1,6 +1,6 @@
 """Polls of a search or an AutoML job, which log its trials or candidates after a change.
 
-A search is stopped before it exceeds its ceiling.
+A search is stopped before it exceeds its limits on cost or time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SearchLook(Look):
         return snapshot
 
     async def give_up_on(self, snapshot: JobSnapshot) -> None:
-        """Stop a search that would exceed its ceiling before the next poll."""
+        """Stop a search that would exceed its limits on cost or time before the next poll."""
         verdict = None
         if snapshot.status == JobStatus.IN_PROGRESS:
             verdict = judge(
@@ -87,7 +87,7 @@ class SearchLook(Look):
 
     @property
     def _awaits_start(self) -> bool:
-        """True if a trial has not started: the counters do not change with its start."""
+        """True if a trial has not started; its start does not change the counters."""
         return any(not t.is_terminal and t.started_at is None for t in self.trials.values())
 
     async def _listed(self) -> list[Trial]:

@@ -1,4 +1,4 @@
-"""Criteria to stop a running job: silence, a long wait, its cost cap, or its training plan's end. Pure."""
+"""Criteria to stop a running job: missing heartbeats, a long wait, its cost cap, or its training plan's end."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Limits of a job's silence, wait and cost, after which it is stopped. JSON-safe through `to_dict`.
+    """Limits after which a job is stopped: on missing heartbeats, waiting and cost. JSON-safe through `to_dict`.
 
     Attributes:
         heartbeat_timeout_s: seconds without a heartbeat after the first one; 0 = no limit.
         max_wait_s: seconds of one uninterrupted wait for instances; None = no limit.
         max_billed_s: billed seconds per instance at which the job is stopped for its cost cap; None = no cap.
-        usd_per_s: price per second of all instances of a job with a cap, for the log.
+        usd_per_s: price of all instances in USD per second, for the log of a job with a cost cap.
         ceiling: limits of a search; None for any other job.
         plan_stops: times at which a job in a training plan is stopped, one per window, epoch seconds.
     """
@@ -74,8 +74,8 @@ def reason_to_stop(
 ) -> StopReason | None:
     """Return the reason to stop the job now, or None.
 
-    Silence is evaluated only in the status `Training`, and only if the job has printed a heartbeat. It begins with the
-    last heartbeat or with the last start of training on the instances, whichever is later.
+    The limit on missing heartbeats applies only in the status `Training`, and only after a first heartbeat. The time
+    counts from the last heartbeat, or from the last start of training on the instances if that is later.
 
     Args:
         snapshot: the job.
@@ -115,8 +115,8 @@ def _capped(snapshot: JobSnapshot, patience: Patience, now: float) -> StopReason
         return None
     return StopReason(
         cause=StopCause.BUDGET,
-        text=f"{format_duration(billed_s)} are billed, and its cost cap leaves {format_duration(limit_s)} before "
-        "the stop (max_cost_usd)",
+        text=f"it is billed for {format_duration(billed_s)}, and its cost cap (max_cost_usd) allows "
+        f"{format_duration(limit_s)} before the stop",
     )
 
 
@@ -130,7 +130,8 @@ def _window_ends(snapshot: JobSnapshot, patience: Patience, now: float) -> StopR
         return None
     return StopReason(
         cause=StopCause.WINDOW,
-        text="the service ends the instances of its training plan in about 30 minutes; it resumes from its checkpoint",
+        text="the service ends the instances of its training plan in about 30 minutes; the next job resumes from its "
+        "checkpoint",
     )
 
 

@@ -40,8 +40,8 @@ class StoredTrigger(BaseTrigger):
         """Time of the task's deferral, epoch seconds.
 
         Raises:
-            ValueError: the arguments cannot be read by this release.
-            TypeError: likewise.
+            ValueError: the stored time is not a number.
+            TypeError: the stored time has a wrong type.
         """
         return float(self.arguments["deferred_at"])
 

@@ -32,7 +32,7 @@ def place_of_statistics(snapshot: JobSnapshot) -> str | None:
 
 @dataclass(slots=True)
 class SyncedStatistics:
-    """Statistics of a training: files that the platform copies, and objects that the job's hosts put.
+    """Statistics of a training: files that the platform copies, and objects that the job's hosts upload.
 
     Args:
         place: S3 prefix of the copied files, which grow; or None.

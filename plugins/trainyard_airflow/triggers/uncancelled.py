@@ -1,4 +1,4 @@
-"""Awaits that keep the message of a cancellation, or shield a coroutine from it.
+"""Functions that await a coroutine, and keep the message of a cancellation or shield the coroutine from it.
 
 If a task was cleared, marked or deleted, Airflow calls `cancel("user-action")` on its trigger. It calls `on_kill` only
 if the `CancelledError` raised by the trigger has the same message. `sync_to_async`, which opens the provider's clients,

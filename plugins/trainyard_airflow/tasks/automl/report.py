@@ -32,15 +32,15 @@ class AutoMLReportOperator(ClosingReportOperator):
     It first stops jobs of the run that still run although their tasks have ended. It then waits for the end of all
     resources in the run's ledger, at most three minutes.
 
-    Returns `report_html`, `report_json`, the run's `status`, whether the model `beats_baseline` on the test rows, and
-    the `unsettled` entries of the ledger.
+    Returns `report_html`, `report_json`, the run's `status`, whether the model `beats_baseline` on the test rows,
+    `cost_usd`, and the names of the `unsettled` entries of the ledger.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the addresses of the report and the status it shows.
 
         Raises:
-            SpecError: the connection names no bucket to write to, or the bucket is another Airflow's.
+            SpecError: the connection names no bucket to write to, or another Airflow has claimed the bucket.
             RejectedRequestError: S3 rejected the report.
         """
         from trainyard_airflow.hooks.bucket_claim import claim_bucket
@@ -112,6 +112,6 @@ class AutoMLReportOperator(ClosingReportOperator):
 
 
 def _importance(analysis: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the columns' importance; empty if the explanation is of another kind."""
+    """Return the columns' permutation importance; empty if the explanation has none."""
     found = (analysis or {}).get("explanations", {}).get("permutation_importance", {})
     return list(found.get("global_importance", ()))

@@ -1,4 +1,4 @@
-"""Specs of an `autopilot_tabular` run's tasks. Airflow calls these when it renders templates."""
+"""Specs of an `autopilot_tabular` run's tasks. Airflow calls these functions when it renders templates."""
 # ruff: noqa: ARG001  # Airflow hands each the context and its template environment
 
 from __future__ import annotations

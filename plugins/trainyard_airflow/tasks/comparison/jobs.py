@@ -73,9 +73,9 @@ def cell_spec(
 
 
 def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator[Finding]:
-    """Yield the findings of the specs, the linter and the scripts for the cells; the plan reports its own.
+    """Yield the findings of the specs, the linter and the scripts for the cells, but not those of the plan.
 
-    An invalid conf yields nothing, since the plan reports it.
+    An invalid conf yields nothing, because the plan reports it.
 
     Args:
         params: the run's params.

@@ -88,7 +88,7 @@ TINY: dict[str, Any] = {
         "statistics": "off",
     },
 }
-"""Defaults for a training that takes minutes on a laptop. A rank has one thread, so two ranks have twice the compute.
+"""Defaults of a training that takes minutes on a laptop. A rank has one thread, so two ranks have twice the compute.
 
 The learning rate is below train_end_to_end's. At 4e-3 after 5 steps of warm-up, rounding differences grow above the
 loss tolerance (docs/comparison.md), and losses could not be compared.

@@ -39,7 +39,7 @@ class ComparisonPreflightOperator(PreflightOperator):
         """Return the plan of all cells.
 
         Raises:
-            SpecError: cells are invalid; reports the faults of all of them at once.
+            SpecError: cells are invalid; the error lists the faults of all cells.
             BudgetExceededError: the largest cost of all cells together exceeds the budget.
         """
         from trainyard.planning.comparison_plan import (
@@ -82,6 +82,6 @@ class ListCellsOperator(BaseOperator):
     """Returns the cells of preflight's plan, because Airflow can map only over a task's result."""
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Return `Cell.to_dict()` of each."""
+        """Return `Cell.to_dict()` of each cell."""
         cells: list[dict[str, Any]] = RunState.of(context).plan["cells"]
         return cells

@@ -37,8 +37,9 @@ class ComparisonReportOperator(ClosingReportOperator):
     A failed training is in the table with its reason. The task first stops jobs of the run that still run although
     their tasks have ended. It then waits for the end of all resources in the run's ledger, at most three minutes.
 
-    Returns `report_html`, `report_json`, `table`, the `status`, the numbers of requested and measured cells, the
-    `knees`, and the `unsettled` entries of the ledger.
+    Returns `report_html`, `report_json`, `table`, the `status`, the numbers of requested and measured cells,
+    `cost_usd`, and the names of the `unsettled` entries of the ledger. `knees` has one sentence per strategy on the
+    largest number of ranks that is worth its cost.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -46,7 +47,7 @@ class ComparisonReportOperator(ClosingReportOperator):
 
         Raises:
             AirflowSkipException: preflight failed, and the report cannot be written.
-            SpecError: the run has no bucket to write to.
+            SpecError: neither the run nor the connection names a bucket to write to.
             RejectedRequestError: S3 rejected the report.
         """
         facts = gather(context, _TASKS)

@@ -81,11 +81,13 @@ def check_approval(event: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     usd = result["plan"]["estimate"]["usd"]
     limit = result["conf"]["approval_above_usd"]
     raise BudgetExceededError(
-        "nobody approved the run's cost in time" if answer is None else f"{who} rejected the run",
+        "nobody approved the run's cost in time"
+        if answer is None
+        else f"{who} rejected the run's cost",
         budget_usd=limit,
         needed_usd=usd["expected"] if usd else 0.0,
         where="approval_above_usd",
-        got=f"an estimate of {format_usd(usd['expected']) if usd else 'unknown price'}",
+        got=f"an estimated cost of {format_usd(usd['expected'])}" if usd else "an unknown cost",
         allowed=f"{format_usd(limit)} without an approval",
         next_step="clear preflight to request the approval again, lower the cost, or raise approval_above_usd",
     )

@@ -22,9 +22,9 @@ MODEL_FILE, OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
 class EvaluationJobOperator(SageMakerJobOperator):
     """Runs the processing job of an evaluation, or copies the result of the training's own evaluation.
 
-    In the second case no job is started, and the task returns `measured_by`, the training job, and `evaluation_uri`. If
-    the training ended before its evaluation, the spec's `fallback` job runs. Without a fallback, this task and the
-    registration are skipped.
+    In the second case no job is started, and the task returns the name of the training job (`measured_by`) and
+    `evaluation_uri`. If the training ended before its evaluation, the spec's `fallback` job runs. Without a fallback,
+    this task and the registration are skipped.
     """
 
     job_kind: ClassVar[JobKind] = JobKind.PROCESSING
@@ -56,9 +56,10 @@ class EvaluationJobOperator(SageMakerJobOperator):
 
         if measured.fallback is None:
             message = (
-                f"not measured, so not registered: {measured.job_name} ended before it measured the test split, and "
-                "no processing job can: no type has enough memory, or quota or budget are too small; the model is "
-                f"{measured.model_artifact}; start a run with more max_run_s, or with evaluation_place processing"
+                f"the model is neither evaluated nor registered: job {measured.job_name} ended before it evaluated the "
+                "test split, and no processing job can evaluate it, because no instance type has enough memory, or the "
+                f"quota or budget is too small; the model is at {measured.model_artifact}; start a run with a larger "
+                "max_run_s, or with evaluation_place 'processing'"
             )
             raise AirflowSkipException(message)
         self.log.warning(

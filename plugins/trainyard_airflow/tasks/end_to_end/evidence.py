@@ -51,9 +51,9 @@ def write_proof(
 ) -> Proof:
     """Write training log, shard index, continuity.json and rules.json below `to`; return the last two.
 
-    If the task beside the training wrote verdicts from the ranks' statistics for all started jobs, these are used.
-    Otherwise the rules are also evaluated on the log, which has fewer data, and its verdicts are added. `judged` in
-    rules.json names the source, and `unwatched` lists the jobs that were not watched to their end, unless none was.
+    If the task `watch_rules` wrote verdicts from the ranks' statistics for all started jobs, these are used. Otherwise
+    the rules are also evaluated on the log, which has less data, and these verdicts are added. `judged` in rules.json
+    names the source. `unwatched` lists the jobs that were not watched to their end, unless no job was watched.
 
     The log is copied through a file, so memory holds only one page of it. A log that cannot be read is left out with a
     warning, and the continuity has the reason.
@@ -65,7 +65,7 @@ def write_proof(
         shard_index: the parsed index.json of the data set; None if there is none.
         conf: the run's conf, with its rules and the facts of the training.
         to: the report's prefix, `s3://bucket/...`.
-        output: the training's output path, below which the verdicts of its jobs are stored; None without such a task.
+        output: the training's output path, below which the verdicts of its jobs are stored; None if no task wrote any.
 
     Raises:
         TrainingRunError: S3 rejected a write.
@@ -95,12 +95,11 @@ def write_proof(
 def _watched(
     objects: S3Objects, jobs: Sequence[JobRecord], output: str | None
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the verdicts written beside the training's jobs, and the jobs that were not watched to their end.
+    """Return the verdicts that were written while the training ran, and the jobs that were not watched to their end.
 
-    Of such a job, the result has the verdicts that were written before its watch failed.
+    For such a job, the result has the verdicts that were written before its watch failed.
 
-    Return None and no job if there are no verdicts, or only verdicts without any record of the ranks or any evaluation
-    of the service's rules.
+    Return None and no jobs if no verdict has statistics of the ranks or evaluations of the service's rules.
     """
     if output is None:
         return None, []

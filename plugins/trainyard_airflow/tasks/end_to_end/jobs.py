@@ -1,4 +1,4 @@
-"""Specs of an end-to-end run's jobs, from the run's conf and the results of earlier tasks. Pure."""
+"""Specs of an end-to-end run's jobs, from the run's conf and the results of earlier tasks."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def training_spec(
         task_id: id of the task, part of the prefix of its checkpoints.
         budget_usd: limit for the cost of all attempts; None = no limit.
         max_cost_usd: rest of the run's cost cap for all attempts; None = no cap.
-        measures_test_split: whether the training evaluates the test split as its last step, if the run plans it.
+        measures_test_split: whether the training evaluates the test split as its last step, if its plan says so.
     """
     hyperparameters = training_hyperparameters(conf)
     splits = ["train", "validation", "index"]
@@ -131,7 +131,7 @@ def training_spec(
 
 
 def _rank_restarts(conf: RunConf, task_id: str) -> Mapping[str, str]:
-    """Return the environment variables by which torchrun restarts killed ranks; empty unless the training has one host.
+    """Return the environment variables that make torchrun restart killed ranks; only for `train` with one host.
 
     With several hosts, the torchrun of the other hosts would not restart their ranks, and all would wait
     (docs/adr/0074).
@@ -147,7 +147,7 @@ def _processes(conf: RunConf) -> dict[str, int]:
 
 
 def with_judge(spec: TrainingJobSpec, conf: BaseRunConf) -> TrainingJobSpec:
-    """Return the training with the rules that the service evaluates, if the conf requests that.
+    """Return the training with the rules that the service evaluates, if the conf requests the service.
 
     Raises:
         SpecError: the conf's rules are invalid, or the service has none of them.
@@ -163,9 +163,9 @@ def with_judge(spec: TrainingJobSpec, conf: BaseRunConf) -> TrainingJobSpec:
 
 
 def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) -> TuningJobSpec:
-    """Return the search of a run: its training, cut to the steps of a trial, with the searched hyperparameters open.
+    """Return the search of a run: its training with the steps of a trial, and the ranges of the hyperparameters.
 
-    A trial is evaluated a few times, so that a poor one can be stopped early. It stores checkpoints only on spot
+    A trial is evaluated a few times, because poor trials can then be stopped early. It stores checkpoints only on spot
     capacity.
 
     Raises:
@@ -173,7 +173,7 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
     """
     search = search_of(conf)
     if search is None:
-        raise ContractError("the run has no search", got="tune false")
+        raise ContractError("the run has no search", where="tune", got="false", allowed="true")
     trial = training_spec(
         with_values(conf, _in_short(conf, search, num_steps=search.num_steps)),
         paths=paths,
@@ -219,7 +219,7 @@ def trial_training_spec(
     num_steps: int,
     values: Mapping[str, Any],
 ) -> TrainingJobSpec:
-    """Return the training job of one trial of an Airflow-run search.
+    """Return the training job of one trial of a search in rounds (`tune_mapped`).
 
     Args:
         conf: the run's conf.
@@ -235,7 +235,7 @@ def trial_training_spec(
     """
     search = search_of(conf)
     if search is None:
-        raise ContractError("the run has no search", got="tune false")
+        raise ContractError("the run has no search", where="tune", got="false", allowed="true")
     short = {**_in_short(conf, search, num_steps=num_steps), **values}
     trial = training_spec(
         with_values(conf, short), paths=paths, dataset_uri=dataset_uri, role=role, task_id="tune"
@@ -359,7 +359,7 @@ def _command(num_processes: int) -> tuple[str, ...]:
 def evaluation_image(
     conf: BaseRunConf, training: Mapping[str, Any], instance_type: str
 ) -> str | None:
-    """Return the training's image; None if that image is for other devices, so that the default is used."""
+    """Return the training's image; None, for the default image, if the training's image is for other devices."""
     types = catalogue().types
     trained_on = types.get(str(training.get("instance_type")))
     kinds = {each.num_accelerators > 0 for each in (trained_on, types[instance_type]) if each}

@@ -1,4 +1,4 @@
-"""Linter's findings on the training job of a run's conf. Pure."""
+"""Linter's findings on the training job of a run's conf."""
 
 from __future__ import annotations
 

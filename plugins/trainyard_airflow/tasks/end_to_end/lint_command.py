@@ -1,4 +1,4 @@
-"""`make lint-run CONF=file.json`: the findings of preflight and of AWS's rules on a run or a job; starts nothing.
+"""`make lint-run CONF=file.json`: print the findings of preflight and of AWS's rules on a run or a job; start nothing.
 
 The file contains a run's conf (as for `make run`) or a training job's spec, which is recognised by its `output_path`.
 """
@@ -39,7 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{path} cannot be read: {error}\n")
         return UNREADABLE
     if not isinstance(given, dict):
-        sys.stderr.write(f"{path} has no JSON object, but a {type(given).__name__}\n")
+        sys.stderr.write(
+            f"{path} must contain a JSON object (a run's conf or a training job's spec), got a "
+            f"{type(given).__name__}\n"
+        )
         return UNREADABLE
     findings = job_findings(given) if "output_path" in given else run_findings(given)
     for line in report(findings):
@@ -65,7 +68,7 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
 
 
 def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the local files that a run may never read; preflight checks the folders that a connection allows."""
+    """Yield findings for local files that no run may read; preflight checks the folders that a connection allows."""
     files = local_files(roots=["/"], private=[])
     for name in ("source", "tokenizer"):
         path = params.get(name)
@@ -82,7 +85,7 @@ def job_findings(mapping: Mapping[str, Any]) -> list[Finding]:
 
 
 def report(findings: Sequence[Finding]) -> list[str]:
-    """Return the lines to print: each finding with its reason and source on lines of their own, then the verdict."""
+    """Return the lines to print: each finding with its reason and source on the next line, then the totals."""
     lines = []
     for each in findings:
         bare = Finding(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
-    """Return the training of a run for CloudWatch, with the names of all possible attempts."""
+    """Return the description of a run's training for CloudWatch, with the job names of all possible attempts."""
     rungs, types = state.conf.rungs, catalogue().types
     known = [types.get(each.instance_type) for each in rungs]
     return MonitoredTraining(
@@ -45,7 +45,7 @@ def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
 
 
 class _MonitoringOperator(ConnectedOperator):
-    """Base with the run's training and the connection. A rejection by CloudWatch is a warning and fails no run."""
+    """Base with the run's training and the connection."""
 
     ui_color = "#f6efe2"
 
@@ -71,7 +71,7 @@ class SetUpMonitoringOperator(_MonitoringOperator):
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the names of the existing `alarms` and `dashboard`."""
+        """Return the names of the run's `alarms` and `dashboard`; a rejection by CloudWatch is logged as a warning."""
         state = RunState.of_any(context)
         wanted, monitor = state.conf.monitoring or Monitoring(), self._monitor(state)
         topic = state.conf.notifications
@@ -95,10 +95,10 @@ class SetUpMonitoringOperator(_MonitoringOperator):
 
 
 class TearDownMonitoringOperator(_MonitoringOperator):
-    """Removes the run's alarms, and its dashboard unless the conf keeps it; found by their names alone."""
+    """Removes the run's alarms, and its dashboard unless the conf keeps it; both are found by their names."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the names of the removed `alarms` and `dashboard`.
+        """Return the names of the removed `alarms`, and whether the `dashboard` was removed.
 
         Raises:
             TrainingRunError: CloudWatch rejected a call. The remaining resources cost money, so the task fails, but not

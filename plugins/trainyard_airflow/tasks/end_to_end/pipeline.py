@@ -46,8 +46,8 @@ def training_pipeline(
 
     Args:
         dag_id: the DAG's id. Pass it by keyword: Airflow ignores files that do not contain the text `dag`.
-        aws_conn_id: the connection of all tasks, such as that of a team or an account.
-        defaults: defaults of the form's fields, by the names of the REST conf; they override the shipped ones.
+        aws_conn_id: the connection of all tasks, such as a team's connection.
+        defaults: defaults of the form's fields, by the names of the REST conf; they override Trainyard's defaults.
         schedule: the schedule, in one of the forms of Airflow's `DAG`.
         dag_arguments: further arguments of the DAG, such as tags or max_active_runs.
 

@@ -66,7 +66,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     """Checks a run's conf, code, account and data, and returns the `RunState` for all other tasks.
 
     The result has the plan with its maximum cost, and the budget. This task skips the optional tasks that the conf does
-    not request, such as the search, so that no worker is started for them.
+    not request, such as the search; no worker is then started for them.
     """
 
     ui_color = "#fdf6e3"
@@ -206,7 +206,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         yield from run_script_findings(params, scripts=scripts)
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:  # noqa: ARG002  # for subclasses
-        """Return further findings on the account, besides bucket, role and data; none in this class."""
+        """Return findings on the account that concern neither bucket, role nor data; none in this class."""
         return ()
 
     def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:
@@ -226,10 +226,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             other = self.plan({**params, "evaluation_place": Place.TRAINING.value})
         except (SpecError, BudgetExceededError):  # a setting that only a processing job supports
             return plan, findings
-        reason = f"{other.evaluation.reason}, since the account's quotas lack {lacking[0].got}"
+        reason = f"{other.evaluation.reason}, because the account's quotas lack {lacking[0].got}"
         told = Finding(
             where="evaluation_place",
-            what="is auto: the training job evaluates the test split itself, as its last step",
+            what="is auto, so the training job evaluates the test split as its last step",
             got=str(lacking[0].got),
             allowed=lacking[0].allowed,
             next_step="to use a processing job, request an increase in Service Quotas",
@@ -305,7 +305,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         Args:
             context: the task's context.
             plan: the run's plan.
-            estimate: the run's estimate, of which the upper bound is reserved; without one, the plan's maximum cost is.
+            estimate: the run's estimate, whose upper bound is reserved; None reserves the plan's maximum cost.
         """
         from trainyard.cost.team_budget import rejected  # a DAG file imports this module
         from trainyard_airflow.hooks.account_check import asked
@@ -323,7 +323,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             yield rejected(error)
 
     def _reserved(self, context: Context, needed_usd: float | None) -> list[Finding]:
-        """Reserve the run's part, and return why it cannot be."""
+        """Reserve the run's cost in its team's budget; return a finding if the budget is too small."""
         from trainyard_airflow.hooks.team_spend import TeamSpend, run_spend
 
         self._spend = run_spend(self.clients, context)
@@ -349,7 +349,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
                 yield Finding(
                     where=name,
                     what="has no effect in this DAG",
-                    allowed="train_end_to_end, train_on_schedule",
+                    next_step="remove it, or use train_end_to_end or train_on_schedule",
                     severity=Severity.WARNING,
                 )
 
@@ -438,7 +438,7 @@ def _run_paths(
 
 
 def _decided(plan: Any) -> dict[str, Any]:
-    """Return `evaluation_place` as a param if the plan has one other than `auto`; otherwise empty."""
+    """Return the plan's `evaluation_place` as a param; empty if it is `auto`."""
     conf = getattr(plan, "conf", None)
     place = getattr(conf, "evaluation_place", "auto")
     return {} if place == "auto" else {"evaluation_place": place}
@@ -472,7 +472,7 @@ class _Findings:
             self.unanswered = error
 
     def result_of(self, make: Callable[[], T]) -> T | None:
-        """Return the result of `make`; None if it raised findings or a budget or connection error, which are stored."""
+        """Return the result of `make`; None if it raised findings, a budget or a connection error, which are stored."""
         try:
             return make()
         except FindingsError as error:
@@ -486,7 +486,7 @@ class _Findings:
     def of_events(
         self, given: Mapping[str, Any], *, form: Callable[[], Mapping[str, Param]]
     ) -> dict[str, Any]:
-        """Return the params of asset events that the form accepts, and unknown ones; add findings for the others."""
+        """Return the params of asset events that the form accepts, and unknown params; add findings for the others."""
         if not given:
             return {}
         correct, params = "correct the extra of the asset event", form()
@@ -551,7 +551,17 @@ class _Findings:
             ThrottledError: there is no such finding, but AWS throttled a check.
         """
         if any(each.severity is Severity.ERROR for each in self.found):
-            more = [Finding(where="AWS", what=str(self.unanswered))] if self.unanswered else []
+            more = (
+                [
+                    Finding(
+                        where="AWS",
+                        what=str(self.unanswered),
+                        next_step="clear preflight later, to complete the checks",
+                    )
+                ]
+                if self.unanswered
+                else []
+            )
             if self.over_budget:
                 more.append(Finding(where="budget_usd", what=self.over_budget.what))
             raise SpecError([*self.found, *more], subject=subject)
@@ -573,8 +583,8 @@ def _topic_findings(clients: AwsClients, notifications: Mapping[str, Any]) -> It
 def triggering_params(context: Context) -> dict[str, Any]:
     """Return the params in the extras of the asset events that started the run; later events override earlier ones.
 
-    An event may have the address of new data in its extra: `{"source": "s3://..."}`. Unknown keys are kept, so that a
-    misspelt one is rejected by name. A run with a conf given by a person is not started by an asset event, so these
+    An event may have the address of new data in its extra: `{"source": "s3://..."}`. Unknown keys are kept, so a
+    misspelt key is rejected by its name. A run with a conf given by a person is not started by an asset event, so these
     params never override such a conf.
     """
     events = context.get("triggering_asset_events") or {}

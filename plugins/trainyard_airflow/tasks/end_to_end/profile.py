@@ -94,7 +94,7 @@ def _profile(
 
 
 def without_tensors(record: Record) -> Record | None:
-    """Return only the parts of the record that a profile needs, or None, to limit the memory of long runs."""
+    """Return the parts of a record that a profile needs, or None; this limits the memory for long runs."""
     if isinstance(record, StepRecord):
         return replace(record, tensors={})
     return record if isinstance(record, _NEEDED) else None

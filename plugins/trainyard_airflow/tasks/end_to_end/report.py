@@ -88,7 +88,7 @@ class ReportOperator(ClosingReportOperator):
 
         Raises:
             AirflowSkipException: preflight failed, and the report cannot be written.
-            SpecError: the run has no bucket to write to.
+            SpecError: neither the run nor the connection names a bucket to write to.
             RejectedRequestError: S3 rejected the report.
         """
         own = [each for each in _TASKS if context["dag"].has_task(each)]
@@ -314,7 +314,7 @@ class ReportOperator(ClosingReportOperator):
     def _evaluation(
         self, result: Mapping[str, Any] | None, paths: RunPaths
     ) -> dict[str, Any] | None:
-        """Return the content of evaluation.json, or the metrics of an own script or task; None if there are none."""
+        """Return the content of evaluation.json, or the metrics of a user's script or task; None if there are none."""
         if not result:
             return None
         if not isinstance(result, dict) or "metrics" in result or not _is_of_ours(result):
@@ -370,7 +370,7 @@ def tell_stop(
     paths: RunPaths,
     report: str,
 ) -> bool:
-    """Notify the conf's topic of a training that was stopped to save money; return whether a message was sent.
+    """Notify the conf's topic of a training that was stopped to limit its cost; return whether a message was sent.
 
     Args:
         clients: clients of the connection.
@@ -406,9 +406,9 @@ def _trace_attributes(record: RunRecord, *, report: str) -> dict[str, Any]:
 
 
 def _was_marked_failed(context: Context, facts: Mapping[str, TaskFacts]) -> bool:
-    """Return whether the run was marked failed while none of its tasks ran, so that its last task was skipped.
+    """Return whether the run was marked failed while none of its tasks was running.
 
-    That task is also skipped after a rule ended the training, which is not a failure of the run.
+    Its last task is then skipped. That task is also skipped if a rule ended the training, which is not a failure.
     """
     if not context["dag"].has_task(TaskId.OUTCOME):
         return False

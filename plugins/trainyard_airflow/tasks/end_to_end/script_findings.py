@@ -1,4 +1,4 @@
-"""Hyperparameters that the training's script would reject, found by the script itself."""
+"""Findings of the training script itself on the hyperparameters of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run_script_findings(params: Mapping[str, Any], *, scripts: Path) -> list[Finding]:
-    """Return the findings of the script in the folder `scripts` on any rung; none if the conf is invalid."""
+    """Return the script's findings for each number of ranks in `capacity_ladder`; none if the conf is invalid."""
     conf = readable_conf(params)  # `plan_run` reports what is not
     if conf is None:
         return []

@@ -1,4 +1,4 @@
-"""Account of a run's search for the report: its tuning jobs with their cost, its trials, `tuning.json`."""
+"""The report's data on a run's search: tuning jobs with their cost, trials, and `tuning.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specs of a run's tasks: `RunState` in, specs out. Airflow calls these when it renders templates."""
+"""Specs of a run's tasks, derived from its `RunState`. Airflow calls these functions when it renders templates."""
 # ruff: noqa: ARG001  # Airflow calls each with the context and its template environment
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _sharding_job(context: Context, state: RunState[RunConf]) -> ShardingJob | N
 
 
 def smoke_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
-    """Return the smoke test on the run's shards."""
+    """Return the training job of the smoke test, on the run's shards."""
     state = RunState.of(context)
     conf = smoke_conf(state.conf)
     assert conf is not None  # noqa: S101  # without a smoke test preflight skips the task
@@ -117,7 +117,7 @@ def smoke_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 
 
 def tune_task_spec(context: Context, jinja_env: object) -> TuningJobSpec:
-    """Return the search on the run's shards."""
+    """Return the tuning job of the search, on the run's shards."""
     state = RunState.of(context)
     return tuning_spec(
         state.conf,

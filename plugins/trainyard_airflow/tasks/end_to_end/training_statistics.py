@@ -27,7 +27,7 @@ MOST_TRACES_BYTES = 256 * 2**20  # of all of them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Fetched files.
+    """Result of `fetch_statistics`.
 
     Attributes:
         files: JSON lines compressed by gzip, one file per file of the training.
@@ -58,9 +58,9 @@ class _Found:
 def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: str) -> Fetched:
     """Copy the statistics below the sources to the folder, and both statistics and traces to `<to>/statistics/`.
 
-    The ranks' files are reassembled from the objects that the hosts put. Statistics of more than 512 MiB are not copied
-    at all, since a part of them would be misleading. Traces above 64 MiB each, or beyond 256 MiB together, stay at
-    their address.
+    The ranks' files are reassembled from the objects that the hosts uploaded. Statistics of more than 512 MiB are not
+    copied at all, because a part of them would be misleading. Traces above 64 MiB each, or beyond 256 MiB together, are
+    not copied either.
 
     Args:
         client: a boto3 client of S3.
@@ -79,7 +79,7 @@ def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: s
     size = sum(each.num_bytes for each in lines)
     if not lines:
         why = (
-            f"no statistics below {source}: switched off (hyperparameter statistics), an own script without "
+            f"there are no statistics below {source}: the hyperparameter statistics is off, the script does not use "
             "trainyard_watch (docs/own_scripts.md), or the training ended before its first step"
         )
         return Fetched(traces=traces, why_none=why)

@@ -1,4 +1,4 @@
-"""Search in rounds: each round asks the study for trials, Airflow maps them, and the next round gets their results."""
+"""Search in rounds: each round gets trials from an Optuna study, and returns their results before the next round."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ TRIAL_TASKS = tuple(f"trials_{number}" for number in range(1, NUM_ROUNDS + 1))
 
 @retried_by_error
 class AskTrialsOperator(ConnectedOperator):
-    """Passes the results of the earlier rounds to the study, and asks it for the trials of this round.
+    """Passes the results of the earlier rounds to the Optuna study, and gets the trials of this round from it.
 
     Trials and results are stored in S3 below `<run>/tuning/rounds/`. A retry or a clear therefore gets the same trials
-    and finds their jobs, so that none runs twice.
+    and finds their jobs, and no trial runs twice.
 
-    Returns a list for Airflow to map. It is empty if the search has no trials left, or if the next ones could exceed
+    Returns a list for Airflow to map. It is empty if the search has no trials left, or if the next trials could exceed
     its budget.
 
     Args:
@@ -109,13 +109,13 @@ class AskTrialsOperator(ConnectedOperator):
                 needed_usd=paid,
                 where="tuning_budget_share",
                 allowed=format_usd(search.budget_usd),
-                next_step="raise it or budget_usd, or lower tuning_max_run_s",
+                next_step="raise tuning_budget_share or budget_usd, or lower tuning_max_run_s",
             )
 
 
 @retried_by_error
 class ChooseTrialOperator(ConnectedOperator):
-    """Collects the results of all rounds, and chooses the best long trial or, without any, the best short one.
+    """Collects the results of all rounds, and chooses the best long trial; without long trials, the best short trial.
 
     Returns the `TuningResult`, as `TuneHyperparametersOperator` does, and writes the trials to `trials_uri` as Parquet.
     """
@@ -263,20 +263,20 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
             where="max_cost_usd",
             what="is not enforced by this DAG",
             got=format_usd(conf.max_cost_usd),
-            allowed="train_end_to_end, train_on_schedule, train_own_script",
-            next_step="set budget_usd instead: rounds that could exceed it do not start",
+            next_step="set budget_usd instead: rounds that could exceed it do not start; or use train_end_to_end, "
+            "train_on_schedule or train_own_script, which enforce max_cost_usd",
         )
     if search.strategy not in {SearchStrategy.BAYESIAN, SearchStrategy.RANDOM}:
         yield Finding(
             where="tuning_strategy",
-            what="is not supported by this DAG, whose rounds prune trials themselves",
+            what="is not supported by this DAG, because its rounds prune the trials themselves",
             got=str(search.strategy),
             allowed="Bayesian or Random; train_end_to_end supports the others",
         )
     if search.max_time_s is not None:
         yield Finding(
             where="tuning_max_time_s",
-            what="does not end a search in rounds",
+            what="has no effect on a search in rounds",
             got=str(search.max_time_s),
             next_step="remove it, and limit tuning_max_jobs and tuning_max_run_s",
         )
@@ -286,7 +286,7 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
             what=f"does not fit into {NUM_ROUNDS} rounds",
             got=f"{search.max_jobs}, {search.max_parallel_jobs} at a time",
             allowed=f"at most {NUM_ROUNDS * search.max_parallel_jobs}",
-            next_step="raise tuning_max_parallel_jobs, or lower it",
+            next_step="raise tuning_max_parallel_jobs, or lower tuning_max_jobs",
         )
 
 
@@ -320,13 +320,13 @@ def _row(asked: Mapping[str, Any], job: Mapping[str, Any], *, metric: str) -> di
         "ended_at": job.get("ended_at"),
         "billable_seconds": job.get("billable_seconds"),
         "cost_usd": _cost(job),
-        "failure": failure or (None if job else "it has no result"),
+        "failure": failure or (None if job else "the trial's task returned no result"),
         "model_artifact": job.get("model_artifact"),
     }
 
 
 def _cost(job: Mapping[str, Any]) -> float | None:
-    """Return the cost of all attempts of the job in USD; None if the cost of one is unknown."""
+    """Return the cost of all attempts of the job in USD; None if the cost of an attempt is unknown."""
     attempts = [*job.get("earlier_attempts", ()), job]
     total, is_complete = total_usd(job_cost(each) for each in attempts)
     return total if is_complete else None

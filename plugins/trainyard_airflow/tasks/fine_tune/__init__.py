@@ -1,1 +1,1 @@
-"""Fine-tuning of a language model: the shipped script in the pipeline of an own script."""
+"""Fine-tuning of a language model: the pipeline for users' own scripts, with a script that Trainyard ships."""

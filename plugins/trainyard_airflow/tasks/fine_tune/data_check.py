@@ -25,7 +25,7 @@ _USUAL_DTYPE = "float32"
 class CheckDataOperator(ConnectedOperator):
     """Reads training and validation data; returns their figures, and the estimated time and cost of the training.
 
-    Reads at most `trainyard.sharding.answer_survey.MAX_READ_BYTES` of each prefix, row by row.
+    It reads at most `trainyard.sharding.answer_survey.MAX_READ_BYTES` of each prefix, row by row.
     """
 
     ui_color = "#fdf6e3"

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class FineTunePreflightOperator(ScriptPreflightOperator):
-    """Checks a fine-tuning, and returns the `RunState` of its script's run for all other tasks."""
+    """Checks a fine-tuning, and returns the `RunState` for all other tasks."""
 
     def form(self) -> Mapping[str, Param]:
         """Return the params of the run's form."""
         return fine_tune_params()
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-        """Return the fine-tuning's params as those of an own script's run; the second value is always None.
+        """Return the params of a run with the script that fine-tunes; the second value is always None.
 
         Raises:
             SpecError: the fine-tuning's params are invalid; it lists all findings.

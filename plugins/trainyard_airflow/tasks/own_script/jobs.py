@@ -1,4 +1,4 @@
-"""Specs of the jobs of an own script's run. Pure."""
+"""Specs of the jobs of a run with the user's own script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Params of an own script's run: one JSON schema for the form and the REST API.
+"""Params of a run with the user's own script: one JSON schema for the form and the REST API.
 
 The defaults come from `ScriptConf`, which also checks conditions that a schema cannot express. The script and its
 folder have no defaults and are required.

@@ -45,7 +45,7 @@ class ScriptRecipe:
     Attributes:
         params: returns the form's params; its keyword arguments override defaults.
         preflight: class of the first task; its `resolve` returns the params of a `ScriptConf`.
-        check: creates a task without cost between `preflight` and `train`; None = no such task.
+        check: creates a task between `preflight` and `train` that starts no job; None = no such task.
     """
 
     params: Callable[..., dict[str, Param]] = script_params
@@ -57,14 +57,14 @@ OWN_SCRIPT = ScriptRecipe()
 _OTHER_NAMES = {"max_run": "max_run_s", "max_wait": "max_wait_s", "volume_size": "volume_size_gb"}
 """Fields of the form whose name has a unit, by the estimator's name. All other fields have the estimator's names."""
 _OF_THE_RUN = {
-    "output_path": "bucket and prefix",
-    "code_location": "bucket and prefix",
-    "checkpoint_s3_uri": "bucket and prefix",
-    "checkpoint_local_path": "nothing: it is /opt/ml/checkpoints",
-    "base_job_name": "nothing: the job's name follows from DAG, run and task",
-    "sagemaker_session": "aws_conn_id",
+    "output_path": "remove it, and set bucket and prefix",
+    "code_location": "remove it, and set bucket and prefix",
+    "checkpoint_s3_uri": "remove it, and set bucket and prefix",
+    "checkpoint_local_path": "remove it: the path is always /opt/ml/checkpoints",
+    "base_job_name": "remove it: the job's name is derived from DAG, run and task",
+    "sagemaker_session": "remove it, and set aws_conn_id",
 }
-"""Settings that the run makes itself, and what to set instead."""
+"""Estimator settings that the run sets itself, and the next step of their errors."""
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 _NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"
 
@@ -81,11 +81,11 @@ def script_pipeline(
     estimator: Mapping[str, Any] | None = None,
     **defaults: Any,
 ) -> DAG:
-    """Return a DAG that trains with an own script, watches the training, and evaluates and registers the model.
+    """Return a DAG that trains with a user's own script, watches the training, and evaluates and registers the model.
 
     Args:
         dag_id: the DAG's id. Pass it by keyword: Airflow ignores files that do not contain the text `dag`.
-        aws_conn_id: the connection of all tasks, such as that of a team or an account.
+        aws_conn_id: the connection of all tasks, such as a team's connection.
         prepare: creates a task between `preflight` and `train`, such as a Glue job that writes the data.
         evaluate: creates a task with the task_id `evaluate`, which replaces the run's own evaluation. Its result may
             have `metrics`, a mapping of names to numbers, for `register_when`.
@@ -94,11 +94,11 @@ def script_pipeline(
         recipe: form, first task and check of a family of runs, such as fine-tuning.
         estimator: keyword arguments of an estimator of SDK v2, as defaults of the form's fields.
         defaults: defaults of the form's fields, by the names of the REST conf: entry_point, source_dir, ... They
-            override the estimator's.
+            override those of `estimator`.
 
     Raises:
         SpecError: `defaults` or `estimator` has unknown names, values that the form would reject, or settings that the
-            run makes itself; it lists all of them. Airflow reports it as the import error of the DAG file.
+            run sets itself; it lists all of them. Airflow reports it as the import error of the DAG file.
         ValueError: the task of `evaluate` has another task_id.
     """
     given = {**estimator_defaults(estimator or {}), **defaults}
@@ -186,7 +186,7 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
         """Return the job's result with its metrics.
 
         Raises:
-            SpecError: the script wrote no evaluation.json, or one without a number.
+            SpecError: the script wrote no evaluation.json, or the file has no numeric metric.
         """
         from trainyard_airflow.hooks.objects import S3Objects
 
@@ -198,9 +198,9 @@ class ScriptEvaluationOperator(ProcessingJobOperator):
             wrong = Finding(
                 where=self.spec.entry_point,
                 what=f"wrote no {missing}",
-                got=uri,
-                allowed='such as {"metrics": {"accuracy": 0.93}}',
-                next_step=f"write it to {self.spec.outputs[0].source}/{EVALUATION_FILE}",
+                got=f"no object {uri}" if metrics is None else f"the object {uri}",
+                allowed='a JSON object such as {"metrics": {"accuracy": 0.93}}',
+                next_step=f"write the metrics to {self.spec.outputs[0].source}/{EVALUATION_FILE}",
             )
             raise SpecError([wrong], subject="evaluation")
         self.log.info("Measured: %s", ", ".join(f"{n} {v:g}" for n, v in metrics.items()))
@@ -222,14 +222,14 @@ def estimator_defaults(estimator: Mapping[str, Any]) -> dict[str, Any]:
     Unknown names are returned unchanged; `script_pipeline` rejects them with its other faults.
 
     Raises:
-        SpecError: there are settings that the run makes itself; it lists all of them.
+        SpecError: there are settings that the run sets itself; it lists all of them.
     """
     made = [
         Finding(
             where=f"estimator.{name}",
-            what="is made by the run",
+            what="is set by the run itself",
             got=str(estimator[name]),
-            next_step=f"remove it, and set {_OF_THE_RUN[name]}",
+            next_step=_OF_THE_RUN[name],
         )
         for name in estimator
         if name in _OF_THE_RUN

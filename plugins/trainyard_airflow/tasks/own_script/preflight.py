@@ -1,4 +1,4 @@
-"""First task of an own script's run: checks of conf, scripts, data, account and limits before anything is paid."""
+"""First task of a run with the user's own script: checks conf, scripts, data, account and limits before any cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ScriptPreflightOperator(PreflightOperator):
-    """Checks a run of an own script, and returns the `RunState` for all other tasks.
+    """Checks a run with the user's own script, and returns the `RunState` for all other tasks.
 
     The result has the plan with its maximum cost, and the budget. If the run has no evaluation script, this task skips
     the evaluation.
@@ -46,7 +46,7 @@ class ScriptPreflightOperator(PreflightOperator):
         """Create the task.
 
         Args:
-            has_own_evaluation: whether the DAG's author replaced the evaluation by another task.
+            has_own_evaluation: whether the DAG's author replaced the evaluation with another task.
             has_preparation: whether a task of the author precedes the training, which may write its data.
             kwargs: arguments of the base class.
         """
@@ -59,7 +59,7 @@ class ScriptPreflightOperator(PreflightOperator):
         return script_params()
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-        """Return the params unchanged: the planner has no model of an own script."""
+        """Return the params unchanged, because the planner has no model of a user's script."""
         return dict(params), None
 
     def plan(self, params: Mapping[str, Any]) -> ScriptPlan:
@@ -153,7 +153,7 @@ class ScriptPreflightOperator(PreflightOperator):
                     what="has other values than the connection, whose job_limits allow only its own",
                     got=", ".join(others),
                     allowed=", ".join(getattr(defaults, name) or ()) or None,
-                    next_step="leave it empty",
+                    next_step="leave it empty, to use the connection's values",
                 )
 
     def idle_tasks(self, conf: Mapping[str, Any]) -> set[str]:

@@ -26,13 +26,13 @@ APPROVE, REJECT = "Register the model", "Do not register it"
 
 
 class RegisterIfGoodOperator(RegisterModelOperator):
-    """Registers the model of an own script if it meets the conf's `register_when`, or always without that field.
+    """Registers the model of a user's script if it meets the conf's `register_when`, or always without that field.
 
     If the conf has `approval`, a person must approve the registration first.
     """
 
     def __init__(self, *, has_own_evaluation: bool = False, **kwargs: Any) -> None:
-        """`has_own_evaluation` is whether the DAG's author replaced the evaluation by another task."""
+        """`has_own_evaluation` states whether the DAG's author replaced the evaluation with another task."""
         super().__init__(**kwargs)
         self.has_own_evaluation = has_own_evaluation
 
@@ -51,8 +51,9 @@ class RegisterIfGoodOperator(RegisterModelOperator):
             metrics = measured(context, has_own_evaluation=self.has_own_evaluation)
             if not condition.holds(metrics):
                 message = (
-                    f"not registered: {condition.metric} is {metrics[condition.metric]:g}, register_when requires "
-                    f"{condition}; the model is {result_of(context, TaskId.TRAIN)['model_artifact']}"
+                    f"the model is not registered: {condition.metric} is {metrics[condition.metric]:g}, but "
+                    f"register_when requires {condition}; it is at "
+                    f"{result_of(context, TaskId.TRAIN)['model_artifact']}"
                 )
                 raise AirflowSkipException(message)
         if conf.approval:
@@ -79,7 +80,7 @@ class RegisterIfGoodOperator(RegisterModelOperator):
         if answer != APPROVE:
             how = "nobody answered in time" if answer is None else f"{who} rejected the model"
             raise AirflowSkipException(
-                f"not registered: {how}; the model is {result_of(context, TaskId.TRAIN)['model_artifact']}"
+                f"the model is not registered: {how}; it is at {result_of(context, TaskId.TRAIN)['model_artifact']}"
             )
         self.log.info("%s approved the model", who)
         return super().execute(context)

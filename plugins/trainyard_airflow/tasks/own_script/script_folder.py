@@ -67,7 +67,7 @@ def _leads_out(entry_point: str) -> bool:
 
 
 def _is_of_scripts(folder: Path, project: Path) -> bool:
-    """Return whether a project folder may have scripts: not one of Airflow's own, hidden, or named like credentials."""
+    """Return whether a project folder may have scripts: not Airflow's, not hidden, and not named like credentials."""
     parts = folder.relative_to(project).parts
     hidden = any(each.startswith(".") for each in parts)
     return not hidden and parts[0] not in OF_AIRFLOW and CREDENTIAL_NAMES.isdisjoint(parts)

@@ -1,4 +1,4 @@
-"""Specs of a run's tasks: `RunState` in, specs out. Airflow calls these when it renders templates."""
+"""Specs of a run's tasks, derived from its `RunState`. Airflow calls these functions when it renders templates."""
 # ruff: noqa: ARG001  # Airflow calls each with the context and its template environment
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_INPUTS, _MOST_METRICS = 15, 20
 
 
 def smoke_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
-    """Return the smoke test of the run's script."""
+    """Return the training job of the smoke test, with the run's script."""
     state = RunState.of_script(context)
     conf = smoke_conf(state.conf)
     assert conf is not None  # noqa: S101  # without a smoke test preflight skips the task
@@ -71,7 +71,7 @@ def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | Non
 
 
 def evaluate_task_spec(context: Context, jinja_env: object) -> ProcessingJobSpec | None:
-    """Return the processing job of the run's evaluation script; None if it has none."""
+    """Return the processing job of the run's evaluation script; None if the run has no evaluation script."""
     state = RunState.of_script(context)
     return script_evaluation_spec(
         state.conf,

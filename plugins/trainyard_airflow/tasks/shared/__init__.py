@@ -1,1 +1,1 @@
-"""State, places, ledger, report and form of every DAG family."""
+"""Parts that all DAG families share: run state, S3 addresses, ledger, report and form."""

@@ -37,8 +37,8 @@ class ClosingReportOperator(ConnectedOperator):
         """Return the run's addresses from preflight's `state`, or from the params if there is no state.
 
         Raises:
-            SpecError: there is no state, and neither the params nor the connection name a bucket, or the bucket is
-                another Airflow's.
+            SpecError: there is no state, and neither the params nor the connection name a bucket, or another Airflow
+                has claimed the bucket.
         """
         from trainyard_airflow.hooks.bucket_claim import claim_bucket
 
@@ -65,7 +65,7 @@ class ClosingReportOperator(ConnectedOperator):
         Raises:
             AirflowSkipException: preflight failed, and the report cannot be written; preflight's error has the reason.
             TrainingRunError: the report cannot be written although preflight succeeded.
-            BotoCoreError: likewise.
+            BotoCoreError: AWS did not answer, although preflight succeeded.
         """
         from airflow.sdk.exceptions import AirflowSkipException
         from botocore.exceptions import BotoCoreError
@@ -76,15 +76,15 @@ class ClosingReportOperator(ConnectedOperator):
             if state:
                 raise
             self.log.warning("No report is written; preflight's error has the reason: %s", error)
-            text = "no report: preflight failed, and the run has no bucket to write to"
+            text = "no report is written: preflight failed, and its error has the reason"
             raise AirflowSkipException(text) from None
 
     def _closed_ledger(
         self, context: Context, paths: RunPaths, *, state: Mapping[str, Any] | None = None
     ) -> Ledger | None:
-        """Return the ledger once everything in it has ended; None if it cannot be read.
+        """Return the ledger once everything in it has ended, or after three minutes; None if it cannot be read.
 
-        From then on, the run's cost by its ledger counts against its team's budget.
+        The run's cost in the ledger then counts against its team's budget.
 
         Args:
             context: the task's context.
@@ -136,7 +136,7 @@ def closed_ledger(
 ) -> Ledger | None:
     """Return the ledger once all its entries are settled, or after `limit_s`; None if it cannot be read.
 
-    Warm pools of the run's jobs are released, since no job of the run follows.
+    Warm pools of the run's jobs are released, because the run starts no further jobs.
 
     Args:
         ledger: the run's ledger.

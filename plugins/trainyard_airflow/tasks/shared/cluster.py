@@ -1,4 +1,4 @@
-"""Cluster of a run's training as the fields of its spec: the capacity ladder, or the only rung."""
+"""Cluster of a run's training as the fields of its spec: the capacity ladder, or the only instance type."""
 
 from __future__ import annotations
 

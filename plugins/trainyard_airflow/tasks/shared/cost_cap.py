@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainyard_airflow.tasks.shared.run_state import RunState
 
 _LEAST_USD = 1e-6
-"""USD for a task to which nothing is left, so that its first job is rejected."""
+"""Cap in USD of a task for which nothing is left; its first job is rejected."""
 
 
 def cap_left_usd(

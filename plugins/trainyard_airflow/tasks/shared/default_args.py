@@ -26,7 +26,7 @@ DEFAULT_ARGS: dict[str, Any] = {
 
 
 def dag_arguments_with(given: Mapping[str, Any], *, aws_conn_id: str) -> dict[str, Any]:
-    """Return the arguments of a factory's DAG: the author's override the pipeline's own; `PAGES_TAG` is added.
+    """Return the arguments of a DAG: those of its author override the defaults, and `PAGES_TAG` is added.
 
     Args:
         given: the author's arguments for Airflow's `DAG`.

@@ -1,4 +1,4 @@
-"""Pages of the DAGs in the UI."""
+"""Documentation of the DAGs in Airflow's UI (`doc_md`)."""
 # ruff: noqa: E501  # a row of a table is one line
 
 from __future__ import annotations
@@ -7,14 +7,14 @@ _TASKS = """
 | Task | Does | Returns |
 |---|---|---|
 | `preflight` | checks conf, code, bucket, role and data; reports all problems at once, before anything is paid | the run's state: conf, addresses, plan, cost ceiling |
-| `shard` | cuts the data into shards and an index in S3, in the worker, or by a processing job over `shard_instance_count` instances that read an `s3://` source; the same data and settings upload nothing again | address and fingerprint of the data set |
+| `shard` | writes the data as shards and an index to S3: in the worker, or in a processing job with `shard_instance_count` instances that read an `s3://` source; for the same data and settings, nothing is uploaded again | address and fingerprint of the data set |
 | `smoke_test` | with `smoke_hyperparameters`: a short training on one instance, which must complete before search and training; otherwise skipped | the job's snapshot |
 | `tune` | with `tune`: a search by a SageMaker tuning job over short trainings; otherwise skipped | the best trial, its hyperparameters, all trials, the cost |
 | `train` | one SageMaker training job over all instances, with the best trial's hyperparameters if there was a search, followed while deferred | the job's snapshot: metrics, times, artifact |
 | `watch_rules` | parallel to `train`: evaluates the conf's `rules` on the statistics of its ranks, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and downstream tasks are skipped | the findings, and the rule that stopped the training |
 | `evaluate` | a processing job that measures the model on the test split, or the result of the training's last step | the job's snapshot, or `measured_by` |
 | `register` | a model package with metrics and lineage | its ARN |
-| `set_up_monitoring`, `tear_down_monitoring` | with `monitoring`: alarms and a dashboard in CloudWatch around the training; otherwise skipped | names of what was created and removed |
+| `set_up_monitoring`, `tear_down_monitoring` | with `monitoring`: alarms and a dashboard in CloudWatch around the training; otherwise skipped | names of the created and removed resources |
 | `report` | `report.html` and `report.json`; also if a task failed; the run then stays failed | their addresses |
 """
 
@@ -52,7 +52,7 @@ Your training script, unchanged, from its data in S3 to a registered model with 
 |---|---|---|
 | `preflight` | checks conf, scripts, data, bucket, role, quotas and the account's limits; reports all problems at once, before anything is paid | the run's state: conf, addresses, plan, cost ceiling |
 | `train` | one SageMaker training job, followed while deferred; resumes from `/opt/ml/checkpoints` after a spot interruption | the job's snapshot: metrics, times, artifact |
-| `watch_rules` | beside `train`: evaluates the metrics that the script writes at each step | the findings, and the rule that stopped the training |
+| `watch_rules` | parallel to `train`: evaluates the metrics that the script writes at each step | the findings, and the rule that stopped the training |
 | `evaluate` | with `evaluation_entry_point`: your script measures the model in a processing job; otherwise skipped | the job's snapshot, `metrics` |
 | `register` | a model package, if the model meets `register_when` | its ARN |
 | `report` | `report.html` and `report.json`; also if a task failed; the run then stays failed | their addresses |
@@ -65,14 +65,14 @@ Your training script, unchanged, from its data in S3 to a registered model with 
 FINE_TUNE = f"""
 ## Fine-tune a language model
 
-A base model and JSON lines in S3, to a model that beats it, on SageMaker: SFT or DPO, whole or by LoRA.
+From a base model and JSON lines in S3 to a fine-tuned model, on SageMaker: SFT or DPO, of all weights or with LoRA.
 
 | Task | Does | Returns |
 |---|---|---|
 | `preflight` | checks conf, data, bucket, role, quotas and the account's limits; reports all problems at once, before anything is paid | the run's state: conf, addresses, plan, cost ceiling |
 | `check_data` | reads the rows: format, order of roles, empty answers, duplicates, lengths; invalid rows are rejected by their numbers; nothing is paid | figures of each split, estimated tokens, hours and cost |
 | `train` | one SageMaker training job of `train_sft.py`, followed while deferred; resumes from its checkpoint after a spot interruption | the job's snapshot: metrics, times, artifact |
-| `watch_rules` | beside `train`: evaluates its metrics at each step | the findings, and the rule that stopped the training |
+| `watch_rules` | parallel to `train`: evaluates its metrics at each step | the findings, and the rule that stopped the training |
 | `evaluate` | with `validation_data`: a processing job measures base and tuned model; otherwise skipped | the job's snapshot, `metrics`: `gain` and others |
 | `register` | a model package, if the model meets `register_when`, and with `approval` if a person approves it | its ARN |
 | `report` | `report.html` and `report.json`; also if a task failed; the run then stays failed | their addresses |
@@ -98,8 +98,8 @@ TUNE_MAPPED = """
 
 As `train_end_to_end` with `tune`, but the trials are training jobs that Airflow maps. Each of up to six rounds asks Optuna for
 trials, `tuning_max_parallel_jobs` at a time, and returns their results to it. Each trial is first trained for `tuning_max_steps`; the best
-third is trained three times as long, and the rest is pruned. Trials and results are stored in S3, so that a retry or a clear gets the same
-trials and finds their jobs. `tuning_strategy` is Bayesian or Random. `train` uses the best trial's hyperparameters.
+third is trained three times as long, and the rest is pruned. Trials and results are stored in S3; a retry or a clear therefore gets the
+same trials and finds their jobs. `tuning_strategy` is Bayesian or Random. `train` uses the best trial's hyperparameters.
 """
 
 JANITOR = """
@@ -131,7 +131,7 @@ rank, communication, loss agreement with the single process, cost of an epoch, a
 | Task | Does | Returns |
 |---|---|---|
 | `preflight` | checks conf, every cell, linter, code, account and data at once; prints what all of it can cost; nothing is paid before | the run's state; the cells |
-| `shard` | cuts the data into shards that every number of ranks can share | the data set |
+| `shard` | writes the data as shards that every number of ranks can share | the data set |
 | `cells` | mapped: one training job for each strategy and number of ranks, `cells_at_once` at a time | the job's snapshot |
 | `report` | `comparison.html`, `.json` and `.parquet`; a failed cell has its reason | their addresses |
 
@@ -148,14 +148,14 @@ From a table to a registered model with a report, by one AutoML job (SageMaker A
 |---|---|---|
 | `prepare` | a processing job that splits the table into training, test and maybe validation rows | the job's snapshot |
 | `search` | one AutoML job over the training rows, followed while deferred: candidates, explanation, leaderboard | the best candidate, its metrics and artifact |
-| `evaluate` | a processing job that measures the best candidate on the test rows, beside a baseline | the job's snapshot |
+| `evaluate` | a processing job that measures the best candidate and a baseline on the test rows | the job's snapshot |
 | `register` | a model package with metrics and lineage | its ARN |
 | `report` | `report.html` and `report.json`: leaderboard, test metrics, feature importance; also if a task failed | their addresses |
 
 **Start** it with the form, or by REST: `POST /api/v2/dags/autopilot_tabular/dagRuns` with `{"logical_date": null, "conf": {"dataset":
-"wine", "max_candidates": 6}}`. An own table: `{"dataset": "own", "source": "s3://bucket/prefix", "target_column": "price"}`.
+"wine", "max_candidates": 6}}`. Your own table: `{"dataset": "own", "source": "s3://bucket/prefix", "target_column": "price"}`.
 
-**Cost.** `budget_usd` becomes the time limit of the search, so that the service itself ends it; the result is then the best candidate so
+**Cost.** `budget_usd` becomes a time limit of the search, which the service itself enforces; the result is then the best candidate so
 far. `max_candidates` and `max_time_s` are further limits.
 
 **Retries.** A retry, a cleared task or a restarted worker first reads the job's state from SageMaker. It re-attaches to a running job,

@@ -277,4 +277,4 @@ LAST_SECTIONS: Sections = {
     "Watching": {**RULES, **WATCHING},
     "Place and registry": PLACE,
 }
-"""Last sections of the forms for own scripts and fine-tuning."""
+"""Last sections of the forms for users' own scripts and for fine-tuning."""

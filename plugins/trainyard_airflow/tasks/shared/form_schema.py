@@ -27,7 +27,7 @@ Sections = Mapping[str, Fields]
 MOST_CHARACTERS = 4096
 _NO_CONTROL_CHARACTERS = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
 _NUMBERS: dict[str, Any] = {"minimum": -(2**63), "maximum": 2**63 - 1}
-"""Bounds of numbers in an open mapping: those of 64-bit integers."""
+"""Bounds of numbers in a mapping with any keys: the bounds of 64-bit integers."""
 _LOWER, _UPPER = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}
 
 TEXT_OR_NONE: dict[str, Any] = {"type": ["null", "string"], "minLength": 1}
@@ -140,7 +140,7 @@ def conf_defaults(conf: type[DataclassInstance]) -> dict[str, Any]:
 def conf_params(
     sections: Sections, conf: type[DataclassInstance], **defaults: Any
 ) -> dict[str, Param]:
-    """Return the params of a conf; `defaults` override the conf's own.
+    """Return the params of a conf; `defaults` override the conf's defaults.
 
     Raises:
         KeyError: there is no param of a default's name.
@@ -148,7 +148,7 @@ def conf_params(
     values = {**conf_defaults(conf), **defaults}
     params = form_params(sections, values)
     if unknown := values.keys() - params.keys():
-        raise KeyError(f"no such params: {sorted(unknown)}")
+        raise KeyError(f"no such params: {sorted(unknown)}; allowed: {sorted(params)}")
     return params
 
 
@@ -171,7 +171,7 @@ def params_with(
             where=f"defaults.{name}",
             what="is not a field of the run",
             allowed=", ".join(get_close_matches(name, params)) or None,
-            next_step="use a name of the form or of docs/dags.md",
+            next_step="use a name of the form or of docs/params.md",
         )
         for name in defaults
         if name not in params

@@ -1,4 +1,4 @@
-"""Streaming reader of single files in a job's output.tar.gz. Pure."""
+"""Streaming reader of single files in a job's output.tar.gz."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S3 addresses of one run. Pure."""
+"""S3 addresses of one run."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ class RunPaths:
         return f"{self.run}/report"
 
     def checkpoints(self, task_id: str) -> str:
-        """Return the prefix of a task's checkpoints; it is the same for every attempt, so that training resumes."""
+        """Return the prefix of a task's checkpoints; all its attempts share it, to resume from them."""
         return f"{self.run}/checkpoints/{task_id}"

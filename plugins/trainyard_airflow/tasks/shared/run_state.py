@@ -49,7 +49,7 @@ class RunState(Generic[C_co]):
 
     @staticmethod
     def of(context: Context) -> RunState[RunConf]:
-        """Return the state of a run of a shipped model, from the result of `preflight`.
+        """Return the state of a run with a model that Trainyard ships, from the result of `preflight`.
 
         Raises:
             ContractError: `preflight` has returned no result.
@@ -58,7 +58,7 @@ class RunState(Generic[C_co]):
 
     @staticmethod
     def of_script(context: Context) -> RunState[ScriptConf]:
-        """Return the state of a run of an own script, from the result of `preflight`.
+        """Return the state of a run with the user's own script, from the result of `preflight`.
 
         Raises:
             ContractError: as `of`.
@@ -67,7 +67,7 @@ class RunState(Generic[C_co]):
 
     @staticmethod
     def of_any(context: Context) -> RunState[BaseRunConf]:
-        """Return the state of a run of either kind, from the result of `preflight`.
+        """Return the state of any run, from the result of `preflight`.
 
         Raises:
             ContractError: as `of`.
@@ -95,7 +95,7 @@ class RunState(Generic[C_co]):
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> RunState[BaseRunConf]:
-        """Return the state from the result of `to_dict`; without `conf_type`, as in earlier versions, it is RunConf."""
+        """Return the state from the result of `to_dict`; without `conf_type` (earlier versions), with a `RunConf`."""
         conf_type = CONF_TYPES[data.get("conf_type", RunConf.__name__)]
         return RunState(
             conf=conf_type.from_params(data["conf"]),
@@ -126,5 +126,5 @@ def result_of(context: Context, task_id: str) -> dict[str, Any]:
     """
     result = context["ti"].xcom_pull(task_ids=task_id)
     if not isinstance(result, dict):
-        raise ContractError(f"task {task_id} has no result", got=result)
+        raise ContractError(f"the result of task {task_id} is not a mapping", got=repr(result))
     return result

@@ -1,4 +1,4 @@
-"""Training of a run in the words of its other tasks: the plan of its watch, and its part of a model's lineage."""
+"""Data on a run's training for other tasks: the plan of its watch, and its part of a model's lineage."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def watch_plan(
 def training_lineage(training: Mapping[str, Any], *, paths: RunPaths) -> dict[str, Any]:
     """Return the part of a model's lineage that follows from the training.
 
-    It has `ended_by` and `stopped_at_step` if the training was stopped for money.
+    It has `ended_by` and `stopped_at_step` if the training was stopped to limit its cost.
 
     Args:
         training: the result of the training task.
-        paths: of its run.
+        paths: addresses of its run.
     """
     stop = training.get("cap_stop") or training.get("idle_stop")
     ended = {"ended_by": training["ended_by"], "stopped_at_step": stop["step"]} if stop else {}
