@@ -21,7 +21,7 @@ from sagemaker_engine.engine import (
     WarmWhen,
     hold_root,
 )
-from sagemaker_engine.jobs.process import ENGINE_ABSENCE_S
+from sagemaker_engine.jobs.failures import ENGINE_ABSENCE_S
 from sagemaker_engine.jobs.supervision import STOP_GRACE_S
 from sagemaker_engine.state.full_disk import is_disk_full
 from sagemaker_engine.state.settings import EngineSettings

@@ -13,6 +13,7 @@ from trainyard.errors import BudgetExceededError, JobFailedError, ScriptError
 from trainyard.planning.run_plan import plan_run
 from trainyard.tuning.result import TuningResult
 from trainyard.tuning.trials import from_parquet
+from trainyard.units import format_usd
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.operators.trial_job import TrialJobOperator
@@ -185,8 +186,10 @@ def test_a_budget_for_not_one_trial_is_an_error(aws_connection, task) -> None:
 
     with pytest.raises(
         BudgetExceededError, match="a single trial could cost more than the search's budget"
-    ):
+    ) as caught:
         run.ask(1)
+    assert caught.value.needed_usd > caught.value.budget_usd > 0
+    assert f"up to {format_usd(caught.value.needed_usd)} for a trial" in str(caught.value)
 
 
 def test_a_trials_training_has_its_values_steps_and_entrypoint(run: RoundsRun) -> None:

@@ -19,8 +19,10 @@ MAX_BYTES_OF_CHAR = 4
 EMPTY_MESSAGE = 'ErrorMessage ""'
 KILLED = "OutOfMemory: Process killed by SIGKILL (signal 9)"
 """The toolkit's text for exit code 137. It has no text for a direct child that was killed."""
+ENGINE_ABSENCE_S = 120.0
+"""Seconds for which a job continues without an engine before its runner stops it."""
 ABANDONED = (
-    "InternalServerError: No engine was running for 120 s, so the job was stopped. "
+    f"InternalServerError: No engine was running for {ENGINE_ABSENCE_S:.0f} s, so the job was stopped. "
     "Start the engine and submit the job again."
 )
 

@@ -13,7 +13,7 @@ from sagemaker_engine.faults import FaultKind, JobState
 from sagemaker_engine.faults.model import CAPACITY_KINDS, COMPUTE_KINDS, LOSS_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from sagemaker_engine.faults import Fault, FaultStore
 
@@ -73,14 +73,18 @@ class Moments:
             self._known = self._read()
         return [each for each in self._known if each.id not in self._come]
 
-    def due(self, *, is_checkpointing: bool = False) -> list[Fault]:
-        """Claim the faults that are due now and return them. A claimed fault is never returned again.
+    def due(
+        self, *, is_checkpointing: bool = False, kinds: Collection[FaultKind] = HOST_KINDS
+    ) -> list[Fault]:
+        """Claim the faults of these kinds that are due now and return them. A claimed fault is never returned again.
 
         At most one of them removes hosts. It is the last in the list, because no host is left after it.
         """
         due = []
         for fault in self.awaited:
-            if not self._is_due(fault, is_checkpointing=is_checkpointing):
+            if fault.what not in kinds or not self._is_due(
+                fault, is_checkpointing=is_checkpointing
+            ):
                 continue
             self._come.add(fault.id)
             if self._fault_store.claim(fault, subject=self._subject):

@@ -75,10 +75,9 @@ class AttemptFaults:
         """
         if (lost := self.window_loss()) is not None:
             raise HostsLostError(lost)
-        for fault in self.moments.due():
-            if fault.what in _ENDINGS:
-                log.info("fault %s: the hosts are lost: %s", fault.id, fault.what)
-                raise HostsLostError(_ENDINGS[fault.what])
+        for fault in self.moments.due(kinds=_ENDINGS):
+            log.info("fault %s: the hosts are lost: %s", fault.id, fault.what)
+            raise HostsLostError(_ENDINGS[fault.what])
 
     def will_fill(self, host: str) -> bool:
         """Return whether a `disk_full` fault may hit this host. The answer is fixed at the first call."""

@@ -15,6 +15,7 @@ from sagemaker_engine.channels.s3_agent import S3Agent
 from sagemaker_engine.faults.s3_faults import S3Faults
 from sagemaker_engine.faults.store import FaultStore
 from sagemaker_engine.jobs.cleanup import clear, clear_instances
+from sagemaker_engine.jobs.failures import ENGINE_ABSENCE_S
 from sagemaker_engine.jobs.job import Job, JobError
 from sagemaker_engine.jobs.processing import ProcessingRun
 from sagemaker_engine.jobs.supervision import Ending
@@ -26,8 +27,6 @@ from sagemaker_engine.state.store import JobStore, ResourceKind, UnknownJobError
 log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 1.0
-ENGINE_ABSENCE_S = 120.0
-"""Seconds for which a job continues without an engine before its runner stops it."""
 
 
 def main(kind_name: str, name: str, settings_json: str) -> None:

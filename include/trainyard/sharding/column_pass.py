@@ -55,8 +55,8 @@ def write_columns(context: PassContext) -> Written:
         try:
             return _read_once(context, table)
         except ReplanNeededError as error:
-            found = error.kind or "whole numbers with missing values"
-            log.info("column %s holds %s, reading again", error.column, found)
+            found = "has missing values" if error.kind is None else f"holds {error.kind}"
+            log.info("column %s %s, reading the files again", error.column, found)
             table.replan(error.column, error.kind)
             context.start_again()
 

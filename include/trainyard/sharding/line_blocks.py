@@ -79,10 +79,7 @@ def _blocks(
             cut = _last_line_end(whole, delimiter)
             if len(whole) - cut > MAX_LINE_BYTES:
                 line = first_line + whole.count(b"\n", 0, cut)
-                reason = (
-                    f"or a quote at the start of one of its fields is never closed; {QUOTES_REMEDY}"
-                )
-                raise ValueError(f"line {line} is longer than {MAX_LINE_BYTES} bytes, {reason}")
+                raise _too_long(line, is_csv=delimiter is not None)
             if cut:
                 yield LineBlock(first_line=first_line, data=whole[:cut], position=raw.tell())
                 first_line += whole.count(b"\n", 0, cut)
@@ -93,6 +90,11 @@ def _blocks(
             raise never_closed(first_line)
         if carry and (left is None or left > 0 or first_line == 1):
             yield LineBlock(first_line=first_line, data=carry, position=raw.tell())
+
+
+def _too_long(line: int, *, is_csv: bool) -> ValueError:
+    quote = f", or a quote at the start of one of its fields is never closed; {QUOTES_REMEDY}"
+    return ValueError(f"line {line} is longer than {MAX_LINE_BYTES} bytes{quote if is_csv else ''}")
 
 
 def never_closed(line: int) -> ValueError:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sagemaker_engine.faults import FaultStore, JobState, Schedule
+from sagemaker_engine.faults.model import LOSS_KINDS
 from sagemaker_engine.faults.reader import read_plan
 from sagemaker_engine.jobs.fault_moments import LOOK_S, Moments
 
@@ -40,7 +41,7 @@ def moments_of(fault_store: FaultStore, *faults: dict[str, Any], attempt: int = 
     )
 
 
-def due(moments: Moments, **known: bool) -> list[str]:
+def due(moments: Moments, **known: Any) -> list[str]:
     return [each.id for each in moments.due(**known)]
 
 
@@ -135,3 +136,14 @@ def test_schedule_draws_for_every_attempt(fault_store: FaultStore) -> None:
 
     assert [each.id for each in awaited] == ["seed-7", "seed-7"]
     assert awaited[0].at != awaited[1].at
+
+
+def test_a_fault_of_another_kind_is_not_used_up(fault_store: FaultStore) -> None:
+    """During downloads and uploads only the loss of hosts can occur; a rank's end waits for the training."""
+    lost = {"id": "lost", "what": "interrupt", "at": {"seconds": 0}}
+    killed = {"id": "killed", "what": "kill_rank", "at": {"seconds": 0}}
+    moments = moments_of(fault_store, killed, lost)
+    moments.enter(JobState.TRAINING)
+
+    assert due(moments, kinds=LOSS_KINDS) == ["lost"]
+    assert due(moments) == ["killed"]

@@ -85,7 +85,7 @@ class AskTrialsOperator(ConnectedOperator):
         affordable = _affordable(state.conf, rows)
         count = room if affordable is None else min(room, affordable)
         if room > 0 and count <= 0:
-            self._leave_off(search, rows)
+            self._leave_off(state.conf, search, rows)
         told = [row_told(each) for each in rows]
         steps = rung_steps(search, max_steps=state.conf.max_steps)
         is_last = self.number == NUM_ROUNDS or len(rows) + count >= search.max_jobs
@@ -99,15 +99,18 @@ class AskTrialsOperator(ConnectedOperator):
             )
         return rounds.note_asked(self.number, [each.to_dict() for each in batch])
 
-    def _leave_off(self, search: SearchSettings, rows: Sequence[Mapping[str, Any]]) -> None:
-        paid = sum(row["cost_usd"] or 0.0 for row in rows)
+    def _leave_off(
+        self, conf: RunConf, search: SearchSettings, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
         self.log.warning("The next trials could exceed the search's budget: it ends here")
-        if not rows:
+        cost = search_cost(conf)
+        if not rows and cost is not None:
             raise BudgetExceededError(
                 "a single trial could cost more than the search's budget",
                 budget_usd=search.budget_usd or 0.0,
-                needed_usd=paid,
+                needed_usd=cost.trial_usd or 0.0,
                 where="tuning_budget_share",
+                got=f"up to {format_usd(cost.trial_usd)} for a trial",
                 allowed=format_usd(search.budget_usd),
                 next_step="raise tuning_budget_share or budget_usd, or lower tuning_max_run_s",
             )
