@@ -94,7 +94,7 @@ def test_shards_that_the_conf_asks_for_are_planned_where_copies_would_do() -> No
     assert choice is not None
     assert params["hyperparameters"]["hybrid_shard_degree"] == 4
     assert choice.plan["mesh"] == {"dp_replicate": 1, "dp_shard": 4, "tp": 1, "pp": 1}
-    assert choice.reasons[1].endswith("fsdp, since the conf requests shards")
+    assert choice.reasons[1].endswith("fsdp, since the conf requests strategy fsdp")
     copies, _ = resolve_auto({**conf, "strategy": "auto"})
     assert copies["strategy"] == "ddp"
 
@@ -132,7 +132,7 @@ def test_copies_that_no_cluster_holds_are_refused_with_the_reason_for_each() -> 
     )
     for count in (1, 2, 4, 8, 16):
         assert f" {count} x ml.p5.48xlarge: does not fit: at least 1.1" in said
-    assert f"of states, dp_replicate {16 * 8}, recompute none" in said
+    assert f"optimizer state; dp_replicate {16 * 8}, recompute none" in said
 
 
 def test_copies_of_a_batch_too_small_for_all_ranks_are_refused_with_that_reason() -> None:

@@ -145,7 +145,7 @@ def test_more_samples_than_the_limit_lets_be_measured_are_refused() -> None:
 def test_a_type_of_the_confs_own_that_does_not_hold_the_model_is_refused() -> None:
     said = refusal(evaluation_instance_type="ml.m5.xlarge")
 
-    assert "evaluation_instance_type: does not hold the model" in said
+    assert "evaluation_instance_type: cannot run the evaluation" in said
     assert "GiB" in said
     assert "set it to ml." in said
 

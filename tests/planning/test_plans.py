@@ -50,7 +50,7 @@ LLAMA70: dict[str, Any] = {"model": "llama3-70b"}
 GPT3: dict[str, Any] = {"model": "gpt3-175b"}
 COMMON: dict[str, Any] = {"instance_types": [G5_1, G5_8, P4D, P5], "max_instances": 4}
 DDP = "each accelerator holds the whole model, so data parallel"
-NOTHING_SIMPLER = "since nothing simpler fits: the states alone are"
+NOTHING_SIMPLER = "since nothing simpler fits: weights, gradients and optimizer state alone are"
 
 CHOICES: dict[str, ChosenPlan] = {
     # as they were published
@@ -315,7 +315,7 @@ REJECTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "one accelerator is too small": (
         {"num_parameters": 1.5e9, "instance_types": [G5_1, G5_4]},
         f"1 x {G5_1}",
-        "of states, 1 rank, recompute full), which holds 20.9 GiB",
+        "of weights, gradients and optimizer state; 1 rank, recompute full)",
     ),
     "too late": (
         {**GPT2, "instance_types": [G5_1, P4D], "deadline_h": 10},
@@ -345,7 +345,7 @@ REJECTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
             "instance_count": 2,
         },
         "2 x ml.p3.16xlarge",
-        "several instances, and no EFA between them",
+        "the type has no EFA, which a cluster of several instances needs",
     ),
 }
 

@@ -82,7 +82,7 @@ def test_more_ranks_than_processors_are_refused() -> None:
 def test_a_model_that_cannot_fit_a_rank_is_refused() -> None:
     message = refusal(num_layers=80, hidden_size=8192, num_heads=64)
 
-    assert "and num_layers make a model that exceeds the memory of a rank" in message
+    assert "makes, together with num_layers, a model that exceeds the memory of a rank" in message
 
 
 def test_bf16_on_hardware_without_it_is_refused() -> None:
@@ -231,7 +231,7 @@ def test_a_rung_without_bf16_makes_the_whole_ladder_fp32_with_a_warning() -> Non
         each for each in plan_run({"capacity_ladder": ladder}).warnings if each.where == "precision"
     )
 
-    assert "ml.g4dn.xlarge has no bf16" in str(warning)
+    assert "remove ml.g4dn.xlarge from capacity_ladder: it has no bf16" in str(warning)
 
 
 def test_idle_accelerators_are_a_warning_with_their_price() -> None:
@@ -318,7 +318,9 @@ def test_the_ceiling_holds_every_attempt_of_training_evaluation_and_sharding() -
 def test_a_budget_that_one_attempt_keeps_and_its_retries_break_is_refused() -> None:
     assert plan_run({"budget_usd": 1, "max_run_s": 3600}).ceiling_usd == pytest.approx(0.345)
 
-    with pytest.raises(BudgetExceededError, match=r"up to \$1\.38 \(\$0\.345 at one attempt\)"):
+    with pytest.raises(
+        BudgetExceededError, match=r"up to \$1\.38 \(\$0\.345 with one attempt per job\)"
+    ):
         plan_run({"budget_usd": 1, "max_run_s": 3600}, job_attempts=4)
 
 
@@ -423,7 +425,7 @@ def test_every_rung_of_a_ladder_is_looked_at_and_all_is_reported_together() -> N
         "capacity_ladder[0].max_cost_usd: is less than one attempt can cost, so the rung would never be used"
         in message
     )
-    assert "got $0.10 with up to $0.23" in message
+    assert "got $0.10 for an attempt of up to $0.23" in message
     assert (
         "capacity_ladder[1].instance_type: is not a training instance type of the catalogue"
         in message

@@ -1,7 +1,7 @@
 """`make plan CONF=file.json`: ranked plans for a training, without starting anything.
 
 The file has the fields of `trainyard.planning.plan_request`: a model (`{"model": "llama3-8b", ...}`, a shape, or
-`num_parameters`), `global_batch_size`, `tokens`, and perhaps `deadline_h`, `budget_usd`, `instance_types`.
+`num_parameters`), `global_batch_size`, `tokens`, and optionally `deadline_h`, `budget_usd` and `instance_types`.
 """
 
 from __future__ import annotations

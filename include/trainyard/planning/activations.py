@@ -31,7 +31,7 @@ class Recompute(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """Division and arithmetic of one optimizer step.
+    """Micro batches, precision, recomputation and compilation of one optimizer step.
 
     Attributes:
         micro_batch_size: sequences per micro batch.
@@ -78,12 +78,12 @@ def layer_activation_bytes(
     - gate, up, silu and product of SwiGLU: 8 f/h
 
     **trainyard** (measured): input and output of two norms in fp32 (16). The rest is in the precision of the matrix
-    products: three inputs of theirs, the joint query, key and value, rotated query and key, and attention's output
-    (18), and SwiGLU (8 f/h).
+    products: three of their inputs, the joint query, key and value, rotated query and key, and attention's output
+    (18 together), and SwiGLU (8 f/h).
 
-    Over tp ranks, torch's DTensor keeps two inputs gathered over the sequence. The authors of gpt gather them again
-    (section 4.2.2). That adds 2 sbh (1 - 1/t) values. Worked: fp32, b = 4, s = h = 128, t = 4: 524,288 x 0.75 =
-    393,216 bytes.
+    With tp > 1, torch's DTensor keeps two inputs gathered over the sequence, which adds 2 sbh (1 - 1/t) values; gpt
+    instead gathers them again in the backward pass (section 4.2.2). Worked: fp32, b = 4, s = h = 128, t = 4:
+    524,288 x 0.75 = 393,216 bytes.
     """
     values = float(shape.sequence_length * micro_batch_size * shape.hidden_size) / tp
     if recompute is Recompute.FULL:

@@ -1,4 +1,4 @@
-"""Planner's choices for the values "auto" of a conf: strategy, instance type and instance count, with reasons.
+"""Planner's choices for the fields of a conf that are "auto": strategy, instance type and count, with reasons.
 
 The strategy "auto", the instance type "auto" and 0 instances are chosen by the planner; other values are kept. The
 planner also sets ranks per instance and micro batch size, and the degrees of parallelism for the sharded script,
@@ -36,15 +36,15 @@ _STAND_INS: dict[str, Any] = {
     "processes_per_instance": 1,
     "micro_batch_size": 1,
 }
-"""Values in the place of "auto" while the rest of a conf is read."""
+"""Placeholders for "auto" while the rest of a conf is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoChoice:
-    """Choice of the planner.
+    """The planner's values for the fields of a conf that are "auto", and for the rest of the layout.
 
     Attributes:
-        chosen: value per conf field; they replace the conf's own.
+        chosen: value per conf field; it replaces the conf's value.
         reasons: sentences that explain the choice.
         plan: the winning plan, as `Plan.to_dict`.
         num_plans: number of clusters with a plan.
@@ -85,7 +85,7 @@ def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice 
 
     Raises:
         SpecError: the rest of the conf is invalid, or cannot be planned.
-        PlanError: no cluster can run the training; with the reason per cluster.
+        PlanError: no cluster can run the training; the findings have the reason per cluster.
     """
     left_open = open_fields(params)
     if not left_open:
@@ -107,7 +107,7 @@ def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice 
 
 
 def _stand_ins(params: Mapping[str, Any], wanted: object) -> dict[str, Any]:
-    """Return placeholders for the open fields, with which the rest of a conf is checked."""
+    """Return placeholders for the open fields, which are used while the rest of a conf is checked."""
     if wanted == REPLICAS:
         return _STAND_INS
     rest = given = params.get("hyperparameters") or {}
@@ -120,14 +120,14 @@ def _plans(request: PlanRequest, wanted: object) -> Plans:
     """Return the plans that the script of the wanted strategy supports.
 
     Raises:
-        PlanError: there is no such plan; with the reason per cluster.
+        PlanError: there is no such plan; the findings have the reason per cluster.
     """
     if wanted == SHARDS:
-        return make_plans(request, allowed=_is_sharded, since="the conf requests shards")
+        return make_plans(request, allowed=_is_sharded, since="the conf requests strategy fsdp")
     if wanted != REPLICAS:
         return make_plans(request)
     try:
-        return make_plans(request, allowed=_is_copies, since="the conf requests copies")
+        return make_plans(request, allowed=_is_copies, since="the conf requests strategy ddp")
     except PlanError as error:
         raise PlanError([_NO_COPIES, *error.findings], subject="auto") from error
 
@@ -201,7 +201,7 @@ def _is_copies(candidate: PlanCandidate) -> bool:
 
 
 def _is_sharded(candidate: PlanCandidate) -> bool:
-    """Return whether the model is split over the ranks. True for one rank."""
+    """Return whether the model is split over the ranks; also True for a single rank."""
     mesh = candidate.mesh
     return mesh.num_ranks == 1 or max(mesh.dp_shard, mesh.tp, mesh.pp) > 1
 

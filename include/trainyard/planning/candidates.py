@@ -54,7 +54,7 @@ class PlanCandidate:
 
     @property
     def fits(self) -> bool:
-        """True if accelerator and host memory suffice in every step, at start, checkpoint and end."""
+        """True if accelerator and host memory suffice in every step, at the start, at checkpoints and at the end."""
         return self.memory.total <= self.usable_bytes and self.worst.fits
 
     @property

@@ -1,4 +1,4 @@
-"""Parts of a run's cost cap: the largest amount of each task that leaves enough for the following tasks."""
+"""Split of a run's cost cap: the most that each task may cost and still leave enough for the later tasks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RunCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapPlan:
-    """Parts of a cap in USD. The parts of jobs include their `stop_reserve_s`. 0 for a task that the run does not have.
+    """Parts of a cap in USD, 0 for a task that the run does not have. The parts of jobs include their `stop_reserve_s`.
 
     Attributes:
         max_cost_usd: the cap.
@@ -77,7 +77,7 @@ def cap_plan(
 
     Args:
         conf: the run's conf.
-        estimates: one attempt of each job by task id, with the evaluation that follows a stopped training.
+        estimates: cost of one attempt of each job by task id, with the evaluation that follows a stopped training.
         search_usd: the most that a search may cost.
     """
     if conf.max_cost_usd is None:
@@ -153,10 +153,11 @@ def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Findi
         yield Finding(
             where="max_cost_usd",
             what="may stop the training before its last step",
-            got=f"{format_usd(plan.max_cost_usd)}; each job once for its longest time: {format_usd(cost.once_usd)}, "
-            f"and {format_usd(plan.evaluation_usd)} are reserved for the evaluation",
+            got=f"{format_usd(plan.max_cost_usd)}, of which {format_usd(plan.evaluation_usd)} is reserved for the "
+            f"evaluation; all jobs, run once for their longest time, cost {format_usd(cost.once_usd)}",
             severity=Severity.WARNING,
-            next_step="raise max_cost_usd to train to the end, or the model at the stop is evaluated and registered",
+            next_step="raise max_cost_usd to train to the end; otherwise the model of the stopped training is "
+            "evaluated and registered",
         )
 
 

@@ -32,7 +32,7 @@ UNDERWAY_CHECKPOINTS = 4
 RESTORE_BYTES_PER_S = 500e6
 """Assumed rate at which a host downloads checkpoints. AWS states none."""
 LONG_RESTORE_S = 300.0
-"""Download time of one checkpoint from which preflight warns."""
+"""Download time of one checkpoint from which preflight warns about it."""
 _WRITTEN_BY_ONE_HOST = frozenset({"ddp", "horovod"})
 
 
@@ -66,7 +66,7 @@ def _full_disk(
     """Yield a warning if a host's checkpoints and the model do not fit into its volume or its local disks.
 
     A host has what it wrote: the kept checkpoints, those that wait for their upload, and the one that is being written.
-    After a restart it has the kept ones and one more of all hosts, and writes the next.
+    After a restart, it has the kept checkpoints and one more, each of all hosts, and writes its part of the next.
     """
     hosts = 1 if conf.strategy in _WRITTEN_BY_ONE_HOST else conf.instance_count
     copies = kept + UNDERWAY_CHECKPOINTS + 1
@@ -79,13 +79,13 @@ def _full_disk(
         return
     is_of_restart = restored > written
     cause = (
-        f"{kept + 1} checkpoints of all hosts, which a restart brings to each host, and the model"
+        f"{kept + 1} checkpoints of all hosts, which a restart downloads to each host, and the model"
         if is_of_restart
         else f"{copies} checkpoints and the model"
     )
     yield Finding(
         where="instance_type" if instance.has_local_storage else "volume_size_gb",
-        what=f"has less disk space than {cause} may need on a host",
+        what=f"may give too little disk space on a host for {cause}",
         got=f"{disks_gb} GB of local disks" if instance.has_local_storage else f"{disks_gb} GiB",
         allowed=f"at least {needed_gb} GiB, and room for the data",
         severity=Severity.WARNING,

@@ -57,11 +57,11 @@ class Cell:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the cell of `to_dict`'s data."""
+        """Build the cell from the data of `to_dict`."""
         return cls(**data)
 
     def conf_of(self, run: RunConf) -> RunConf:
-        """Return the run's conf on the cell's ranks.
+        """Return the run's conf with the cell's instances, ranks and image, and without a budget.
 
         Raises:
             SpecError: the run's batch sizes do not divide over these ranks.
@@ -81,8 +81,8 @@ class ComparisonPlan:
 
     Attributes:
         conf: the comparison's conf.
-        sharding: the run's conf for sharding. Its instance count is the least common multiple of the cells' ranks, so
-            that the shards divide over the ranks of every cell.
+        sharding: the run's conf for sharding. Its instance count is the least common multiple of the cells' ranks: the
+            shards then divide over the ranks of every cell.
         ceiling_usd: the most that all attempts of all jobs can cost; None if a price is unknown.
         once_usd: the same with one attempt per job.
         cost_note: calculation of the ceiling, in words.
@@ -115,7 +115,7 @@ def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> Comp
     Worked: cells of 1, 2, 1 and 2 ml.m5.large at 0.115 USD/h for 600 s each cost at most 0.115 USD.
 
     Raises:
-        SpecError: with all errors of the conf and of its cells.
+        SpecError: the conf or a cell is invalid; the findings name all errors.
         BudgetExceededError: the conf is valid, but the comparison could cost more than its budget_usd.
     """
     conf = ComparisonConf.from_params(params)
@@ -196,7 +196,7 @@ def _no_layout(index: int, strategy: ComparedStrategy, ranks: int, per_instance:
         where=f"strategies[{index}].ranks" if strategy.ranks else "ranks",
         what="does not fill whole instances",
         got=f"{ranks} with {per_instance} ranks per instance",
-        allowed=f"fewer than {per_instance}, or a multiple of it",
+        allowed=f"fewer than {per_instance}, or a multiple of {per_instance}",
     )
 
 
@@ -233,7 +233,7 @@ def _keep_budget(budget: float | None, plan: ComparisonPlan) -> None:
         budget_usd=budget,
         needed_usd=plan.ceiling_usd,
         where="budget_usd",
-        got=f"up to {format_usd(plan.ceiling_usd)} ({format_usd(plan.once_usd)} at one attempt): "
+        got=f"up to {format_usd(plan.ceiling_usd)} ({format_usd(plan.once_usd)} with one attempt per job): "
         f"{plan.cost_note}",
         allowed=f"at most {format_usd(budget)}",
         next_step="raise budget_usd, or lower max_run_s, or leave out strategies or ranks",

@@ -33,10 +33,10 @@ LAST_STEP_SHARE = 0.05
 LIMIT_S = MAX_PROCESSING_RUN_S
 """Longest run of a processing job: ProcessingMaxRuntimeInSeconds (9 days)."""
 LONGEST_DERIVED_S = 86_400
-"""Usual upper bound of a derived `evaluation_max_run_s`: its ceiling is part of the budget for each attempt."""
+"""Largest derived `evaluation_max_run_s`, unless the start-up needs more. The budget must cover it for each attempt."""
 TOKENS_PER_BATCH = 8192
 LOSS_VALUES = 2**27
-"""Same value as in `trainer.tasks`, and so is TOKENS_PER_BATCH. A test keeps them equal."""
+"""Logits per part of the loss. This and TOKENS_PER_BATCH have the values of `trainer.tasks`; a test checks that."""
 SMALL_TYPE = "ml.m5.xlarge"
 """CPU type that is tried in addition to the GPU types if processing jobs do not support the training's type."""
 READ_BYTES_PER_S = 50e6
@@ -54,7 +54,7 @@ _OF_THE_JOB = ("evaluation_instance_type", "evaluation_max_run_s", "evaluation_v
 
 
 class Place(StrEnum):
-    """Job that measures the test split."""
+    """Job that evaluates the model on the test split."""
 
     PROCESSING = "processing"
     """A separate processing job after the training."""
@@ -72,12 +72,12 @@ class EvaluationPlan:
         memory_bytes: peak memory of one accelerator, or of the instance on CPUs; 0 in the last step.
         usable_bytes: usable memory of one accelerator, or of the instance on CPUs; 0 in the last step.
         max_run_s: limit of the job; 0 in the last step, which counts towards the training's limit.
-        max_samples: the most samples that are measured. A derived value takes about half of max_run_s.
+        max_samples: largest number of evaluated samples. A derived value takes about half of max_run_s.
         tokens_per_s: estimated speed of all processes together.
         estimated_s: estimated seconds for max_samples, with the start-up of the job.
         unfit: reason why the type cannot run the evaluation; None if it can.
-        may_fall_back: whether a processing job may measure if the training ended before its evaluation in the last
-            step.
+        may_fall_back: whether a processing job may evaluate instead if the training ended before the evaluation in its
+            last step.
     """
 
     place: Place
@@ -102,7 +102,7 @@ class EvaluationPlan:
 
 
 def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> EvaluationPlan:
-    """Return the plan of the evaluation: on the conf's own type, the training's, or the cheapest.
+    """Return the plan of the evaluation: on the type that the conf names, the training's type, or the cheapest type.
 
     If the model fits on no type of processing jobs, or if `evaluation_place` is `training`, the training evaluates the
     model in its last step. This is decided before the training, for all rungs of a capacity ladder.
@@ -136,7 +136,9 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
         own = conf.evaluation_instance_type
         yield Finding(
             where="evaluation_instance_type" if own else "evaluation_place",
-            what="does not hold the model" if own else "has no type that holds the model",
+            what="cannot run the evaluation"
+            if own
+            else "is processing, but no type of processing jobs can run the evaluation",
             got=f"{plan.instance_type}: {plan.unfit}",
             next_step=_way_out(conf),
         )
@@ -216,7 +218,7 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
 
 
 def parameters(conf: RunConf) -> float:
-    """Return the number of parameters: of a decoder by its shape, and roughly for an MLP.
+    """Return the number of parameters, from the shape of a decoder or roughly estimated for an MLP.
 
     A decoder's number is exact if its vocabulary size is known.
     """
@@ -227,7 +229,7 @@ def parameters(conf: RunConf) -> float:
 
 
 def processing_run_s(conf: RunConf) -> int:
-    """Return the time limit of a processing job without its own: the training's, limited to the service's."""
+    """Return the time limit of a processing job that has none in the conf: the training's, at most the service's."""
     return min(conf.max_run_s, LIMIT_S)
 
 
@@ -237,7 +239,11 @@ def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
     own = on_type(conf, name) if known and known.is_for_processing else None
     if own and not own.unfit:
         return _because(own, "the type of training")
-    why = f"{name} does not hold it ({own.unfit})" if own else f"processing jobs cannot have {name}"
+    why = (
+        f"{name} cannot run the evaluation ({own.unfit})"
+        if own
+        else f"processing jobs cannot have {name}"
+    )
     possible = [on_type(conf, each) for each in _choices()]
     fitting = [each for each in possible if not each.unfit]
     if not fitting:
@@ -277,7 +283,7 @@ def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding
             yield Finding(
                 where=name,
                 what="applies to a processing job, but the training job itself evaluates at its end",
-                got=f"{getattr(conf, name)}; {plan.reason}",
+                got=f"{getattr(conf, name)} with an evaluation in {plan.reason}",
                 next_step="remove it, or set evaluation_place to processing",
             )
     if plan.estimated_s > 0.5 * conf.max_run_s:
@@ -320,13 +326,13 @@ def _layout(conf: RunConf, instance: InstanceType, *, is_sharded: bool, memory: 
 
 def _way_out(conf: RunConf) -> str:
     if not conf.evaluation_instance_type:
-        return "set evaluation_place to training, which measures at its end"
+        return "set evaluation_place to training: the training job then evaluates at its end"
     found = _after_training_on(
         replace(conf, evaluation_instance_type=None), conf.rungs[0].instance_type
     )
     if found.unfit:
-        return "leave it out: the training then measures at its end"
-    return f"set it to {found.instance_type}, or leave it out to have it chosen"
+        return "remove it: the training job then evaluates at its end"
+    return f"set it to {found.instance_type}, or remove it: the planner then chooses a type"
 
 
 def way_out(conf: RunConf) -> str:

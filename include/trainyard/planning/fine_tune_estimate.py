@@ -50,7 +50,7 @@ def estimate_fine_tune(
     """Return the expected steps, hours and cost.
 
     Worked example: 10,000 rows of 250 tokens, one epoch, batch 4 on one ml.g5.2xlarge: 2,500 steps, 2.5 million tokens;
-    7e9 parameters by LoRA are 4 x 7e9 x 2.5e6 = 7e16 operations.
+    7e9 parameters with LoRA need 4 x 7e9 x 2.5e6 = 7e16 operations.
 
     Args:
         conf: the conf of the script's run.

@@ -46,7 +46,7 @@ def ladder_plan_findings(
 
 
 def _standing_on(conf: C, rung: CapacityRung) -> C:
-    """Return the conf of a run on this rung alone. The rules of the ladder itself were checked before."""
+    """Return the conf with this rung as its only cluster. The rules of the ladder itself were checked before."""
     return replace(
         conf,
         capacity_ladder=(),
@@ -65,6 +65,7 @@ def _money(conf: BaseRunConf, rung: CapacityRung, where: str) -> Iterator[Findin
         yield Finding(
             where=f"{where}.max_cost_usd",
             what="is less than one attempt can cost, so the rung would never be used",
-            got=f"{format_usd(rung.max_cost_usd)} with up to {format_usd(estimate.ceiling_usd)}: {estimate.note}",
+            got=f"{format_usd(rung.max_cost_usd)} for an attempt of up to {format_usd(estimate.ceiling_usd)}: "
+            f"{estimate.note}",
             next_step="raise it, lower max_run_s, or remove the rung",
         )

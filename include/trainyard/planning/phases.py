@@ -150,7 +150,7 @@ def whole_model_peaks(
 def phase_peaks(
     shape: ModelShape, mesh: Mesh, cluster: Cluster, *, step_bytes: float, usable_bytes: float
 ) -> Iterator[Peak]:
-    """Yield the memory peaks outside of the steps, of the rank and the instance that need most.
+    """Yield the memory peaks outside of the steps, on the rank and the instance that need most.
 
     Worked: 70.6e9 parameters by FSDP over 32 ranks, 8 per instance: the copy of a checkpoint takes 212 GB on each host,
     and the first host needs another 282 GB at the end.

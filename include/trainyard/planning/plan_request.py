@@ -35,7 +35,7 @@ class PlanRequest:
         model: `llama3-8b`, `llama3-70b`, `gpt3-175b` or `gpt2-124m`.
         num_parameters: size of the model; the planner takes the llama shape nearest to it.
         sequence_length: tokens per sequence; None = 2048, or the published model's.
-        vocab_size: None = 50,304, or the published model's.
+        vocab_size: tokens of the vocabulary; None = 50,304, or the published model's.
         global_batch_size: sequences per optimizer step.
         tokens: tokens of the whole training.
         compile: whether the training uses torch.compile. The published speeds are measured with it.
@@ -71,7 +71,7 @@ class PlanRequest:
         """Check the fields of the request.
 
         Raises:
-            SpecError: with all errors.
+            SpecError: fields are invalid; the findings name all of them.
         """
         findings = list(self._findings())
         if findings:
@@ -90,7 +90,7 @@ class PlanRequest:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Return the request of a mapping. Raises SpecError with all errors."""
+        """Build the request from a mapping. Raises SpecError with all errors."""
         return read_spec(cls, mapping)
 
     def _findings(self) -> Iterator[Finding]:
@@ -123,7 +123,11 @@ class PlanRequest:
             )
         elif chosen == ["num_layers"] and None in shape:
             yield Finding(
-                where="num_layers", what="needs hidden_size and num_heads too", got=str(shape)
+                where="num_layers",
+                what="needs hidden_size and num_heads too",
+                got=", ".join(
+                    f"{name} {value}" for name, value in zip(_OF_SHAPE[:3], shape, strict=True)
+                ),
             )
         if self.model is not None and self.model not in PUBLISHED:
             yield Finding(
@@ -138,7 +142,9 @@ class PlanRequest:
             each for each in fixed if self.model and getattr(self, each) != declared[each]
         ):
             yield Finding(
-                where=name, what="is already defined by model", next_step="remove one of them"
+                where=name,
+                what="is already defined by model",
+                next_step="remove it, or remove model",
             )
 
     def _limits(self) -> Iterator[Finding]:

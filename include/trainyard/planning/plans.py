@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from trainyard.planning.plan_request import PlanRequest
 
 AS_FAST = 1.10
-"""Per cluster, the simplest layout whose step takes at most this multiple of the fastest is chosen. The model of a
-step's time is not more exact (tests/planning/test_published.py)."""
+"""Per cluster, the planner chooses the simplest layout with a step time of at most this multiple of the lowest one.
+Modelled step times are not more exact (tests/planning/test_published.py)."""
 AS_CHEAP = 1.05
-"""The first plan is the one with the fewest instances whose cost (or time) is at most this multiple of the lowest."""
+"""The first plan has the fewest instances of all plans with a cost (or time) of at most this multiple of the lowest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def make_plans(
         since: the reason why other candidates are not allowed, for the texts of plans and rejections.
 
     Raises:
-        PlanError: there is no plan; with the reason per cluster.
+        PlanError: there is no plan; the findings have the reason per cluster.
     """
     kept: list[_Choice] = []
     rejected: list[Rejection] = []
@@ -148,7 +148,9 @@ def _best_of_cluster(
             reason=f"{instance.accelerator} has no {request.precision} in its hardware",
         )
     if cluster.instance_count > 1 and not instance.has_efa:
-        return Rejection(cluster=name, reason="several instances, and no EFA between them")
+        return Rejection(
+            cluster=name, reason="the type has no EFA, which a cluster of several instances needs"
+        )
     possible = list(candidates(request, cluster))
     every = [each for each in possible if allowed(each)]
     fitting = [each for each in every if each.fits]
@@ -192,13 +194,13 @@ def _too_large(every: list[PlanCandidate]) -> str:
     in_steps = [each for each in every if each.memory.total <= each.usable_bytes]
     if in_steps:
         nearest = min(in_steps, key=lambda each: each.worst.num_bytes - each.worst.usable_bytes)
-        return f"fits its steps, but not {nearest.worst} ({nearest.mesh})"
+        return f"fits during the steps, but not {nearest.worst} ({nearest.mesh})"
     least = min(every, key=lambda each: each.memory.total)
     states = least.memory.parameters + least.memory.gradients + least.memory.optimizer
     return (
-        f"does not fit: at least {format_bytes(least.memory.total)} on each accelerator "
-        f"({format_bytes(states)} of states, {least.mesh}, recompute {least.batching.recompute}), "
-        f"which holds {format_bytes(least.usable_bytes)}"
+        f"does not fit: at least {format_bytes(least.memory.total)} on each accelerator, which holds "
+        f"{format_bytes(least.usable_bytes)} ({format_bytes(states)} of weights, gradients and optimizer state; "
+        f"{least.mesh}, recompute {least.batching.recompute})"
     )
 
 
@@ -282,6 +284,6 @@ def _why_layout(
         return f"{mesh.strategy}, since {since}"
     states = 16 * best.shape.num_parameters
     return (
-        f"{mesh.strategy}, since nothing simpler fits: the states alone are {format_bytes(states)}, and an accelerator "
-        f"holds {format_bytes(best.usable_bytes)}"
+        f"{mesh.strategy}, since nothing simpler fits: weights, gradients and optimizer state alone are "
+        f"{format_bytes(states)}, and an accelerator holds {format_bytes(best.usable_bytes)}"
     )

@@ -21,8 +21,8 @@ _OF_THE_SEARCH = {"max_parallel_jobs": "tuning_max_parallel_jobs"}
 class PoolDemand(StrEnum):
     """Kinds of tasks that use training instances.
 
-    Each value is also the operator's name in the UI. Airflow stores this attribute of an operator class with each task,
-    mapped or not, and subclasses inherit it. So the scheduler can read it without importing the class.
+    Each value is also the operator's name in the UI, its `custom_operator_name`. Airflow stores this attribute with
+    each task, mapped or not, and subclasses inherit it. So the scheduler reads it without importing the operator class.
     """
 
     TRAINING = "SageMaker training"
@@ -46,10 +46,10 @@ class PoolDemand(StrEnum):
 
 
 def conf_with_spec(spec: object, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conf of a run, updated by its job's spec: instances, their type, capacity ladder, parallel trials.
+    """Return a run's conf, updated with the instances, capacity ladder and parallel trials in the spec of its job.
 
-    The scheduler does not render templates. A template that references a single param or value of the conf is looked
-    up. The conf is used for any other template, for a spec that is a function, and for a spec without instances.
+    The scheduler does not render templates. This function resolves a template that is a single param or value of the
+    conf. For any other template, a spec that is a function, or a spec without instances, the conf is unchanged.
 
     Args:
         spec: spec of a training or a search as the DAG's author wrote it.
@@ -78,7 +78,7 @@ def referred(value: object, conf: Mapping[str, Any]) -> object:
 
 
 def first_instance_type(conf: Mapping[str, Any]) -> str:
-    """Return the instance type of a run's training, that of the first rung with a capacity ladder.
+    """Return the instance type of a run's training; with a capacity ladder, that of the first rung.
 
     Args:
         conf: a DAG run's conf as its author wrote it, as for `pool_slots`.
@@ -96,7 +96,7 @@ def _read(
 
 
 def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the most instances that a run's training has on any rung, from 1 to `most`.
+    """Return the largest number of instances that a run's training has on any rung, from 1 to `most`.
 
     The scheduler calls this, so an invalid conf, which preflight will reject, is not an error here. A training with
     more instances than the pool has slots takes all slots, because it would never start with more.
@@ -112,7 +112,7 @@ def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
 
 
 def search_slots(conf: Mapping[str, Any], *, most: int) -> int:
-    """Return the most instances that the parallel trials of a run's search have together, from 1 to `most`.
+    """Return the largest number of instances of all parallel trials of a run's search, from 1 to `most`.
 
     Args:
         conf: a DAG run's conf as its author wrote it, as for `pool_slots`.
@@ -134,8 +134,8 @@ def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
     """Return the slots of one training of a comparison, from 1 to `most`.
 
     This is the larger of two numbers: the instances of the comparison's largest training, and the pool's slots divided
-    by `cells_at_once`. So no more than `cells_at_once` trainings run at a time. With 1 a training takes the whole
-    pool, and no other job disturbs its measurements.
+    by `cells_at_once`. So at most `cells_at_once` trainings run at a time. If `cells_at_once` is 1, a training takes
+    the whole pool, and no other job disturbs its measurements.
 
     Args:
         conf: a comparison's conf as its author wrote it.

@@ -21,7 +21,7 @@ SERVICE_CODE = "sagemaker"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaNeed:
-    """One job's need of one quota.
+    """Amount of one service quota that one job needs.
 
     Attributes:
         where: param that causes the need.
@@ -51,8 +51,8 @@ def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
 def training_needs(conf: BaseRunConf) -> Iterator[QuotaNeed]:
     """Yield the quotas that the training needs.
 
-    They are for the job's run time `max_run_s`, and for the instances of each rung without a training plan or, without
-    a capacity ladder, of `instance_type`.
+    One is for the longest run time, `max_run_s`. The others are for the instances: of each rung outside a training plan
+    or, without a capacity ladder, of `instance_type`.
     """
     yield QuotaNeed(where="max_run_s", name=LONGEST_RUN, amount=conf.max_run_s)
     for index, rung in enumerate(conf.capacity_ladder):

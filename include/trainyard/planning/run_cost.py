@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def evaluation_fallback(
     conf: RunConf, *, trained_on: str | None, job_attempts: int
 ) -> EvaluationPlan | None:
-    """Return the plan of a processing job that evaluates if the training ended before its evaluating last step.
+    """Return the plan of a processing job that evaluates if the training ended before the evaluation in its last step.
 
     None if the model fits on no type, or if the run could cost more than its budget with that job.
     """
@@ -65,7 +65,7 @@ def total_cost(
     """Return the most that jobs can cost together.
 
     Args:
-        estimates: one attempt of each job by task id.
+        estimates: cost of one attempt of each job, by task id.
         job_attempts: number of times that each job may be started.
         search: cost of the search with all its attempts; None without a search.
     """
@@ -87,7 +87,8 @@ def total_cost(
 def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> float | None:
     """Return the budget of all training attempts: the run's minus the search and one attempt of each other job.
 
-    None without a budget. At least a cent: if the others use up the budget, the first attempt is rejected.
+    Return None without a budget, and otherwise at least a cent. If the other jobs use up the budget, the check before
+    the first attempt rejects it.
 
     Args:
         conf: the run's conf.
@@ -114,7 +115,7 @@ def _capped_estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
     """Return the estimate of one attempt per job, by task id, for a run under a cap.
 
     A stopped training does not reach an evaluation in its last step. So the processing job that would evaluate instead
-    is included, if the model fits on one.
+    is included, if an instance type can run it.
     """
     other = replace(conf, evaluation_place=Place.PROCESSING.value)
     return _estimates(conf if plan_evaluation(other).unfit else other)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trainyard.specs.base_run_conf import BaseRunConf
 
 _BYTES_PER_PARAMETER = BYTES_STATE + BYTES_FP32
-"""A parameter in memory: its weight and two moments, and its gradient."""
+"""Bytes per parameter in memory: its weight, its two moments and its gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class RunPlan:
         search_usd: the search's part of ceiling_usd; 0 without a search, None if its price is unknown.
         cost_note: calculation of the ceiling, in words.
         evaluation: plan of the evaluation on the test split.
-        trials: the most trials of the search; 0 without a search.
+        trials: largest number of trials of the search; 0 without a search.
         trial_steps: optimizer steps per trial.
         warnings: findings that do not stop the run.
     """
@@ -83,7 +83,8 @@ def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
     """Return the plan for a run's params. Each job may be started `job_attempts` times.
 
     Raises:
-        SpecError: with all errors of the conf, its instance types, batches, shards, search and cost cap.
+        SpecError: the conf, its instance types, batches, shards, search or cost cap are invalid; the findings name all
+            errors.
         BudgetExceededError: the conf is valid, but the run could cost more than its budget_usd.
     """
     conf, findings = _read(params)
@@ -194,7 +195,7 @@ def processing_type_findings(where: str, name: str) -> Iterator[Finding]:
             where=where,
             what="is an instance type of training jobs, but not of processing jobs",
             got=name,
-            allowed="such as ml.m5.xlarge, ml.g5.2xlarge, ml.g6.12xlarge",
+            allowed="types for processing jobs, such as ml.m5.xlarge, ml.g5.2xlarge, ml.g6.12xlarge",
         )
 
 
@@ -257,16 +258,16 @@ def _rank_findings(conf: BaseRunConf, instance: InstanceType) -> Iterator[Findin
 
 
 def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
-    """Yield a warning for fp32 on accelerators that have bf16 (Ampere and newer), which is several times as fast."""
+    """Yield a warning for fp32 on accelerators with bf16 (Ampere and newer): bf16 is several times as fast."""
     known = hardware().get(instance.name)
     if conf.model != "gpt" or conf.training_precision != "fp32":
         return
     if known is None or not known.bf16_tflops:
         return
-    next_step = "set precision to bf16, unless the numbers have to be those of fp32"
+    next_step = "set precision to bf16, unless the training needs the precision of fp32"
     if conf.precision == AUTO:
         lacking = next(r.instance_type for r in conf.rungs if not has_bf16(r.instance_type))
-        next_step = f"drop its rung: {lacking} has no bf16, and all rungs train with one precision"
+        next_step = f"remove {lacking} from capacity_ladder: it has no bf16, and all rungs train with one precision"
     yield Finding(
         where="precision",
         what=f"is fp32, {known.bf16_tflops / known.fp32_tflops:.0f} times slower than bf16 on this accelerator",
@@ -281,7 +282,7 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
 def _idle_accelerators(conf: BaseRunConf, instance: InstanceType, ranks: int) -> str:
     """Return the number of idle accelerators and their hourly cost, in words.
 
-    Worked: one rank on each of 8 x ml.p4d.24xlarge leaves 56 of 64 accelerators idle, 7/8 of what all cost.
+    Worked: one rank on each of 8 x ml.p4d.24xlarge leaves 56 of 64 accelerators idle, which are 7/8 of the cost.
     """
     paid = conf.instance_count * instance.num_accelerators
     idle = conf.instance_count * (instance.num_accelerators - ranks)
@@ -302,7 +303,7 @@ def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]
     if needed_gib > has_gib:
         yield Finding(
             where="hidden_size",
-            what="and num_layers make a model that exceeds the memory of a rank",
+            what="makes, together with num_layers, a model that exceeds the memory of a rank",
             got=f"{needed_gib:.1f} GiB for weights, gradients and optimizer",
             allowed=f"{has_gib:.1f} GiB on {instance.name}",
             next_step="choose a smaller model or a larger instance type",
@@ -332,13 +333,15 @@ def keep_budget(budget: float | None, cost: RunCost, *, cheaper: Callable[[], st
         cheaper: returns the change that makes the run cheaper, for the error.
 
     Raises:
-        BudgetExceededError: the run could cost more.
+        BudgetExceededError: the run could cost more than its budget.
     """
     needed = cost.known_usd
     if budget is None or needed <= budget:
         return
     once = (
-        "" if cost.once_usd in {None, needed} else f" ({format_usd(cost.once_usd)} at one attempt)"
+        ""
+        if cost.once_usd in {None, needed}
+        else f" ({format_usd(cost.once_usd)} with one attempt per job)"
     )
     raise BudgetExceededError(
         "the run could cost more than its budget",
@@ -355,14 +358,19 @@ def _cheaper(conf: RunConf, cost: RunCost) -> str:
     """Return the next step that makes a run fit into its budget: a lower max_run_s, or other instances.
 
     max_run_s is scaled down so that all jobs fit into the budget less the search. If the evaluation has its own limit,
-    that must be lowered by the same factor. Below the shortest run the next step is fewer or cheaper instances.
+    that limit must be lowered by the same factor. If max_run_s would be too short for any run, the next step is fewer
+    or cheaper instances.
     """
     budget, search = conf.budget_usd or 0.0, cost.search_usd or 0.0
     longest_s = int(conf.max_run_s * (budget - search) / (cost.known_usd - search))
     if longest_s < LEAST_RUN_S:
         return "use fewer or cheaper instances"
     evaluation = plan_evaluation(conf)
-    own = "" if evaluation.max_run_s in {0, conf.max_run_s} else ", and evaluation_max_run_s alike"
+    own = (
+        ""
+        if evaluation.max_run_s in {0, conf.max_run_s}
+        else ", and evaluation_max_run_s by the same factor"
+    )
     return f"lower max_run_s to {longest_s}{own}"
 
 

@@ -79,7 +79,7 @@ def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPl
     """Return the plan for a run's params. Each job may be started `job_attempts` times.
 
     Raises:
-        SpecError: with all errors of the conf and its instance types.
+        SpecError: the conf or its instance types are invalid; the findings name all errors.
         BudgetExceededError: the conf is valid, but the run could cost more than its budget_usd.
     """
     conf = ScriptConf.from_params(params)
@@ -104,8 +104,8 @@ def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
     """Return the job that evaluates the model; None if the conf has no `evaluation_entry_point`.
 
     Its type is the conf's evaluation type. Otherwise it is the training's if processing jobs support it, or SMALL_TYPE.
-    With a capacity ladder the first rung's type is used, so that the job does not depend on the rung that the training
-    got.
+    With a capacity ladder, the first rung's type counts as the training's: the job then does not depend on the rung on
+    which the training ran.
     """
     if conf.evaluation_entry_point is None:
         return None

@@ -87,13 +87,13 @@ def search_findings(conf: RunConf) -> Iterator[Finding]:
             where="tuning_budget_share",
             what="is less than the first trials of the search can cost",
             got=f"{format_usd(search.budget_usd)} with up to {format_usd(first)} for "
-            f"{search.max_parallel_jobs} at a time",
+            f"{search.max_parallel_jobs} parallel trials",
             next_step="raise it or budget_usd, or lower tuning_max_run_s or tuning_max_parallel_jobs",
         )
 
 
 def _longest(search: SearchSettings) -> tuple[int, str]:
-    """Return the sum of the longest times of all trials in seconds, and their number in words."""
+    """Return the longest total time of all trials in seconds, and the number of trials in words."""
     trials = search.max_jobs * search.max_run_s
     if search.max_time_s is None or search.max_time_s * search.max_parallel_jobs >= trials:
         return trials, f"{search.max_jobs} trials, each on"

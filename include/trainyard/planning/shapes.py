@@ -52,7 +52,7 @@ class ModelShape:
         """Check the fields of the shape.
 
         Raises:
-            SpecError: with all errors.
+            SpecError: fields are invalid; the findings name them.
         """
         findings = list(self._findings())
         if findings:
@@ -60,7 +60,7 @@ class ModelShape:
 
     @property
     def kv_size(self) -> int:
-        """Width of all keys, and of all values."""
+        """Width of the keys of all heads, which is also the width of the values."""
         return self.hidden_size // self.num_heads * (self.num_kv_heads or self.num_heads)
 
     @property
@@ -196,7 +196,7 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
     """Return the llama shape whose number of parameters is nearest to `num_parameters`.
 
     The width is a multiple of 128. There is about one layer per 128 of the width. The number of layers is a multiple of
-    4 and the number of heads a multiple of 8, so that both can be divided over ranks. Worked: 8e9 with a vocabulary of
+    4 and the number of heads a multiple of 8: both can be divided over ranks. Worked: 8e9 with a vocabulary of
     128,256 gives 32 layers of 4224, 7.9e9.
 
     Raises:
@@ -220,7 +220,7 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
                     where="num_parameters",
                     what="is outside the range of the derived shapes",
                     got=f"{num_parameters:g}",
-                    allowed=f"about {best.num_parameters:,} for this vocabulary",
+                    allowed=f"half to twice {best.num_parameters:,}, the nearest shape with this vocabulary",
                     next_step="set the shape instead: num_layers, hidden_size, num_heads",
                 )
             ]

@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         f"the name {name}": (
             launched(**{name: ON}),
             E,
-            "is not a strategy of any SageMaker SDK",
+            "is not a strategy or setting of any SageMaker SDK",
             right,
         )
         for name, right in {
@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "deepspeed_enabled within torch_distributed": (
         launched(torch_distributed={**ON, "deepspeed_enabled": True}),
         E,
-        "is not a strategy of any SageMaker SDK",
+        "is not a strategy or setting of any SageMaker SDK",
         launched(**TORCHRUN),
     ),
     "the name train_use_spot_instances": (
@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "placement of smp v1 for version 2": (
         smp_v2(placement_strategy="spread"),
         E,
-        "version 2 lays out ranks by its degrees",
+        "version 2 places ranks by its degrees",
         smp_v1(placement_strategy="spread"),
     ),
     "a key of smp v2 for version 1": (
@@ -169,7 +169,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "shards of smp v1 that do not divide the ranks": (
         smp_v1(sharded_data_parallel_degree=3),
         E,
-        "have degrees whose product does not divide the ranks",
+        "have degrees whose product does not divide the number of ranks",
         smp_v1(sharded_data_parallel_degree=4),
     ),
     "tensor parallel of smp v1 without ddp": (
@@ -178,7 +178,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         "above 1 needs ddp",
         smp_v1(tensor_parallel_degree=2),
     ),
-    "ddp and horovod": (smp_v1(horovod=True), E, "exclude each other", smp_v1()),
+    "ddp and horovod": (smp_v1(horovod=True), E, "cannot be combined with horovod", smp_v1()),
     "a port of ddp without ddp": (
         without_ddp(ddp_port=1234),
         E,
@@ -219,19 +219,19 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "groups and a type": (
         {**GROUPS, "instance_type": "ml.p4d.24xlarge"},
         E,
-        "instance_type: excludes instance_groups",
+        "instance_type: cannot be combined with instance_groups",
         GROUPS,
     ),
     "preferences and a type": (
         {"instance_preferences": [{"instance_type": "ml.p4d.24xlarge"}]},
         E,
-        "instance_type: excludes instance_preferences",
+        "instance_type: cannot be combined with instance_preferences",
         {"instance_type": None, "instance_preferences": [{"instance_type": "ml.p4d.24xlarge"}]},
     ),
     "preferences and groups": (
         {**GROUPS, "instance_preferences": [{"instance_type": "ml.p4d.24xlarge"}]},
         E,
-        "instance_groups: excludes instance_preferences",
+        "instance_groups: cannot be combined with instance_preferences",
         GROUPS,
     ),
     "a strategy of several groups that names none": (

@@ -17,7 +17,7 @@ NEWEST = 5
 """Number of newest jobs whose median is used. Older ones are ignored, because machines and data change."""
 SAME, SCALED, OTHER_CLUSTER = (0.9, 1.15), (0.75, 1.4), (0.6, 1.8)
 """Low and high as multiples of the expected seconds, if learned from jobs of the same kind, of another size, and on
-another number of instances. For the same kind they are the narrowest range."""
+another number of instances. For the same kind, the durations of the earlier jobs can widen the range."""
 _SAME_LENGTH = 0.05
 _SINGULAR = 1e-3
 
@@ -74,7 +74,7 @@ class LearnedSeconds:
 
 
 def learned_seconds(work: JobWork, measured: Sequence[JobMeasurement]) -> LearnedSeconds | None:
-    """Return the seconds of a job by the most similar earlier jobs; None if there are none.
+    """Return the seconds of a job, estimated from the most similar earlier jobs; None if there are none.
 
     The first available group is used. All of its jobs have the same task, workload and instance type:
 
@@ -106,7 +106,7 @@ def _is_alike(earlier: JobWork, work: JobWork) -> bool:
 
 
 def _is_same(earlier: JobMeasurement, work: JobWork) -> bool:
-    """Return whether a job is of the same kind, and within 5 % of the operations if its loop was not timed."""
+    """Return whether a job is of the same kind and, if its loop was not timed, has the same operations within 5 %."""
     operations = earlier.work.operations
     is_long_as = math.isclose(operations, work.operations, rel_tol=_SAME_LENGTH)
     return earlier.work.kind == work.kind and (_has_loop(earlier) or is_long_as)
@@ -119,7 +119,7 @@ def _jobs(measured: Sequence[JobMeasurement]) -> str:
 def _same_kind(
     work: JobWork, same: Sequence[JobMeasurement], here: Sequence[JobMeasurement]
 ) -> LearnedSeconds:
-    """Return the seconds by the median of jobs of the same kind.
+    """Return the seconds estimated from the median of jobs of the same kind.
 
     The speed is that of `same`, the fixed seconds are those of `here`, all jobs on the same number of instances.
     """
@@ -144,7 +144,7 @@ def _learned(
 def _scaled(
     work: JobWork, measured: Sequence[JobMeasurement], spread: tuple[float, float], basis: str
 ) -> LearnedSeconds:
-    """Return the seconds by a fit of seconds per step and seconds per operation of a rank over other jobs."""
+    """Return the seconds from a fit over other jobs, of seconds per step and seconds per operation of a rank."""
     loops = [each for each in measured if _has_loop(each)]
     if loops and work.operations:
         fixed_s = median(each.on_instances_s - (each.loop_s or 0.0) for each in loops[:NEWEST])
@@ -173,7 +173,7 @@ def fit(
 ) -> tuple[float, float]:
     """Return the non-negative a and b of `y = a u + b v` with the least sum of squared relative errors.
 
-    If the rows do not determine both, a is 0, or b with `is_constant_first`.
+    If the rows do not determine both, a is 0; with `is_constant_first`, b is 0 instead.
     Worked: rows (100, 0, 10) and (100, 1e9, 30): a = 0.1, b = 2e-8.
 
     Args:

@@ -25,7 +25,7 @@ class JobMeasurement:
     Attributes:
         on_instances_s: seconds on instances, which are the billed seconds on demand.
         wait_s: seconds from the request to the start of the instances; None if unknown.
-        loop_s: seconds from the end of the first step to the end of the last; None if the log has no steps.
+        loop_s: seconds from the end of the first step to the end of the last step; None if the log has no steps.
         saved_fraction: share of the seconds that was not billed on spot; None on demand.
     """
 
@@ -42,7 +42,7 @@ class RunMeasurement:
 
     Attributes:
         measured_at: time of the measurement in epoch seconds.
-        between_jobs_s: wall time without a job in seconds: Airflow's tasks, and sharding in the worker.
+        between_jobs_s: seconds of wall time in which no job ran: Airflow's tasks, and sharding in the worker.
         data: key of its data (`data_key`).
         test_units: tokens or rows of the test split; None if it was not measured.
     """
@@ -60,7 +60,7 @@ class RunMeasurement:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the measurement of a JSON document.
+        """Read the measurement from a JSON document.
 
         Raises:
             ContractError: the document is not a measurement of this version.
@@ -90,7 +90,7 @@ def _members(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_numbers(members: Mapping[str, Any]) -> None:
-    """Check that each number is valid, because an estimate, which calculates with them, must never stop a run.
+    """Check that each number is valid: an estimate calculates with them, and must never stop a run.
 
     Raises:
         ValueError: a member is not a number, or a job has no instances or ranks.

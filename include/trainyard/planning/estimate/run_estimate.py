@@ -87,7 +87,7 @@ class RunEstimate:
         """Return the estimate in one line, with its basis."""
         money = "unknown price" if self.usd is None else estimate_text(asdict(self.usd))
         low, high = format_duration(self.seconds.low), format_duration(self.seconds.high)
-        by = "; ".join(f"{each.task_id} by {each.basis}" for each in self.jobs)
+        by = "; ".join(f"{each.task_id} from {each.basis}" for each in self.jobs)
         return f"{money}, {format_duration(self.seconds.expected)} ({low} to {high}); {by}"
 
 
@@ -104,7 +104,8 @@ def estimate_run(
 ) -> RunEstimate:
     """Return the estimate of a run.
 
-    - Expected assumes the first capacity tier, and the durations of earlier jobs, or the planner's figures without any.
+    - Expected assumes the first capacity tier, and the durations of earlier jobs. Without earlier jobs, it uses the
+      planner's figures.
     - Low assumes the cheapest tier and no interruptions.
     - High assumes the most expensive tier at the on-demand price, one more start of the training than expected, and a
       tenth of its steps repeated per start.

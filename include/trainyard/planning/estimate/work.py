@@ -47,7 +47,8 @@ class JobWork:
     """Work of one job.
 
     Attributes:
-        workload: program and arithmetic. Only jobs of the same workload are compared.
+        workload: name of the program, with model, strategy and precision if it is Trainyard's own. Only jobs of the
+            same workload are compared.
         kind: digest of all other settings that affect the speed. Jobs of one kind differ only in their number of steps.
         num_ranks: processes of the whole job.
         num_steps: optimizer steps after the first one; 0 if unknown.
@@ -216,7 +217,7 @@ def _operations_per_unit(conf: RunConf) -> float:
 def _test_units(conf: RunConf) -> float:
     """Return the estimated tokens (tables: rows) of the test split.
 
-    With `max_source_bytes` a decoder's test split is estimated by those bytes: one byte per token of the tokenizer
+    With `max_source_bytes`, a decoder's test split is estimated from these bytes: one byte per token of the tokenizer
     `bytes`, four per token of others. Otherwise the number is nominal: NOMINAL_TOKENS, or a hundredth of it for tables.
     """
     if not conf.max_source_bytes or conf.model != "gpt":

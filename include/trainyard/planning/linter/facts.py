@@ -31,7 +31,7 @@ class JobFacts:
         inputs: channels.
         input_mode: input mode of channels without their own.
         hyperparameters: hyperparameters of the script.
-        entry_point: the script; None for an image's own.
+        entry_point: the script; None if the image brings its own program.
     """
 
     strategy: Strategy | None

@@ -40,7 +40,10 @@ _LIBRARY_OF_FRAMEWORK = {"tensorflow": "tensorflow", "pytorch": "torch"}
 
 
 def job_facts(spec: TrainingJobSpec) -> Iterator[JobFacts]:
-    """Yield the facts of the job per type that it may get: its own, a rung's, a preference's or its group's."""
+    """Yield the facts of the job on each instance type that it may get.
+
+    These are its own type, the types of its capacity ladder and instance preferences, or that of its instance group.
+    """
     flags = {flag for flag, holds in _flags(spec).items() if holds}
     for where, instance_type, count, is_spot in _capacities(spec):
         instance = catalogue().types.get(instance_type)
@@ -72,7 +75,7 @@ def image_name(uri: str | None) -> str | None:
 
 
 def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
-    """Return torch or tensorflow and its version, by the tag of an AWS image, the spec or the default image.
+    """Return torch or tensorflow and its version, from the tag of an AWS image, the spec or the default image.
 
     None for a versioned image that is not AWS's, and for a framework without a default version.
     """

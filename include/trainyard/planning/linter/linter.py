@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _OF_DEBUGGER = frozenset({"debugger_hook_config", "rules", "profiler_rules"})
 _SAVES_NOTHING = "debugger-hook-not-in-image"
-"""Id of a warning in the table: the image has no debugger hook. A script may bring one. Without a hook, Debugger's
-rules have no tensors to evaluate."""
+"""Id of the table's warning for an image without a debugger hook. The script may bring a hook. Without a hook,
+Debugger's rules have no tensors to evaluate."""
 
 
 def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[Finding, ...]:
@@ -30,7 +30,7 @@ def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[F
 
     Args:
         spec: the job. Its own validation has passed already.
-        table: combinations that AWS supports; None for the table of the repository.
+        table: supported strategies and invalid combinations; None for the table of the repository.
     """
     table = table or support_table()
     found = dict.fromkeys(each for facts in job_facts(spec) for each in _of_facts(facts, table))
@@ -42,10 +42,10 @@ def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[F
 
 
 def debugger_refusals(spec: TrainingJobSpec) -> tuple[Finding, ...]:
-    """Return the findings for which the service's Debugger cannot evaluate this job.
+    """Return the findings that prevent the service's Debugger from evaluating this job.
 
-    They are the errors about Debugger, and rules over an image that saves no tensors: the service would start these
-    rules, but they would find nothing.
+    They are the errors about Debugger, and the warning about rules on an image that saves no tensors. The service would
+    start these rules, but they would find nothing.
     """
     table = support_table()
     return _refusals(spec, lint(replace(spec, debugger=Debugger.OWN), table=table), table)

@@ -1,4 +1,4 @@
-"""Rules of the linter with arithmetic: devices, versions, ranks, degrees, channels, instances, memory at the start."""
+"""Linter rules that need arithmetic: devices, versions, ranks, degrees, channels, instances, memory at the start."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _instance_types(facts: JobFacts, support: StrategySupport) -> Iterator[Findi
     elif facts.instance_type in support.legacy_instance_types:
         yield Finding(
             where="instance_type",
-            what=f"is no longer developed for {_name(facts)}",
+            what=f"is an instance type for which {_name(facts)} is no longer developed",
             got=facts.instance_type,
             next_step="choose ml.p4d.24xlarge or ml.p4de.24xlarge",
             severity=Severity.WARNING,
@@ -107,7 +107,7 @@ def _versions(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
             what=f"has a version of {library} that {_name(facts)} does not support",
             got=_shown(version),
             allowed=f"{_shown(first)} to {_shown(last)}" if last else f"{_shown(first)} or later",
-            next_step="choose an image with such a version, or torch_distributed with native DDP or FSDP",
+            next_step="choose an image with a supported version, or torch_distributed with native DDP or FSDP",
             why="the library is built into the images of these versions",
             source=support.source,
         )
@@ -146,7 +146,7 @@ def _ranks(facts: JobFacts) -> Iterator[Finding]:
         what="is more than the instance's number of accelerators"
         if is_more
         else "leaves accelerators idle",
-        got=f"{asked} on {facts.instance_type} with {has}",
+        got=f"{asked} on {facts.instance_type} with {has} accelerators",
         next_step=f"set it to {has}, or remove it"
         if shares_by_nccl or not is_more
         else f"set it to {has} if every rank trains on a GPU",
@@ -162,7 +162,7 @@ _ONE_PROCESS = {"parameter_server", "multi_worker_mirrored_strategy"}
 
 
 def _degrees(facts: JobFacts) -> Iterator[Finding]:
-    """Yield an error per product of degrees of model parallelism that does not divide the number of ranks."""
+    """Yield an error for each product of model-parallel degrees that does not divide the number of ranks."""
     if not isinstance(facts.strategy, (SmModelParallelV1, SmModelParallelV2)):
         return
     if facts.ranks_per_instance is None:
@@ -175,7 +175,7 @@ def _degrees(facts: JobFacts) -> Iterator[Finding]:
             continue
         yield Finding(
             where=_DEGREES,
-            what="have degrees whose product does not divide the ranks",
+            what="have degrees whose product does not divide the number of ranks",
             got=f"{' x '.join(f'{name} {size}' for name, size in sizes.items())} = {product}, with {ranks} ranks",
             allowed=f"a product that divides {ranks}",
             next_step="change a degree, or the number of instances",
@@ -266,7 +266,7 @@ def _one_larger(facts: JobFacts) -> Iterator[Finding]:
 
 
 def _whole_model(facts: JobFacts) -> Iterator[Finding]:
-    """Yield an error per memory that cannot hold the model that each rank of the script creates whole."""
+    """Yield an error if each rank creates the whole model and the accelerator or the host has too little memory."""
     num_parameters = _num_parameters(facts.hyperparameters)
     if facts.entry_point not in WHOLE_MODEL_SCRIPTS or not facts.instance or not num_parameters:
         return
@@ -277,14 +277,14 @@ def _whole_model(facts: JobFacts) -> Iterator[Finding]:
                 where="instance_type",
                 what=f"cannot start {facts.entry_point} with this model: {peak}",
                 got=f"{facts.instance_type}, {num_parameters:.3g} parameters",
-                next_step="train by train_fsdp.py, which creates the model layer by layer, or choose a larger type",
+                next_step="use train_fsdp.py, which creates the model layer by layer, or choose a larger type",
                 why="the script creates the whole model on each rank, also under ZeRO-3, before anything is sharded",
                 source="trainyard.planning.phases; catalogue",
             )
 
 
 def _num_parameters(hyperparameters: Mapping[str, Any]) -> int | None:
-    """Return at least how many parameters the decoder of the hyperparameters has; None if they do not define one.
+    """Return a lower bound of the decoder's number of parameters; None if the hyperparameters define no decoder.
 
     The vocabulary is known to the script only; it counts as one token.
     """
