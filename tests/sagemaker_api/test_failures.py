@@ -337,7 +337,7 @@ def test_what_an_answer_means(check: Any, code: str, message: str, *, answer: bo
     ("cause", "kind", "says"),
     [
         (StopCause.HUNG, HungJobError, "its training logged no progress and was stopped"),
-        (StopCause.NO_CAPACITY, CapacityError, "it got no instances within the limit of its rung"),
+        (StopCause.NO_CAPACITY, CapacityError, "it got no instances within the max_wait_s of"),
     ],
 )
 def test_a_job_that_we_stopped_says_why(

@@ -1,4 +1,4 @@
-"""Renders an AutoMLJobSpec as a CreateAutoMLJobV2 request."""
+"""CreateAutoMLJobV2 request of an AutoMLJobSpec."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def render_automl_job(
 ) -> dict[str, Any]:
     """Return the CreateAutoMLJobV2 request, already checked against the service's model.
 
-    A SpecError has all violations of the service's model at once.
+    Raises SpecError with all violations of the service's model.
 
     Args:
         spec: the job.

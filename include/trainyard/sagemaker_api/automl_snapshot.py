@@ -1,4 +1,4 @@
-"""Candidates of an AutoML job, read from the service's answers, and the result of its task."""
+"""Candidates of an AutoML job, read from the service's responses, and their ranking."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AutoMLCandidate:
 
     @property
     def is_terminal(self) -> bool:
-        """True if it has ended, with or without success."""
+        """True if the candidate has ended, with or without success."""
         return self.status in TERMINAL_STATUSES
 
     @property
@@ -59,7 +59,7 @@ class AutoMLCandidate:
 
     @classmethod
     def from_wire(cls, each: Mapping[str, Any]) -> Self:
-        """Return the candidate of an AutoMLCandidate structure."""
+        """Build the candidate from an AutoMLCandidate structure."""
         objective = each.get("FinalAutoMLJobObjectiveMetric")
         properties = each.get("CandidateProperties", {})
         places = properties.get("CandidateArtifactLocations", {})
@@ -87,7 +87,7 @@ class AutoMLCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLFacts:
-    """Members of Describe's answer that only AutoML jobs have; `JobSnapshot` has those of all jobs."""
+    """Members of the Describe response that only AutoML jobs have; `JobSnapshot` has those of all jobs."""
 
     problem_type: str | None
     metric_name: str | None
@@ -97,7 +97,7 @@ class AutoMLFacts:
 
     @classmethod
     def from_describe(cls, d: Mapping[str, Any]) -> Self:
-        """Return the facts of a DescribeAutoMLJobV2 answer."""
+        """Build the facts from the response of DescribeAutoMLJobV2."""
         resolved = d.get("ResolvedAttributes", {})
         tabular = resolved.get("AutoMLProblemTypeResolvedAttributes", {}).get(
             "TabularResolvedAttributes", {}

@@ -66,7 +66,9 @@ _KILLED_STEP = (
     "retry: training resumes from the last checkpoint; if it repeats, give the ranks more memory "
     "(the kernel kills a process that uses more than its host has)"
 )
-_VOLUME_STEP = "raise the volume's size (volume_size_gb, volume_size), which instance types with NVMe disks do not take"
+_VOLUME_STEP = (
+    "raise volume_size_gb or volume_size, or on instance types with NVMe disks choose a larger type"
+)
 _SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
 
 # An exception by its name, but not the wrappers that the service, its toolkit and torchrun put
@@ -88,7 +90,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     _row(
         r"CapacityError|InsufficientInstanceCapacity|Unable to provision requested ML compute",
         CapacityError,
-        "the service has no such instances at the moment",
+        "the service has no capacity for these instances at the moment",
         WAIT_STEP,
     ),
     _row(
@@ -119,7 +121,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     _row(
         r'Process killed by SIGKILL[\s\S]*Command "torchrun',
         InfrastructureError,
-        "torchrun itself was killed (a kernel without free memory would have killed a rank)",
+        "torchrun itself was killed, but not for lack of memory: the kernel would then have killed a rank",
         _RETRY_STEP,
     ),
     _row(
@@ -153,14 +155,14 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     _row(
         r"download failed: ?Insufficient disk space",
         DataError,
-        "the inputs do not fit the volume of the instances",
+        "the inputs do not fit on the volume of the instances",
         _VOLUME_STEP,
     ),
     _row(
         r"No space left on device|Insufficient disk space|\[Errno 28\]",
         ScriptError,
         "a disk of a host is full",
-        f"{_VOLUME_STEP}; keep fewer checkpoints; if the message names /torch_ or /dev/shm, take fewer loader workers",
+        f"{_VOLUME_STEP}; keep fewer checkpoints; if the message names /torch_ or /dev/shm, use fewer loader workers",
     ),
     _row(
         r"(Data|Model|Checkpoint)s? download (failed|timed out)|Failed to download data"

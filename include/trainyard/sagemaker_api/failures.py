@@ -52,14 +52,16 @@ def failure_error(
     log_hint: str | None = None,
     stopped_for: StopCause | None = None,
 ) -> TrainingRunError:
-    """Return the error of a job that ended without completing: a JobFailedError or a CapacityError.
+    """Return the error of a job that ended without completing.
+
+    It is a JobFailedError, a CapacityError or a QuotaExceededError.
 
     Args:
         snapshot: the ended job.
-        log_lines: last lines of the hosts' logs, used if the reason names no cause: often it is only the loss of a
-            peer.
+        log_lines: last lines of the hosts' logs, used if the job's failure reason names no cause: it is often only the
+            loss of a peer.
         log_hint: location of the logs, for the next step.
-        stopped_for: reason for which Trainyard stopped the job; None if it did not.
+        stopped_for: reason for which Trainyard stopped the job; None if Trainyard did not stop it.
 
     Raises:
         ContractError: the job completed, or has not ended.
@@ -89,7 +91,7 @@ def failure_error(
 def cause_rank(log_lines: Iterable[str]) -> int:
     """Return the distance of a host's log lines from the cause: 0 = the cause, 1 = a failed collective, or `NO_CAUSE`.
 
-    The end of a rank breaks the collectives of all others, whose messages may be written before the rank's own.
+    The end of a rank breaks the collectives of all other ranks, and their messages may be logged before the rank's own.
     """
     row = _match("\n".join(log_lines))
     if row is None or row.is_weak:
@@ -103,7 +105,7 @@ def names_exception(log_lines: Sequence[str]) -> bool:
 
 
 def telling_lines(log_lines: Sequence[str], *, most: int = 15) -> list[str]:
-    """Return at most `most` lines. They end with the last one that names an exception, or with the last line."""
+    """Return up to `most` lines that end with the last line that names an exception; without one, the last lines."""
     raised = _raised_line(log_lines)
     end = len(log_lines)
     if raised is not None:
@@ -149,7 +151,7 @@ def _refusal_step(code: str, operation: str) -> str:
 
 
 _ACTIONS = {"HeadObject": "s3:GetObject", "HeadBucket": "s3:ListBucket"}
-"""IAM actions of the operations whose action has another name."""
+"""IAM actions by operation, if their names differ."""
 
 
 _THROTTLES = frozenset(
@@ -182,7 +184,7 @@ _QUOTA_TEXT = re.compile(r" is (\d+) Instances?,.* request delta of (\d+) Instan
 
 
 def _is_beyond_quota(message: str) -> bool:
-    """Return whether the request alone exceeds the whole quota, so that waiting for other jobs cannot help."""
+    """Return whether the request alone exceeds the whole quota: waiting for other jobs then does not help."""
     found = _QUOTA_TEXT.search(message)
     return found is not None and int(found.group(2)) > int(found.group(1))
 
@@ -199,7 +201,7 @@ def is_unknown_job(code: str, message: str) -> bool:
 
 
 def _cause(reason: str, logs: str) -> FailureRow | None:
-    """Return the row of the reason. If it has none, or only an after-effect, return the row of the logs."""
+    """Return the table row that matches the reason; if none does, or only an after-effect, the row of the logs."""
     row = _match(reason)
     is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)
     deeper = _match(logs) if is_vague and logs else None
@@ -209,7 +211,7 @@ def _cause(reason: str, logs: str) -> FailureRow | None:
 
 
 def _match(text: str) -> FailureRow | None:
-    """Return the row of a text; a row for a lost peer only if no other row matches."""
+    """Return the table row that matches a text; a row for a lost peer only if no other row matches."""
     row = _first_match(text)
     if row is None or not row.is_of_peers:
         return row
@@ -234,7 +236,7 @@ def _is_bare_exit(text: str, row: FailureRow) -> bool:
 
 
 def _raised_line(lines: Sequence[str]) -> str | None:
-    """Return the last line that names an exception, or None. Lines on a lost peer count only if there is no other."""
+    """Return the last line that names an exception, or None. A line about a lost peer counts only without others."""
     raised = [each for each in lines if re.search(RAISED, each)]
     own = [each for each in raised if not _is_of_peers(each)]
     return next(reversed(own or raised), None)
@@ -261,7 +263,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
             step = "a new attempt resumes from the last checkpoint; if it hangs again, find the call that blocks"
         case _ if stopped_for is StopCause.NO_CAPACITY:
             says, kind, step = (
-                "it got no instances within the limit of its rung",
+                "it got no instances within the max_wait_s of its rung in the capacity ladder",
                 CapacityError,
                 WAIT_STEP,
             )

@@ -30,7 +30,7 @@ def image_uri(
     extension of the PyTorch image.
 
     Raises:
-        SpecError: no such framework, version or region; the message lists the known ones.
+        SpecError: there is no image for the framework, version or region; the message lists the known values.
     """
     pinned = training_images().pytorch
     is_default = framework == "pytorch" and pinned.has_version(framework_version)
@@ -49,8 +49,9 @@ def image_uri(
         unknown = Finding(
             where="framework_version",
             what=f"has no AWS image in the catalogue of {images.as_of}: {error.args[0]}",
-            got=f"{framework} {framework_version} {py_version} in {region} on {instance_type}",
-            next_step="set image_uri, or a supported version",
+            got=" ".join(each for each in (framework, framework_version, py_version) if each)
+            + f" in {region} on {instance_type}",
+            next_step="set image_uri, or set framework_version to a supported version",
         )
         raise SpecError([unknown], subject="image") from error
 
@@ -122,7 +123,7 @@ def rule_evaluator_image(region: str) -> str:
     """Return the image that evaluates Debugger's and Profiler's built-in rules in a region.
 
     Raises:
-        SpecError: AWS evaluates no rules there.
+        SpecError: AWS has no such image in the region.
     """
     images = aws_images()
     try:

@@ -40,12 +40,12 @@ class JobApi:
 
     @property
     def create(self) -> str:
-        """Client method that creates a job; its answer has `arn_key`."""
+        """Client method that creates a job; its response has `arn_key`."""
         return f"create_{self.method}{self.version}"
 
     @property
     def describe(self) -> str:
-        """Client method that describes a job, called with `named`; its answer has `arn_key` and `status_key`."""
+        """Client method that describes a job, called with `named`; its response has `arn_key` and `status_key`."""
         return f"describe_{self.method}{self.version}"
 
     @property

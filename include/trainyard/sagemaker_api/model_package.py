@@ -22,12 +22,12 @@ class ModelVersion:
     Attributes:
         group: the model package group; created if it does not exist.
         model_artifact: S3 address of model.tar.gz.
-        image_uri: the image that serves the model; None registers the model without an InferenceSpecification. In that
-            case its address is in the metadata and in the package's SourceUri.
+        image_uri: the image that serves the model; None registers the model without an InferenceSpecification. The
+            model's address is then in the metadata, and the registry hook sets it as the package's SourceUri.
         image_digest: digest of that image; None = the service looks it up.
         environment: variables of that image's container.
         instance_types: types that can serve the model, for endpoints and batch transform; empty = not stated.
-        source: identity of the version, by which a second registration finds it: the training job's name.
+        source: the training job's name, by which a second registration finds the version.
         metrics_s3_uri: S3 address of the evaluation's JSON, or None.
         lineage: values stored with the version by name, such as the data's fingerprint and the code's SHA-256.
     """
@@ -63,7 +63,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
     """Return the CreateModelPackage request, checked against the service's model.
 
     Raises:
-        SpecError: the request violates the service's model; reports all faults at once.
+        SpecError: the request violates the service's model; the error lists all faults.
     """
     request: dict[str, Any] = {
         "ModelPackageGroupName": version.group,
@@ -83,7 +83,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
 
 
 def package_arn(answer: Mapping[str, Any]) -> str:
-    """Return the ARN in an answer of CreateModelPackage, or in a summary of ListModelPackages."""
+    """Return the ARN in a response of CreateModelPackage, or in a summary of ListModelPackages."""
     return str(answer["ModelPackageArn"])
 
 

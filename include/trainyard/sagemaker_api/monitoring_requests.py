@@ -48,7 +48,7 @@ class MonitoredTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watched:
-    """Metric of one alarm: its threshold, and the number of consecutive minutes."""
+    """One kind of alarm: its metric, its threshold and the number of consecutive minutes."""
 
     name: str
     metric: str

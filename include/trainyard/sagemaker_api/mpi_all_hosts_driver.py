@@ -2,7 +2,7 @@
 
 The SDK's driver passes the number of ranks per host to mpirun as the total (`-np`). All ranks then run on the first
 host, and the other hosts, which are billed as well, run none (sagemaker-train 1.27.0,
-`container_drivers/distributed_drivers/mpi_driver.py`). Remove this driver once the SDK has fixed that.
+`container_drivers/distributed_drivers/mpi_driver.py`). Remove this driver once the SDK's driver is fixed.
 """
 
 from __future__ import annotations

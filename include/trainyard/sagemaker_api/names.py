@@ -9,7 +9,7 @@ import re
 MAX_JOB_NAME = 63
 _DIGEST_CHARACTERS = 10
 UNNAMED_MARKER = "trainyard/unnamed-airflow.json"
-"""Key of the object with the id of the one Airflow that uses a bucket without a deployment's name (docs/adr/0079)."""
+"""Key of the object with the id of the only Airflow that may use a bucket without a deployment name (docs/adr/0079)."""
 
 
 def job_name(
@@ -23,7 +23,7 @@ def job_name(
     longest: int = MAX_JOB_NAME,
     deployment: str | None = None,
 ) -> str:
-    """Return the name of one logical job: legal for SageMaker (`longest` of `[a-zA-Z0-9-]`) and stable.
+    """Return the name of one logical job: stable, and valid in SageMaker (up to `longest` of `[a-zA-Z0-9-]`).
 
     A readable part (`<dag>-<task>`, shortened) is followed by a digest of all seven values. Two different jobs
     therefore never share a name, and a retry, a restarted worker or a second submit finds the same job.

@@ -1,4 +1,4 @@
-"""Renders a ProcessingJobSpec as a CreateProcessingJob request."""
+"""CreateProcessingJob request of a ProcessingJobSpec."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def render_processing_job(
     With an entry_point, the code becomes the input `code` at /opt/ml/processing/input/code, and the
     container unpacks it and runs `command entry_point arguments`.
 
-    A SpecError has all violations of the service's model at once.
+    Raises SpecError with all violations of the service's model.
 
     Args:
         spec: the job.

@@ -27,7 +27,7 @@ def validate_request(operation: str, request: Mapping[str, Any]) -> None:
     maximums. Messages never contain values of environment variables.
 
     Raises:
-        SpecError: every fault at once, each with its path (`ResourceConfig.InstanceType`).
+        SpecError: there are faults; the error lists all of them, each with its path (`ResourceConfig.InstanceType`).
     """
     findings = list(request_findings(operation, request))
     if findings:
@@ -44,7 +44,7 @@ def accepted_items(
 ) -> frozenset[str]:
     """Return the values that the items of a list in a request may have.
 
-    AWS adds values with new releases of botocore, so an older one, such as MWAA's, accepts fewer.
+    AWS adds values with new releases of botocore, so an older botocore, such as MWAA's, accepts fewer values.
 
     Args:
         operation: such as `CreateModelPackage`.

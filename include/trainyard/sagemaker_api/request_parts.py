@@ -15,7 +15,7 @@ KMS_KEY_VARIABLE = "TRAINYARD_KMS_KEY_ID"
 
 
 def present(members: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members that are set: without None, empty text, empty lists and empty mappings.
+    """Return the members that are set, without None, empty text, empty lists and empty mappings.
 
     False and 0 count as set.
     """
@@ -39,7 +39,7 @@ def tag_list(*tags: Mapping[str, str] | None) -> list[dict[str, str]]:
 
 
 def role_arn(role: str, account: str | None, *, region: str) -> str:
-    """Return the role's ARN; a bare name is completed by the account and the partition of the region.
+    """Return the role's ARN; a bare name is completed with the account and the partition of the region.
 
     Raises:
         SpecError: the role is a bare name, and there is no account.
@@ -93,7 +93,8 @@ def with_checkpoint_folder(job: Mapping[str, Any]) -> dict[str, Any]:
 def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
     """Return the environment variables with the training scripts' S3 prefixes for checkpoints and statistics.
 
-    The prefix of the statistics is not below the checkpoints', since everything below is restored to every host.
+    The prefix of the statistics is not below that of the checkpoints: SageMaker restores everything below the latter
+    to every host.
     Worked value: `s3://b/run/train/` -> `s3://b/run/train/` and `s3://b/run/train-statistics/`.
     """
     folder = folder_uri(checkpoint_s3_uri)
@@ -161,8 +162,9 @@ def with_overrides(request: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
 
 
 def add_environment(request: dict[str, Any], variables: Mapping[str, str]) -> None:
-    """Add environment variables to a Create request, for a search to the jobs that it starts; set ones stay.
+    """Add environment variables to a Create request, or for a search to the jobs that it starts.
 
+    Variables that are already set keep their values.
     AutoML's requests have no environment.
     """
     if "AutoMLJobName" in request:

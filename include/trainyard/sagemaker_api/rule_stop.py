@@ -1,4 +1,4 @@
-"""Stop of a job by a rule, stored as tags of the job, with the rule and its step."""
+"""Stop of a job by a rule. Tags of the job store the rule and the step."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def service_stop(
 
 
 def rule_evaluations(description: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the rules of a DescribeTrainingJob answer: name, status, details, and whether they stop the job."""
+    """Return the rules in a DescribeTrainingJob response: name, status, details, and whether they stop the job."""
     stopping = {
         each["RuleConfigurationName"]
         for each in description.get("DebugRuleConfigurations", ())

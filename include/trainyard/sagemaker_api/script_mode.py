@@ -36,7 +36,7 @@ def script_mode_hyperparameters(
     strings.
 
     Raises:
-        SpecError: an entry point without uploaded code.
+        SpecError: there is an entry point, but its code has not been uploaded.
     """
     if not spec.entry_point:
         return {

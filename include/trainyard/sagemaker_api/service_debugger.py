@@ -25,8 +25,8 @@ _MEMBERS = {
 def judged_by_service(spec: TrainingJobSpec, *, evaluator_image: str) -> TrainingJobSpec:
     """Return the job with defaults for the image, hook and profiler that its rules need.
 
-    By default, tensors and profiles are stored below the job's output. A rule with an image keeps it. A disabled
-    profiler is unchanged, since the service accepts no S3 address for it.
+    By default, tensors and profiles are stored below the job's output. A rule that names an image keeps that image. A
+    disabled profiler is unchanged, since the service accepts no S3 address for it.
     """
     place = {"S3OutputPath": spec.output_path}
     hook, profiler = spec.debugger_hook_config, spec.profiler_config

@@ -24,7 +24,7 @@ CODE: Mapping[str, str] = {
     "SAGEMAKER_PROGRAM": "inference.py",
     "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code",
 }
-"""Variables by which the toolkit finds the handlers in a model.tar.gz."""
+"""Variables with which the toolkit finds the handlers in a model.tar.gz."""
 CANDIDATES = (
     *(f"ml.m5.{size}" for size in ("large", "xlarge", "2xlarge", "4xlarge", "12xlarge")),
     *(f"ml.c5.{size}" for size in ("xlarge", "2xlarge", "4xlarge")),
@@ -32,7 +32,7 @@ CANDIDATES = (
     *(f"ml.g5.{size}" for size in ("xlarge", "2xlarge", "4xlarge", "8xlarge")),
     *("ml.g6.xlarge", "ml.g6e.xlarge", "ml.g6e.2xlarge"),
 )
-"""Types of endpoints and of batch transform alike in botocore's model of 2026-11; older models lack the newest."""
+"""Types that endpoints and batch transform both accept in botocore's model of 2026-11; older models lack the newest."""
 INSTANCE_TYPE_LISTS = ("SupportedRealtimeInferenceInstanceTypes", "SupportedTransformInstanceTypes")
 """Lists of an InferenceSpecification; both are optional in a versioned model package."""
 
@@ -42,8 +42,8 @@ class Serving:
     """Image and instance types that serve a model.
 
     Attributes:
-        instance_types: types in the service's model whose memory is at least that of the training's type; empty if no
-            such type is known.
+        instance_types: types in the service's model with at least the memory of the training's type; empty if there is
+            none.
         environment: variables of the container.
     """
 
@@ -60,11 +60,13 @@ def serving_of(
     is_whole: bool = True,
     model: ServiceModel | None = None,
 ) -> Serving | None:
-    """Return image and types that serve a model with `code/inference.py`; None, with a warning, without an AWS image.
+    """Return the image and the instance types that serve a model with `code/inference.py`.
+
+    If AWS has no such image, log a warning and return None.
 
     Args:
         framework: `pytorch-inference` or `huggingface-inference`.
-        region: of the registry.
+        region: region of the registry.
         trained_on: instance type of the training; a type with GPUs gets an image with CUDA.
         is_whole: whether one accelerator held the whole model.
         model: the service's model, which limits the instance types; by default the installed botocore's.

@@ -57,7 +57,7 @@ def end_after_ranks(child: subprocess.Popen[bytes], program: str, told: set[int]
 
 
 def tell_ranks(program: str) -> list[int]:
-    """Send SIGTERM to the processes of this container that run the program, without those that they forked."""
+    """Send SIGTERM to the processes of this container that run the program, but not to the ones that they forked."""
     parents = dict(running(program))
     ranks = [pid for pid, parent in parents.items() if parent not in parents]  # no data loader
     for pid in ranks:
@@ -88,7 +88,7 @@ def command_line(folder: Path) -> list[str]:
 
 
 def runs(arguments: list[str], program: str) -> bool:
-    """Return whether a command line runs the program in an interpreter, and is not a launcher's."""
+    """Return whether a command line runs the program in an interpreter, and does not start it through a launcher."""
     for argument in arguments[1:]:
         if Path(argument).name == Path(program).name:
             return True

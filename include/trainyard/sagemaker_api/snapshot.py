@@ -1,4 +1,4 @@
-"""Snapshot of a job, read from a Describe answer, in one frozen form for all kinds."""
+"""Snapshot of a job, read from a Describe response; one frozen class for all kinds of jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ENDING_STATUSES = TERMINAL_STATUSES | {"Stopping", "MaxWaitTimeExceeded", "MaxR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """One secondary status: when it began and ended (epoch seconds; end None while it lasts)."""
+    """One secondary status, with its start and end (epoch seconds; the end is None while it lasts)."""
 
     status: str
     start: float
@@ -46,7 +46,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnapshot:
-    """Describe's answer about a training, processing, tuning or AutoML job.
+    """State of a training, processing, tuning or AutoML job, from the response of Describe.
 
     Times are epoch seconds, durations seconds.
 
@@ -55,7 +55,7 @@ class JobSnapshot:
             its trials. `final_metrics` of a tuning or AutoML job is its best objective so far.
         status: InProgress, Completed, Failed, Stopping, Stopped, Deleting. Only Completed is
             success.
-        secondary_status: the finer state; None for a processing job.
+        secondary_status: the more detailed state; None for a processing job.
         instance_type: instance type of the job; with instance groups, their types separated by commas.
         instance_count: instances over all groups.
         training_plan: ARN of the training plan whose instances a training job uses.
@@ -125,7 +125,7 @@ class JobSnapshot:
 
     @property
     def last_wait(self) -> tuple[float, float | None] | None:
-        """Begin and end of the job's last wait for instances, epoch seconds; the end is None while it waits.
+        """Start and end of the job's last wait for instances, epoch seconds; the end is None while it waits.
 
         None if work followed the last wait: `Downloading` or a later status.
         """
@@ -180,10 +180,10 @@ class JobSnapshot:
 
     @classmethod
     def from_describe(cls, description: Mapping[str, Any]) -> Self:
-        """Return the snapshot of a Describe answer of a training, processing, tuning or AutoML job.
+        """Build the snapshot from the Describe response of a training, processing, tuning or AutoML job.
 
         Raises:
-            ContractError: the mapping is not such an answer.
+            ContractError: the mapping is not the response for such a job.
         """
         if "AutoMLJobName" in description:
             return cls(**_automl(description))
@@ -225,23 +225,23 @@ class JobSnapshot:
 
 
 def created_at(answer: Mapping[str, Any]) -> float:
-    """Return the creation time of a resource in an answer or in a row of a listing, epoch seconds."""
+    """Return the creation time of a resource in a Describe response or a row of a listing, epoch seconds."""
     return epoch(answer["CreationTime"]) or 0.0
 
 
 def training_ended_at(answer: Mapping[str, Any]) -> float | None:
-    """Return the end of a training job in an answer or in a row of a listing, epoch seconds; None while it runs."""
+    """Return the end of a training job in a response or a row of a listing, epoch seconds; None while it runs."""
     return epoch(answer.get("TrainingEndTime"))
 
 
 def hyperparameters_of(description: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the hyperparameters, as wire text, in a Describe answer of a training job."""
+    """Return the hyperparameters, as wire text, in the Describe response of a training job."""
     values: Mapping[str, str] = description.get("HyperParameters", {})
     return values
 
 
 def settings_of(description: Mapping[str, Any]) -> list[Mapping[str, str]]:
-    """Return all environments and hyperparameters in a Describe answer, also those of a search's definitions."""
+    """Return all environments and hyperparameters in a Describe response, also those of a search's definitions."""
     definitions = description.get("TrainingJobDefinitions") or [
         description.get("TrainingJobDefinition", {})
     ]
@@ -251,7 +251,7 @@ def settings_of(description: Mapping[str, Any]) -> list[Mapping[str, str]]:
 
 
 def epoch(moment: object) -> float | None:
-    """Return a time of an answer in epoch seconds; None for None."""
+    """Return a time of a response in epoch seconds; None if the response has no time."""
     if isinstance(moment, datetime):
         return moment.timestamp()
     return float(moment) if isinstance(moment, (int, float)) else None

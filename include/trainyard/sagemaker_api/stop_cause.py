@@ -1,4 +1,4 @@
-"""Reason for which Trainyard stopped a job, stored as a tag of the job, so that it survives a crash."""
+"""Reason for which Trainyard stopped a job. It is stored as a tag of the job, which survives a crash of the worker."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _KEY = "trainyard:stopped"
 
 
 class StopCause(StrEnum):
-    """Reasons for which the operator stops a job on its own."""
+    """Reasons for which Trainyard stops a job without a request from a person."""
 
     HUNG = "hung"
     """The training stopped logging progress."""
     NO_CAPACITY = "no capacity"
     """The job waited for instances longer than its capacity rung allows."""
     BUDGET = "budget"
-    """The next trials would have exceeded the search's budget, or the job its cost cap."""
+    """The next trials would have exceeded the search's budget, or the job would have exceeded its cost cap."""
     IDLE = "idle accelerators"
     """The training used no accelerator for `stop_if_idle_minutes`."""
     WINDOW = "training plan"

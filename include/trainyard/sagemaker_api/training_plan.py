@@ -1,4 +1,4 @@
-"""State of a training plan, from a DescribeTrainingPlan answer, and its use by a training. Pure.
+"""State of a training plan, from a DescribeTrainingPlan response, and its use by a training. Pure.
 
 Times are epoch seconds.
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from trainyard.specs.capacity_rung import CapacityRung
 
 TERMINATION_LEAD_S = 1800
-"""The service terminates the instances from 30 minutes before the end of a window."""
+"""Seconds before the end of a window from which the service terminates the instances."""
 LEAST_USE_S = 300
-"""A job does not start in a window that leaves it less time before its stop."""
+"""A job starts in a window only if at least this time is left before it must stop."""
 _FOR_TRAINING = "training-job"
 _USABLE = ("Active", "Scheduled")
 
@@ -31,8 +31,8 @@ class TrainingPlanState:
     """A training plan as the service describes it.
 
     Attributes:
-        windows: begin and end of each window with reserved instances, in order.
-        fee_usd: fee that was paid up front, as the service writes it; None if it names none.
+        windows: start and end of each window with reserved instances, in order.
+        fee_usd: fee that was paid up front, as the service's text; None if the service reports no fee.
     """
 
     name: str
@@ -47,7 +47,7 @@ class TrainingPlanState:
 
     @classmethod
     def from_describe(cls, answer: Mapping[str, Any]) -> Self:
-        """Return the state from a DescribeTrainingPlan answer."""
+        """Build the state from the response of DescribeTrainingPlan."""
         capacities = answer.get("ReservedCapacitySummaries", ())
         windows = sorted(
             (each["StartTime"].timestamp(), each["EndTime"].timestamp())
@@ -74,7 +74,7 @@ class TrainingPlanState:
         return tuple(end - TERMINATION_LEAD_S - reserve_s for _, end in self.windows)
 
     def next_start(self, now: float, *, reserve_s: float) -> float | None:
-        """Return the time from which a job can run: `now` in a window with enough time left; None if there is none."""
+        """Return the time from which a job can run: `now` in a window with enough time left; None without a window."""
         stops = self.stops(reserve_s=reserve_s)
         for (start, _), stop in zip(self.windows, stops, strict=True):
             if max(now, start) + LEAST_USE_S <= stop:
@@ -92,7 +92,7 @@ class TrainingPlanState:
     def closed(self, rung: CapacityRung, now: float, *, reserve_s: float) -> str | None:
         """Return why a job on the rung cannot use the plan, or None.
 
-        A plan that begins later than the rung's `max_wait_s` allows is closed, too.
+        A plan also counts as closed if it begins later than the rung's `max_wait_s` allows.
         """
         if self.status not in _USABLE:
             return f"plan {self.name} is {self.status}"
@@ -100,7 +100,7 @@ class TrainingPlanState:
         if start is None:
             return f"plan {self.name} has no window with {format_duration(LEAST_USE_S)} left"
         if rung.max_wait_s is not None and start - now > rung.max_wait_s:
-            return f"plan {self.name} begins in {format_duration(start - now)}, max_wait_s is {rung.max_wait_s}"
+            return f"plan {self.name} begins in {format_duration(start - now)}, but max_wait_s is {rung.max_wait_s}"
         return None
 
     def findings(
@@ -153,9 +153,9 @@ class TrainingPlanState:
             yield Finding(
                 where=place,
                 what=f"has too little time left; {follows}",
-                got=f"{format_duration(left_s)} in plan {self.name}, to {format_duration(reserve_s)} and "
-                f"{format_duration(TERMINATION_LEAD_S)} before the end of its windows",
-                allowed=f"at least {format_duration(needed_s)}, the expected training",
+                got=f"{format_duration(left_s)} in plan {self.name}, without the last "
+                f"{format_duration(TERMINATION_LEAD_S + reserve_s)} of each window",
+                allowed=f"at least {format_duration(needed_s)}, the expected length of the training",
                 next_step="extend the plan, or add a rung on spot or on demand",
                 severity=Severity.WARNING if has_other_rung else Severity.ERROR,
             )

@@ -61,7 +61,7 @@ def render_training_job(
 
     Raises:
         SpecError: the request violates the service's model, or a built-in algorithm lacks a required hyperparameter;
-            reports all faults at once.
+            the error lists all faults.
     """
     if missing := list(missing_hyperparameters(spec, searched=searched)):
         raise SpecError(missing, subject="TrainingJobSpec")

@@ -1,6 +1,6 @@
 """Fields of a TrainingJobSpec from a CreateTrainingJob request: the inverse of `training_request`.
 
-It reads requests of other tools, such as the SageMaker SDK v3. Hyperparameters keep their wire text, so that the spec
+It reads requests of other tools, such as the SageMaker SDK v3. Hyperparameters keep their wire text: the spec then
 renders as the same request.
 """
 

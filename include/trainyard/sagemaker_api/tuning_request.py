@@ -1,8 +1,8 @@
 """CreateHyperParameterTuningJob request of a TuningJobSpec.
 
 A trial's definition is derived from its CreateTrainingJob request, so a launcher's flags become static
-hyperparameters. A definition cannot have some members, above all the container's entry point. Trials run the image's
-entry point, which does not forward SIGTERM to the ranks (see `sigterm_relay`).
+hyperparameters. Some members of a training request are not allowed in a definition, such as the container's entry
+point. Trials run the image's entry point, which does not forward SIGTERM to the ranks (see `sigterm_relay`).
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def render_tuning_job(
         name: the tuning job's name, at most 32 characters; trials are named `<name>-<number>-<8 hex digits>`.
         region: region of the trials.
         code_s3_uri: see `render_training_job`.
-        image_uri: likewise.
+        image_uri: see `render_training_job`.
         tags: tags in addition to the training's; the service also adds them to the trials.
         account: account id that completes a bare role name to an ARN.
 
     Raises:
-        SpecError: the request violates the service's model, or a definition lacks a member that an override sets;
-            reports all faults at once.
+        SpecError: the request violates the service's model, or an override sets a member that a definition does not
+            have; the error lists all faults.
     """
     trial = render_training_job(
         spec.training,

@@ -1,4 +1,4 @@
-"""A search and its trials, read from the service's answers."""
+"""A search and its trials, read from the service's responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFacts:
-    """Members of Describe's answer that only searches have; `JobSnapshot` has those of all jobs.
+    """Members of the Describe response that only searches have; `JobSnapshot` has those of all jobs.
 
     Attributes:
         objective_type: `Minimize` or `Maximize`.
@@ -47,10 +47,10 @@ class SearchFacts:
 
     @classmethod
     def from_describe(cls, description: Mapping[str, Any]) -> Self:
-        """Return the facts of a DescribeHyperParameterTuningJob answer.
+        """Build the facts from the response of DescribeHyperParameterTuningJob.
 
         Raises:
-            ContractError: the mapping is not such an answer.
+            ContractError: the mapping is not such a response.
         """
         config = description.get("HyperParameterTuningJobConfig")
         definitions = description.get("TrainingJobDefinitions") or [
@@ -97,10 +97,10 @@ def trial_of(
     job: JobSnapshot | None = None,
     usd_per_s: float | None = None,
 ) -> Trial:
-    """Return a trial from a ListTrainingJobsForHyperParameterTuningJob answer.
+    """Build a trial from its summary in a response of ListTrainingJobsForHyperParameterTuningJob.
 
     Args:
-        summary: one of its summaries.
+        summary: the trial's summary.
         job: the trial's training job; without it, an ended trial counts as billed for its whole duration.
         usd_per_s: price of a trial per second, for instances without a catalogue price.
     """
