@@ -76,7 +76,7 @@ def test_conf_plan_budget_and_aws_are_said_together(lint_run: Any) -> None:
         ({}, "error    instance_type: is not supported by smddp; got ml.p5.48xlarge"),
         (
             {"distribution": {"pytorchx": {}}},
-            "error    distribution.pytorchx: is not a strategy of any SageMaker SDK",
+            "error    distribution.pytorchx: is not a strategy or setting of any SageMaker SDK",
         ),
         ({"instance_cont": 2}, "did you mean 'instance_count'?"),
     ],

@@ -106,7 +106,7 @@ def test_every_algorithm_of_the_table_has_a_request() -> None:
 WRONG = [
     ("xgboost", {"hyperparameters": {"num_rounds": 5}}, "hyperparameters.num_round", "num_rounds"),
     ("xgboost", {"hyperparameters": {"num_round": 0}}, "hyperparameters.num_round", "at least 1"),
-    ("xgboost", {"inputs": {"test": "s3://b/t"}}, "inputs.train", "needs"),
+    ("xgboost", {"inputs": {"test": "s3://b/t"}}, "inputs.train", "is required by"),
     ("xgboost", {"inputs": {"train": data("train", "image/png")}}, "content_type", "text/csv"),
     ("image-classification", {"instance_type": "ml.m5.xlarge"}, "instance_type", "ml.p3"),
     ("image-classification", {"inputs": loose_images("train", "validation")}, "train_lst", IMAGES),

@@ -129,7 +129,7 @@ def test_groups_without_a_strategy_are_refused_as_the_sdk_does() -> None:
 @pytest.mark.parametrize("name", sorted(WRONG_NAMES))
 def test_a_wrong_name_is_answered_with_the_right_one(name: str) -> None:
     for message in (refusal({name: ON}), refusal({"torch_distributed": {**ON, name: True}})):
-        assert "is not a strategy of any SageMaker SDK" in message
+        assert "is not a strategy or setting of any SageMaker SDK" in message
         assert WRONG_NAMES[name] in message
 
 
@@ -238,7 +238,7 @@ def test_a_key_of_smp_v1_gets_what_version_2_has_instead(key: str) -> None:
         (smp_v1(pipeline="fast"), "interleaved, simple, _only_forward"),
         (smp_v1(memory_weight=1.5), "a number of at least 0, at most 1"),
         (smp_v1(tensor_parallel_degree=2), "above 1 needs ddp"),
-        (smp_v1(ddp=True, horovod=True), "exclude each other"),
+        (smp_v1(ddp=True, horovod=True), "cannot be combined with horovod"),
         (smp_v1(ddp_port=1234), "ddp_port: needs ddp"),
         (smp_v1(auto_partition=False), "default_partition: is required"),
         (smp_v1(default_partition=2), "is too large: partitions are numbered from 0"),

@@ -67,7 +67,7 @@ def test_text_from_a_form_is_read() -> None:
         ({"validation_fraction": 0}, "validation_fraction: is not a share of the rows"),
         (
             {"validation_fraction": 0.6, "test_fraction": 0.4},
-            "validation_fraction: and test_fraction leave no rows to train on; got 1 together",
+            "validation_fraction: leaves, together with test_fraction, no rows to train on; got a sum of 1",
         ),
         ({"max_bad_row_fraction": 1.5}, "max_bad_row_fraction: is not a share"),
         (
@@ -98,7 +98,7 @@ def test_text_from_a_form_is_read() -> None:
         ),
         (
             {"use_spot_instances": True, "checkpoint_interval": -1},
-            "checkpoint_interval: is -1 (no checkpoints), so a spot interruption would lose the whole training",
+            "checkpoint_interval: is -1 (no periodic checkpoints), so a spot interruption may lose the whole training",
         ),
         (
             {"checkpoint_interval": -2},
@@ -292,7 +292,7 @@ def test_a_conf_with_a_ladder_is_read_back_from_its_own_data() -> None:
         ),
         (
             {"capacity_ladder": LADDER[2:] + LADDER[1:2], "checkpoint_interval": -1},
-            "checkpoint_interval: is -1 (no checkpoints), so a spot interruption would lose the whole training",
+            "checkpoint_interval: is -1 (no periodic checkpoints), so a spot interruption may lose the whole training",
         ),
     ],
     ids=lambda v: v[:45] if isinstance(v, str) else None,

@@ -54,7 +54,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
     [
         ({"train_use_spot_instances": True}, "did you mean 'use_spot_instances'?"),
         ({"instance_type": None}, "instance_type: is required (or instance_groups"),
-        ({"instance_groups": GROUPS}, "instance_type: excludes instance_groups"),
+        ({"instance_groups": GROUPS}, "instance_type: cannot be combined with instance_groups"),
         (
             {"instance_type": None, "instance_groups": GROUPS, "instance_count": 2},
             "instance_count: cannot be combined with instance_groups",
@@ -76,7 +76,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
             {"instance_type": None, "capacity_ladder": [RUNG], "max_run": 3601},
             "checkpoint_s3_uri: is required for long spot jobs, because an interruption would lose the whole training",
         ),
-        ({"capacity_ladder": [RUNG]}, "instance_type: excludes capacity_ladder"),
+        ({"capacity_ladder": [RUNG]}, "instance_type: cannot be combined with capacity_ladder"),
         (
             {"instance_type": None, "capacity_ladder": [RUNG, RUNG]},
             "capacity_ladder[1]: is the same capacity as rung 0; got ml.g5.xlarge spot",
@@ -159,7 +159,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
             {"entry_point": "t.sh", "distribution": {"torch_distributed": {"enabled": True}}},
             "entry_point: must be a Python file for torchrun; got t.sh",
         ),
-        ({"algorithm_name": "xgboost"}, "image_uri: and algorithm_name exclude each other"),
+        ({"algorithm_name": "xgboost"}, "image_uri: cannot be combined with algorithm_name"),
         ({"output_path": "/data/x"}, "output_path: is not an S3 URI"),
         (
             {"checkpoint_local_path": "/c"},

@@ -187,7 +187,7 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ),
         (
             {"training": {"forward_sigterm": True}},
-            "it needs an entrypoint of its own: a stopped trial's ranks receive no SIGTERM; leave it out",
+            "it needs container_entry_point, so a stopped trial's ranks receive no SIGTERM; remove it",
         ),
         (
             {"training": {"rules": [{"RuleConfigurationName": "x"}]}},

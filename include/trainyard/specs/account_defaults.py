@@ -49,9 +49,10 @@ class AccountDefaults:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Return the defaults read from plain data.
+        """Build the defaults from plain data.
 
-        A SpecError reports all unknown keys (with the nearest known ones) and wrong types, or an incomplete network.
+        Raises:
+            SpecError: unknown keys, wrong types, or an incomplete network; the error lists all faults.
         """
         return read_spec(cls, mapping, where=where)
 

@@ -44,8 +44,8 @@ class AccountLimits:
         buckets: globs of the buckets that a job reads and writes, checked for the addresses in its spec and in the
             run's conf.
         images: globs of image URIs.
-        instance_types: globs.
-        max_run_usd: the largest allowed cost of a whole run, by its plan.
+        instance_types: globs of instance types.
+        max_run_usd: the largest allowed cost of a whole run, compared with the cost ceiling in its plan.
         team_month_usd: the largest allowed cost of all runs of a team in a month, by team; `*` = each other team.
         team_tag: the tag of `job_defaults` whose value is the team.
     """
@@ -61,10 +61,10 @@ class AccountLimits:
     team_tag: str = "team"
 
     def __post_init__(self) -> None:
-        """Check that budgets are amounts.
+        """Check that the budgets of teams are above 0.
 
         Raises:
-            SpecError: a budget is not above 0; reports all of them at once.
+            SpecError: a budget is not above 0; the error lists all such budgets.
         """
         wrong = [
             Finding(
@@ -81,10 +81,10 @@ class AccountLimits:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Return the limits read from plain data.
+        """Build the limits from plain data.
 
         Raises:
-            SpecError: unknown keys or wrong types; reports all of them at once.
+            SpecError: unknown keys or wrong types; the error lists all of them.
         """
         return read_spec(cls, mapping, where=where)
 
@@ -97,7 +97,7 @@ class AccountLimits:
             reads: addresses that the job reads in addition to those in its spec.
 
         Raises:
-            SpecError: the job violates limits; reports all of them at once.
+            SpecError: the job violates limits; the error lists all violations.
         """
         findings = [*self.findings(spec, image_uri=image_uri), *self.bucket_findings(list(reads))]
         if findings:

@@ -1,7 +1,7 @@
 """Default precision and compilation of a training, derived from the accelerators of its instance types.
 
-A run has one arithmetic for all its instance types: bf16 and compiled if all of them have bf16 in hardware, otherwise
-fp32 and eager. For a job whose request sets neither, `trainer.precision.settle` applies the same rule to its device.
+All instance types of a run use the same settings: bf16 and compiled if all types have bf16 in hardware, otherwise fp32
+and eager. If a job's request sets neither, `trainer.precision.settle` applies the same rule to the job's device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AUTO = "auto"
 
 
 def settled_precision(given: str, instance_types: Iterable[str]) -> str:
-    """Return the given precision. For "auto", return the one derived from the types; bf16 if there are no types."""
+    """Return the given precision. For "auto", return bf16 if all types have it, otherwise fp32; bf16 without types."""
     if given != AUTO:
         return given
     return "bf16" if all(map(has_bf16, instance_types)) else "fp32"

@@ -24,7 +24,7 @@ class AutoMLConf:
 
     Attributes:
         dataset: a table bundled with scikit-learn, or `own`: the CSV files below `source`.
-        target_column: column to predict in an own table; in a bundled table it is `target`.
+        target_column: column to predict if `dataset` is `own`; a bundled table has the column `target`.
         validation_fraction: share of the rows for validation; 0 = the service splits or cross-validates.
         max_time_s: time limit of the search; None = no limit.
         max_time_per_candidate_s: time limit of one candidate; None = no limit.
@@ -58,7 +58,7 @@ class AutoMLConf:
         """Check constraints that the schema cannot express.
 
         Raises:
-            SpecError: there are faults; reports all of them at once.
+            SpecError: fields are invalid; the error lists all faults.
         """
         findings = list(_findings(self))
         if findings:
@@ -71,7 +71,7 @@ class AutoMLConf:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """Return the conf from a run's params. Raises SpecError with all faults at once."""
+        """Build the conf from a run's params. Raises SpecError with all faults."""
         return read_spec(cls, params)
 
 

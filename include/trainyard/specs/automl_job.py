@@ -1,6 +1,6 @@
 """`AutoMLJobSpec`: one AutoML job over a table, in the service's vocabulary.
 
-Limits by the API reference, November 2026.
+The limits are those of the API reference, November 2026.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ class AutoMLJobSpec:
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the spec by itself.
+        """Check the fields of the spec.
 
         Raises:
-            SpecError: there are faults; reports all of them at once.
+            SpecError: fields are invalid; the error lists all faults.
         """
         findings = list(_findings(self))
         if findings:
@@ -110,9 +110,10 @@ class AutoMLJobSpec:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Return the spec read from plain data.
+        """Build the spec from plain data.
 
-        A SpecError names every unknown key (with the nearest known one) and wrong type at once.
+        Raises:
+            SpecError: unknown keys or wrong types; the error lists all of them.
         """
         return read_spec(cls, mapping, where=where)
 

@@ -25,38 +25,39 @@ class BaseRunConf:
         processes_per_instance: ranks per instance; None = one per accelerator of its type, one on a CPU type.
         capacity_ladder: capacity tiers to try in order. The first rung replaces instance_type, instance_count and
             use_spot_instances; empty = these three fields are the only tier.
-        heartbeat_timeout_s: if a training that has reported once is silent for longer, it is stopped and a new attempt
-            resumes it; 0 = never.
-        max_quota_wait_s: how long to retry a training that exceeds the account's quota; 0 = without limit.
-        max_retry_attempts: how often the service restarts the training on its instances after a service error. All
-            starts together get max_run_s. 0 = never.
-        keep_alive_period_in_seconds: how long the instances of an ended trial or attempt wait, billed, for the next
-            one of the run; None = not at all.
+        heartbeat_timeout_s: longest time between two progress reports of a training. After a longer time, the training
+            is stopped, and a new attempt resumes it; 0 = no limit.
+        max_quota_wait_s: longest time to retry a training that exceeds the account's quota; 0 = no limit.
+        max_retry_attempts: largest number of restarts of the training by the service, on the same instances, after a
+            service error. All starts together get max_run_s. 0 = no restart.
+        keep_alive_period_in_seconds: time for which the instances of an ended trial or attempt are kept, and billed,
+            for the run's next trial or attempt; None = they are not kept.
         evaluation_instance_type, evaluation_max_run_s, evaluation_volume_size_gb: settings of the processing job that
             evaluates the model; None = derived.
         budget_usd: a run whose possible cost is higher does not start; None = no limit.
-        max_cost_usd: cost cap of the run. The training is stopped in time, and the model so far is evaluated and
-            registered; None = no cap.
+        max_cost_usd: cost cap of the run. The training is stopped before its cost exceeds the cap, and its model at
+            that point is evaluated and registered; None = no cap.
         stop_reserve_s: part of the cap reserved for stopping a job, in seconds of its instances
             (`trainyard.cost.cost_cap`).
-        stop_if_idle_minutes: a training whose steps use no accelerator for as long is stopped as at its cap, by
-            the rule IdleAccelerators; None = never.
+        stop_if_idle_minutes: time without use of an accelerator after which the rule IdleAccelerators stops the
+            training, with the same consequences as the cost cap; None = never.
         approval_above_usd: a run whose expected cost is higher, or unknown, starts only after a person's approval;
             None = no approval.
-        approval_timeout_s: longest wait for that answer, or for one about a model.
+        approval_timeout_s: longest wait for the approval of the run, or of its model.
         hyperparameters: further hyperparameters, which override those derived from other fields.
         smoke_hyperparameters: hyperparameters of a short training that must complete before the training itself starts,
-            such as {"max_steps": 5}; they override the run's. None = no such smoke test.
+            such as {"max_steps": 5}; they override the run's. None = no smoke test.
         smoke_instance_count: instances of the smoke test.
         smoke_max_run_s: longest time of the smoke test. If it takes longer, the run ends without a training.
         rules: rules for the training, read by trainyard.rules.configuration; empty = all rules in the robust profile.
-        debugger: evaluator of the rules that SageMaker also has: "own", or the "service" if it can.
+        debugger: evaluator of the rules that SageMaker also has: "own" for Trainyard's, or "service" for SageMaker's if
+            it supports the job.
         watch_rules: whether the rules are evaluated while the training runs.
         on_rule_error: action after an issue of severity error if its rule sets none: `warn`, `stop` (a result with a
             verdict) or `fail`.
         rules_poll_interval_s: seconds between two polls of the rules; None = the connection's value, or 15.
         notifications: the SNS topic for messages about spot, rules, failure, budget and approvals; None = no messages.
-        monitoring: alarms and a dashboard in CloudWatch while it trains; None = neither.
+        monitoring: alarms and a dashboard in CloudWatch during the training; None = neither.
     """
 
     instance_type: str = "ml.m5.large"
@@ -99,10 +100,10 @@ class BaseRunConf:
     approval_status: str = "PendingManualApproval"
 
     def __post_init__(self) -> None:
-        """Apply the ladder's first rung to the instance fields, and check the conf by itself.
+        """Apply the ladder's first rung to the instance fields, and check all fields.
 
         Raises:
-            SpecError: there are faults; reports all of them at once.
+            SpecError: fields are invalid; the error lists all faults.
         """
         findings: list[Finding] = []
         if self.capacity_ladder:
@@ -113,15 +114,15 @@ class BaseRunConf:
             raise SpecError(findings, subject="run conf")
 
     def findings(self) -> Iterator[Finding]:
-        """Yield every fault that can be found in the conf alone."""
+        """Yield every fault of the conf that can be found without other data."""
         return base_findings(self)
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """Return the conf read from the DAG's params.
+        """Build the conf from the DAG's params.
 
-        A SpecError names every unknown key, wrong type, value out of range and contradiction at
-        once.
+        Raises:
+            SpecError: unknown keys, wrong types, values out of range or contradictions; the error lists all of them.
         """
         return read_spec(cls, params)
 
@@ -167,5 +168,5 @@ class BaseRunConf:
 
     @property
     def world_size(self) -> int:
-        """Ranks of the job."""
+        """Number of ranks on all instances."""
         return self.instance_count * self.ranks_per_instance

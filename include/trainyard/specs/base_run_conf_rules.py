@@ -56,7 +56,7 @@ def base_findings(conf: BaseRunConf) -> Iterator[Finding]:
 
 
 def choice_findings(conf: BaseRunConf, choices: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Yield the fields of the conf whose value is not one of their choices."""
+    """Yield an error for each field of the conf that does not have one of its allowed values."""
     for name, allowed in choices.items():
         value = getattr(conf, name)
         if value not in allowed:
@@ -85,11 +85,11 @@ def _warm_pool(conf: BaseRunConf) -> Iterator[Finding]:
         "a training plan": any(each.training_plan for each in conf.capacity_ladder),
     }
     reasons = {
-        "spot instances": "AWS has no warm pools of them",
-        "a training plan": "its instances wait for free",
+        "spot instances": "AWS has no warm pools of spot instances",
+        "a training plan": "the plan keeps its instances without further cost",
     }
     for name in (name for name, is_set in excluded.items() if is_set):
-        why = reasons.get(name, "a pool costs money after its job")
+        why = reasons.get(name, "a warm pool is billed after its job has ended")
         yield Finding(
             where="keep_alive_period_in_seconds",
             what=f"cannot be combined with {name}, because {why}",
@@ -118,7 +118,7 @@ def _idling(conf: BaseRunConf) -> Iterator[Finding]:
     if not conf.watch_rules:
         yield Finding(
             where=where,
-            what="needs watch_rules, whose task reads the utilisation of the accelerators",
+            what="needs watch_rules, which reads the utilisation of the accelerators",
             next_step="set watch_rules, or remove stop_if_idle_minutes",
         )
     tiers = [each.instance_type for each in conf.capacity_ladder] or [conf.instance_type]
@@ -127,9 +127,9 @@ def _idling(conf: BaseRunConf) -> Iterator[Finding]:
     if unmeasured:
         yield Finding(
             where=where,
-            what="needs instances with NVIDIA GPUs, the only accelerators whose utilisation is known",
+            what="needs instances with NVIDIA GPUs: the utilisation of other accelerators is not measured",
             got=", ".join(unmeasured),
-            next_step="remove stop_if_idle_minutes, or choose such instances",
+            next_step="remove stop_if_idle_minutes, or choose instances with NVIDIA GPUs",
         )
 
 

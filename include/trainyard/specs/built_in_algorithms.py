@@ -31,10 +31,11 @@ class BuiltInAlgorithm:
 
     Attributes:
         repositories: last path components of its image repositories.
-        framework: the SDK's name for it.
+        framework: the SDK's name for the algorithm.
         required: hyperparameters without a default.
-        annotated: channels of a data set of single image files, whose content type is application/x-image.
-        on_gpu, on_cpu: whether it trains on such instances.
+        annotated: further channels that a data set of single image files needs (content type application/x-image).
+        on_cpu: whether it trains on instances without GPUs.
+        gpu_families: families of GPU instance types on which it trains.
         is_parallel: whether it trains on several instances.
     """
 

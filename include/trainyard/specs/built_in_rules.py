@@ -43,7 +43,7 @@ def is_built_in(spec: TrainingJobSpec) -> bool:
 def missing_hyperparameters(
     spec: TrainingJobSpec, *, searched: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Yield each required hyperparameter that neither the job nor a search over `searched` sets."""
+    """Yield an error for each required hyperparameter that neither the job nor a search over `searched` sets."""
     algorithm = _algorithm(spec)
     if algorithm is None:
         return
@@ -113,7 +113,7 @@ def _channels(algorithm: BuiltInAlgorithm, channels: Mapping[str, Channel]) -> I
         if name not in channels:
             yield Finding(
                 where=f"inputs.{name}",
-                what=f"is a channel that {algorithm.title} needs"
+                what=f"is required by {algorithm.title}"
                 + (f" with content_type {IMAGES}" if name in algorithm.annotated else ""),
             )
     for name, channel in channels.items():

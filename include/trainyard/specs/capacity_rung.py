@@ -35,10 +35,10 @@ class CapacityRung:
     max_cost_usd: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the rung by itself.
+        """Check the fields of the rung. A training plan turns spot off.
 
         Raises:
-            SpecError: there are faults; reports all of them at once.
+            SpecError: fields are invalid; the error lists all faults.
         """
         if self.training_plan is not None:
             object.__setattr__(self, "use_spot_instances", False)

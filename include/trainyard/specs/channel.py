@@ -20,8 +20,8 @@ class TrainingInput:
         compression: `Gzip` if the objects are to be decompressed, otherwise None.
         s3_data_type: `S3Prefix`, `ManifestFile` or `AugmentedManifestFile`.
         input_mode: `File`, `FastFile` or `Pipe`; None = the job's.
-        shuffle_seed: shuffles the order of the objects, a new one each epoch (the SDK's
-            `ShuffleConfig`).
+        shuffle_seed: seed of the order of the objects, which changes each epoch (the SDK's `ShuffleConfig`); None = no
+            shuffling.
         instance_groups: the groups of a heterogeneous cluster that get this channel.
     """
 
@@ -39,7 +39,7 @@ class TrainingInput:
     hub_access_config: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Check the channel without other objects.
+        """Check the fields of the channel.
 
         Raises:
             SpecError: the address is not an S3 address, or fields contradict each other.

@@ -82,7 +82,7 @@ class ComparedStrategy:
     image_uri: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the strategy by itself.
+        """Check the fields of the strategy.
 
         Raises:
             SpecError: the name, the script or the numbers of ranks are invalid.
@@ -132,10 +132,10 @@ class Comparison:
     Attributes:
         ranks: numbers of ranks for each strategy.
         loss_tolerance: largest allowed difference of a cell's loss at any step, relative to the reference's loss.
-        worthwhile_efficiency: least gain of an added rank, relative to the speed per rank at the strategy's fewest
-            ranks; with a smaller gain, more ranks do not pay.
+        worthwhile_efficiency: least gain in speed per added rank, relative to the speed per rank at the strategy's
+            fewest ranks. With a smaller gain, the comparison reports that more ranks are not worthwhile.
         processes_per_instance: largest number of ranks per instance; None = one per accelerator.
-        cells_at_once: number of parallel trainings, in slots of the pool; 0 = as many as the pool has slots.
+        cells_at_once: largest number of parallel trainings; 0 = as many as fit into the pool's slots.
     """
 
     strategies: tuple[ComparedStrategy, ...] = field(default_factory=_default_strategies)
@@ -146,10 +146,10 @@ class Comparison:
     cells_at_once: int = 1
 
     def __post_init__(self) -> None:
-        """Check the comparison by itself.
+        """Check the fields of the comparison.
 
         Raises:
-            SpecError: there are faults; reports all of them at once.
+            SpecError: fields are invalid; the error lists all faults.
         """
         if findings := [*_comparison_findings(self)]:
             raise SpecError(findings, subject="comparison")
@@ -161,17 +161,17 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonConf:
-    """A comparison, and the conf of the training that all its cells share, here for one rank."""
+    """A comparison, and the conf that all its trainings share. It has one rank; each training sets its own number."""
 
     comparison: Comparison
     run: RunConf
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """Return the conf read from the DAG's params.
+        """Build the conf from the DAG's params.
 
         Raises:
-            SpecError: there are faults; reports all of them at once.
+            SpecError: params are invalid; the error lists all faults.
         """
         own = {each.name for each in fields(Comparison)}
         shared = {name: value for name, value in params.items() if name not in own}
@@ -211,15 +211,15 @@ def _comparison_findings(conf: Comparison) -> Iterator[Finding]:
         if count > 1:
             yield Finding(
                 where="strategies",
-                what="has two strategies of the same name",
+                what="has several strategies with the same name",
                 got=name,
-                next_step="rename one",
+                next_step="give each strategy its own name",
             )
     num_cells = sum(len(conf.ranks_of(each)) for each in conf.strategies)
     if num_cells > MOST_CELLS:
         yield Finding(
             where="strategies",
-            what="and ranks give too many trainings",
+            what="makes, together with ranks, too many trainings",
             got=str(num_cells),
             allowed=f"at most {MOST_CELLS}",
         )

@@ -1,4 +1,4 @@
-"""Launch of a job's ranks: the SDK estimator's `distribution` argument, word for word."""
+"""Launch of a job's ranks: the `distribution` argument of the SDK's estimators, with the same keys and values."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Distribution:
     def hyperparameters(self, target: Target) -> dict[str, object]:
         """Return the hyperparameters for the toolkit; the values are not yet JSON.
 
-        The SDK drops the groups under torch_distributed, so that each group trains by itself. The toolkit reads them,
-        so they are sent here.
+        Under torch_distributed, the SDK does not send the instance groups, and each group trains separately. The
+        toolkit reads them, so this method always adds them.
         """
         told = self.strategy.hyperparameters(target)
         if self.instance_groups:
@@ -63,8 +63,8 @@ def read_distribution(distribution: Mapping[str, Any]) -> Distribution | None:
     """Return the distribution that an SDK `distribution` describes; None for a plain process on each instance.
 
     Raises:
-        SpecError: names (the message has the right one) or settings are wrong, or sections cannot be combined; reports
-            all faults at once.
+        SpecError: keys or settings are wrong, or sections cannot be combined; the error lists all faults, and the
+            nearest valid keys.
     """
     findings: list[Finding] = []
     groups: tuple[str, ...] = ()

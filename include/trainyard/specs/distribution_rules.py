@@ -1,4 +1,4 @@
-"""Rules for a training job spec's distribution that hold for all instances."""
+"""Rules for a training job spec's distribution that do not depend on the instance type."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from trainyard.specs.training_job import TrainingJobSpec
 
 MULTI_WORKER_MIRRORED_SINCE = (2, 9)
-"""TensorFlow's version (SDK v2, `_validate_mwms_config`)."""
+"""First TensorFlow version with the strategy (SDK v2, `_validate_mwms_config`)."""
 _MP_PARAMETERS = "mp_parameters"
 
 
 def distribution_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
-    """Yield every fault of the spec's distribution, by itself and together with entry point, framework and groups."""
+    """Yield every fault of the spec's distribution, also in combination with entry point, framework and groups."""
     if spec.distribution and not spec.entry_point:
         yield Finding(
             where="distribution",
@@ -39,7 +39,7 @@ def distribution_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
 
 
 def num_launcher_hyperparameters(spec: TrainingJobSpec) -> int:
-    """Return how many hyperparameters the distribution takes; 0 if it is wrong."""
+    """Return the number of hyperparameters that the distribution adds; 0 if it is invalid."""
     try:
         launch = read_distribution(spec.distribution)
     except SpecError:
@@ -94,7 +94,7 @@ def _groups(spec: TrainingJobSpec, launch: Distribution) -> Iterator[Finding]:
     if unknown:
         yield Finding(
             where=where,
-            what="is not an instance group of this job",
+            what="names a group that is not an instance group of this job",
             got=unknown[0],
             allowed=", ".join(known) or "none: the job has no instance_groups",
         )

@@ -48,7 +48,7 @@ class FineTuneConf(BaseRunConf):
         learning_rate: peak learning rate; None = the default of method and adapter.
         epochs, max_steps: length of the training; `epochs` applies if `max_steps` is None.
         batch_size: sequences per rank and forward pass.
-        max_length: most tokens per sample.
+        max_length: largest number of tokens per sample.
         artifact: `merged` = a whole model, `adapter` = the adapter only.
         register_when: condition for the registration; None = no condition. Without validation_data there is no metric,
             so the condition is ignored.
@@ -80,7 +80,7 @@ class FineTuneConf(BaseRunConf):
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield every fault that can be found in the conf alone."""
+        """Yield every fault of the conf that can be found without other data."""
         yield from base_findings(self)
         yield from choice_findings(self, CHOICES)
         yield from _addresses(self)

@@ -1,4 +1,4 @@
-"""Bounds of the numbers in a conf, for the form and for the checks.
+"""Bounds of the numbers in a conf, for the trigger form and for the checks.
 
 Every number has bounds, because Airflow's processes cannot exchange numbers beyond 64 bits.
 """
@@ -24,9 +24,9 @@ STOP_RESERVE_S, LEAST_STOP_RESERVE_S = 300, 120
 """Seconds reserved for a stop at the cost cap (`trainyard.cost.cost_cap`): the default, and the time between SIGTERM
 and SIGKILL of the service."""
 LEAST_IDLE_MINUTES = 5
-"""A host uploads its samples up to a minute late: by then a busy GPU of another host is known."""
+"""Smallest `stop_if_idle_minutes`. Hosts upload their samples up to a minute late; within 5 minutes all are there."""
 MAX_WARM_POOL_S = 21_600
-"""Of botocore's model; the developer guide has 3,600 s."""
+"""Longest warm pool in botocore's model; the developer guide states 3,600 s."""
 MAX_PROCESSING_RUN_S = 9 * 24 * 3600
 MAX_PROCESSING_VOLUME_GB = 16_384
 MAX_RETRY_ATTEMPTS = 30
@@ -57,7 +57,7 @@ MOST: dict[str, float] = {
     "num_parameters": 1e15,
     "tokens": 1e18,
 }
-"""By field, otherwise `USUAL_MOST`. A whole number stays below 2**53, which a browser's form can write."""
+"""Largest value by field; `USUAL_MOST` for others. A browser's form cannot write whole numbers from 2**53 exactly."""
 AT_LEAST_ONE = (
     *("num_layers", "num_heads", "hidden_size", "sequence_length", "instance_count"),
     *("processes_per_instance", "max_run_s", "volume_size_gb", "global_batch_size"),
@@ -87,13 +87,13 @@ LEAST: dict[str, int] = {
 
 
 MONEY_FIELDS = ("budget_usd", "max_cost_usd", "stop_reserve_s")
-"""Of a job's spec as of a conf."""
+"""Fields of a cost cap or budget, in the spec of a job and in the conf of a run."""
 
 
 def number_findings(
     conf: DataclassInstance, *, only: Container[str] | None = None
 ) -> Iterator[Finding]:
-    """Yield the fields of a conf, or `only` these, that are too small or too large."""
+    """Yield an error for each number of a conf that is too small or too large; `only` selects the fields to check."""
     for name in (each.name for each in fields(conf) if only is None or each.name in only):
         value = getattr(conf, name)
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -26,7 +26,7 @@ class MetricDefinition:
 
     @classmethod
     def from_value(cls, value: object, *, where: str = "metric_definition") -> Self:
-        """Return the definition from `{"Name", "Regex"}`, the SDK's spelling, or in lower case.
+        """Build the definition from a mapping with the SDK's keys `Name` and `Regex`, or with `name` and `regex`.
 
         Raises:
             SpecError: the value is not such a mapping.

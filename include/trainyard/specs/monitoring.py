@@ -38,10 +38,10 @@ class Notifications:
     on: tuple[Occasion, ...] = tuple(Occasion)
 
     def __post_init__(self) -> None:
-        """Check the topic's form.
+        """Check the form of the topic's ARN, and that there is an occasion.
 
         Raises:
-            SpecError: the topic is not an ARN of SNS, or there is no occasion.
+            SpecError: the topic is not the ARN of an SNS topic, or there is no occasion.
         """
         findings = []
         if not re.fullmatch(TOPIC_ARN, self.topic_arn):

@@ -1,4 +1,4 @@
-"""`ProcessingJobSpec`: one processing job in the SDK processor's vocabulary."""
+"""`ProcessingJobSpec`: one processing job, with the argument names of the SDK's processors."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class ProcessingOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessingJobSpec:
-    """One processing job, in the words of the SDK's `ScriptProcessor`.
+    """One processing job, with the argument names of the SDK's `ScriptProcessor`.
 
     Attributes:
         command: the command in the container, for example `("python3",)`; the entry point is appended.
-        code: S3 URI of the script or of sourcedir.tar.gz; mounted as input `code`.
-        entry_point: the script's path relative to the code input's folder.
+        entry_point: the script's path in the source folder.
+        source_dir: the source folder, or the S3 URI of its sourcedir.tar.gz; mounted as input `code`.
         code_location: S3 prefix for the upload of the source folder; None = a prefix in the connection's bucket.
         max_cost_usd, stop_reserve_s: cost cap as in a training job; the rest of the cap bounds `max_run`.
     """
@@ -78,7 +78,7 @@ class ProcessingJobSpec:
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the job by itself.
+        """Check the fields of the job.
 
         Raises:
             SpecError: there is a volume key, or a volume above the local disks, on an instance type with local storage,
@@ -105,9 +105,9 @@ class ProcessingJobSpec:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Return the spec read from plain data.
+        """Build the spec from plain data.
 
         Raises:
-            SpecError: unknown keys (reported with the nearest known one) or wrong types; reports all of them at once.
+            SpecError: unknown keys or wrong types; the error lists all of them, and the nearest known keys.
         """
         return read_spec(cls, mapping, where=where)

@@ -1,4 +1,4 @@
-"""Reads a mapping (JSON, YAML, rendered templates) into a frozen spec, collecting every fault.
+"""Conversion of a mapping (JSON, YAML, rendered templates) into a frozen spec; all faults are in one error.
 
 A field's type determines the accepted values: `int`, `float`, `bool`, `str`, a `StrEnum`, `Mapping`, `tuple[X, ...]`,
 `X | None`, or another spec (read from a nested mapping). Text that spells a number or a boolean is converted, because
@@ -21,7 +21,7 @@ Spec = TypeVar("Spec")
 
 
 def read_spec(cls: type[Spec], mapping: Mapping[str, Any], *, where: str = "") -> Spec:
-    """Return `cls` read from the mapping.
+    """Build an instance of `cls` from the mapping.
 
     Args:
         cls: a frozen dataclass.
@@ -30,8 +30,8 @@ def read_spec(cls: type[Spec], mapping: Mapping[str, Any], *, where: str = "") -
             findings.
 
     Raises:
-        SpecError: unknown, missing or mistyped keys, or values that the spec itself rejects; all of them
-            at once.
+        SpecError: unknown, missing or mistyped keys, or values that the spec itself rejects; the error lists all of
+            them.
     """
     try:
         return _read(cls, mapping, where)

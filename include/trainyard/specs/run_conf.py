@@ -20,7 +20,7 @@ _HYPERPARAMETER = "hyperparameter"
 
 
 def _hyperparameter(default: Any) -> Any:
-    """Declare a field that the training gets as the hyperparameter of the same name, also in a comparison."""
+    """Declare a field that the training receives as a hyperparameter of the same name, also in a comparison."""
     return field(default=default, metadata={_HYPERPARAMETER: True})
 
 
@@ -31,10 +31,10 @@ class RunConf(BaseRunConf):
     Attributes:
         source: `python-stdlib`, a local path or an `s3://` URI.
         num_shards: number of shards; 0 = derived from the number of ranks.
-        max_source_bytes: most bytes to read from the source; 0 = all.
-        shard_instance_count: instances of the processing job that shards; 0 = sharding in the Airflow worker.
+        max_source_bytes: largest number of bytes to read from the source; 0 = all.
+        shard_instance_count: instances of the sharding job; 0 = sharding in the Airflow worker.
         text_column: column of a table with the text to tokenise, or with lists of token ids.
-        tokenizer: `bytes`, or a tokenizers file.
+        tokenizer: `bytes`, or a file of the library tokenizers (`tokenizer.json`).
         vocab_size, eos_token_id: for a source of token ids without its tokenizer: the number of ids, and the id that
             ends a document; 0 and None for any other source.
         ignore_columns, category_columns: columns of a table to leave out, and to read as categories.
@@ -51,7 +51,8 @@ class RunConf(BaseRunConf):
             default of the hyperparameter `compile` follows the same rule (`is_compiled`).
         strategy: `ddp` (train_ddp.py: replicas) or `fsdp` (train_fsdp.py: state and layers sharded over ranks, by its
             own hyperparameters). trainyard.planning.auto_plan resolves "auto" before a conf is read.
-        checksums: whether sources and shards are digested, and verified by the trainer; otherwise only sizes are.
+        checksums: whether sources and shards have checksums, which the trainer verifies; if not, only sizes are
+            compared.
         on_rule_stop: retries after a stop by a rule, read by trainyard.rules.rule_retry; empty = none.
         tune: whether a search chooses hyperparameters for the training. The fields that begin with `tuning_` describe
             the search; `search_of` fills in their defaults.
@@ -114,12 +115,12 @@ class RunConf(BaseRunConf):
     deadline_h: float | None = None
 
     def findings(self) -> Iterator[Finding]:
-        """Yield every fault that can be found in the conf alone."""
+        """Yield every fault of the conf that can be found without other data."""
         return conf_findings(self)
 
     @property
     def num_warmup_steps(self) -> int:
-        """Steps of warm-up."""
+        """Number of warm-up steps: `warmup_steps`, or a tenth of `max_steps`."""
         return warmup_of(self.max_steps) if self.warmup_steps is None else self.warmup_steps
 
     @property
@@ -164,7 +165,7 @@ HYPERPARAMETERS = tuple(each.name for each in fields(RunConf) if _HYPERPARAMETER
 
 
 def readable_conf(params: Mapping[str, Any]) -> RunConf | None:
-    """Return the conf without its wrong fields, so that the rest can be checked; None if the rest is not valid.
+    """Return the conf without its wrong fields, to check the rest; None if the rest is not valid.
 
     `RunConf.from_params` reports the wrong fields.
     """
@@ -185,7 +186,7 @@ def readable_conf(params: Mapping[str, Any]) -> RunConf | None:
 
 
 def _tops(places: Iterable[str]) -> set[str]:
-    """Return the top-level fields of dotted places."""
+    """Return the top-level fields of dotted paths."""
     return {re.split(r"[.\[]", each)[0] for each in places}
 
 

@@ -1,4 +1,4 @@
-"""Rules for a run's capacity ladder: each rung must be a valid plan."""
+"""Rules for a run's capacity ladder: each rung must give a valid plan."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
 
 
 def even_rung_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield the rungs after the first whose ranks do not share the global batch evenly."""
+    """Yield an error for each rung after the first with a number of ranks that does not divide the global batch."""
     for index, rung in enumerate(conf.capacity_ladder[1:], 1):
         ranks = (rung.instance_count or conf.instance_count) * conf.ranks_on(rung.instance_type)
         at_once = conf.micro_batch_size * ranks
@@ -76,5 +76,5 @@ def rung_findings(ladder: Iterable[CapacityRung]) -> Iterator[Finding]:
                 where=f"capacity_ladder[{index}]",
                 what=f"is the same capacity as rung {first}",
                 got=str(each),
-                next_step="remove one, and set the sum of both waits and costs on the other",
+                next_step="remove one of them, and set the sums of max_wait_s and max_cost_usd on the other",
             )

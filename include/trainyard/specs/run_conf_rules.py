@@ -59,7 +59,7 @@ OF_SHARDS = (
     "cpu_offload",
 )
 HYBRID_DEGREE, *SPLITTING_DEGREES = OF_SHARDS[:4]
-"""Degrees whose ranks read the same samples."""
+"""`SPLITTING_DEGREES` are the degrees whose ranks read the same samples."""
 
 
 def conf_findings(conf: RunConf) -> Iterator[Finding]:
@@ -97,9 +97,9 @@ def _data(conf: RunConf) -> Iterator[Finding]:
     if not wrong and sum(fractions.values()) >= 1:
         yield Finding(
             where="validation_fraction",
-            what="and test_fraction leave no rows to train on",
-            got=f"{sum(fractions.values()):g} together",
-            allowed="less than 1 together",
+            what="leaves, together with test_fraction, no rows to train on",
+            got=f"a sum of {sum(fractions.values()):g}",
+            allowed="a sum of less than 1",
         )
 
 
@@ -128,7 +128,7 @@ def _vocabulary(conf: RunConf) -> Iterator[Finding]:
 
 
 def _sharding_job(conf: RunConf) -> Iterator[Finding]:
-    """Yield the settings that a sharding job cannot use."""
+    """Yield an error for each setting that a sharding job does not support."""
     if conf.shard_instance_count <= 0:
         return
     if not conf.source.startswith("s3://"):
@@ -208,8 +208,8 @@ def _lost_by_spot(conf: RunConf) -> Iterator[Finding]:
     if is_spot and conf.checkpoint_interval < 0:
         yield Finding(
             where="checkpoint_interval",
-            what="is -1 (no checkpoints), so a spot interruption would lose the whole training",
-            next_step="set it to the most steps that may be lost, or to 0 to have it chosen",
+            what="is -1 (no periodic checkpoints), so a spot interruption may lose the whole training",
+            next_step="set it to the largest number of steps that may be lost, or to 0: the script then chooses it",
         )
 
 

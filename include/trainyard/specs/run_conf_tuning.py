@@ -28,7 +28,7 @@ OBJECTIVES = {
     "train:samples_per_second": ObjectiveType.MAXIMIZE,
 }
 EVALUATIONS_OF_A_TRIAL = 5
-"""Evaluations per trial; early stopping and Hyperband decide by their results."""
+"""Evaluations per trial; early stopping and Hyperband use their results."""
 
 # Hyperparameters of training_scripts/ that a search may vary: the kind of range, the least and the most.
 LIMITS: Mapping[str, tuple[str, float, float]] = {
@@ -50,7 +50,7 @@ TUNABLE = (*LIMITS, *CHOICES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """Search of a conf, its defaults filled in.
+    """Settings of the search in a conf, with their defaults filled in.
 
     Attributes:
         max_jobs: number of trials; for a Grid, the number of combinations.
@@ -60,7 +60,7 @@ class SearchSettings:
         max_run_s: time limit of a trial.
         max_time_s: time limit of the whole search; None = no limit.
         budget_usd: the search's share of the run's budget, or of its cost cap if that is less; None without both.
-        max_cost_usd: the search's share of the cap alone.
+        max_cost_usd: the search's share of the cost cap; None without a cap.
         ranges: ranges by hyperparameter.
     """
 
@@ -81,7 +81,7 @@ class SearchSettings:
 
 
 def search_of(conf: RunConf) -> SearchSettings | None:
-    """Return the conf's search; None if it has none."""
+    """Return the settings of the conf's search, with the defaults filled in; None without a search."""
     if not conf.tune:
         return None
     steps, ranges = trial_steps(conf), read_ranges(conf)[0]
@@ -121,7 +121,7 @@ def trial_steps(conf: RunConf) -> int:
 def read_ranges(conf: RunConf) -> tuple[dict[str, ParameterRange], list[Finding]]:
     """Return the ranges of the conf's search, by default `default_ranges`, and the findings for them.
 
-    The hyperparameter determines the kind of a range, so two bounds are enough. Values or a list are choices.
+    The hyperparameter determines the kind of a range, so two bounds are enough. `values`, or a list, gives choices.
     """
     if not conf.tuning_ranges:
         return default_ranges(conf), []
@@ -182,7 +182,7 @@ def ends_and_choices(given: ParameterRange) -> tuple[Any, ...]:
 
 
 def with_values(conf: RunConf, values: Mapping[str, Any]) -> RunConf:
-    """Return the conf with these hyperparameters in it, such as the winner's, and without a search.
+    """Return the conf with these hyperparameters, such as those of the best trial, and without a search.
 
     Raises:
         SpecError: the values do not fit the conf.

@@ -1,4 +1,4 @@
-"""Rules for the search of a run's conf by itself."""
+"""Rules for the search in a run's conf that need no other data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def tuning_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield every fault of the search that can be found in the conf alone; nothing without a search."""
+    """Yield every fault of the search that can be found without other data; nothing without a search."""
     if not conf.tune or conf.learning_rate <= 0:
         return  # the ranges start from the learning rate, whose fault is reported already
     ranges, unreadable = read_ranges(conf)
@@ -55,7 +55,7 @@ def _plans(conf: RunConf) -> Iterator[Finding]:
             where="tune",
             what="cannot be combined with a training plan: SageMaker runs no searches in plans",
             got=", ".join(plans),
-            next_step="search in a run of its own, then train in the plan with the values it found",
+            next_step="search in a separate run, then train in the plan with the values of its best trial",
         )
 
 

@@ -38,7 +38,7 @@ class ScriptConf(BaseRunConf):
         source_dir: the folder of the script: relative to the folder that holds Airflow's `dags`, absolute below one of
             the connection's `source_roots`, `s3://.../sourcedir.tar.gz`, or `git+https://...@<commit>`. Its
             requirements.txt is installed first.
-        arguments: command line arguments of the script as they are, before the hyperparameters.
+        arguments: command line arguments of the script, passed unchanged before the hyperparameters.
         framework, framework_version, py_version: choice of AWS's image if image_uri is not set; None = the newest in
             the catalogue.
         distribution: the SDK estimator's `distribution`. None = torchrun for PyTorch, otherwise one plain process on
@@ -74,7 +74,7 @@ class ScriptConf(BaseRunConf):
     approval: bool = False
 
     def findings(self) -> Iterator[Finding]:
-        """Yield every fault that can be found in the conf alone."""
+        """Yield every fault of the conf that can be found without other data."""
         yield from base_findings(self)
         yield from choice_findings(self, CHOICES)
         yield from _unset(self)
@@ -84,7 +84,7 @@ class ScriptConf(BaseRunConf):
 
     @property
     def launch(self) -> Mapping[str, Any]:
-        """The training job's `distribution`."""
+        """The training job's `distribution`, with the default filled in."""
         if self.distribution is not None:
             return self.distribution
         if self.framework not in TORCHRUN_FRAMEWORKS:
@@ -113,7 +113,7 @@ class RegisterCondition:
 
     @classmethod
     def read(cls, text: str, *, where: str) -> Self:
-        """Return the condition that a text spells.
+        """Parse a condition such as `accuracy >= 0.9`.
 
         Raises:
             SpecError: the text is not a condition.
@@ -134,7 +134,7 @@ class RegisterCondition:
         """Return whether the metrics meet the condition; NaN never does.
 
         Raises:
-            SpecError: the metric is not among them.
+            SpecError: the metrics do not have the condition's metric.
         """
         value = metrics.get(self.metric)
         if value is None:
@@ -148,7 +148,7 @@ class RegisterCondition:
         return bool(_COMPARISONS[self.comparison](value, self.threshold))
 
     def __str__(self) -> str:
-        """Return the condition as it is written."""
+        """Return the condition in the form that `read` parses."""
         return f"{self.metric} {self.comparison} {self.threshold:g}"
 
 
@@ -223,7 +223,7 @@ def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
 
 
 def unmeasured_findings(conf: ScriptConf) -> Iterator[Finding]:
-    """Yield an error if no job measures the metric of `register_when`. Not for DAGs that evaluate in another task."""
+    """Yield an error if no job measures the metric of `register_when`; not for DAGs with a separate evaluation task."""
     names = {each.name for each in conf.metric_definitions}
     condition = conf.condition
     if condition and conf.evaluation_entry_point is None and condition.metric not in names:

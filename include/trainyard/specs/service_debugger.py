@@ -22,7 +22,7 @@ class Debugger(StrEnum):
     OWN = "own"
     """Trainyard's evaluator. The spec's members for the service's Debugger, if any, are sent unchanged."""
     SERVICE = "service"
-    """The service, with the spec's rules, if it supports the job and the account has it; otherwise Trainyard's."""
+    """SageMaker, with the spec's rules, if it supports the job and the account; otherwise Trainyard's evaluator."""
 
 
 def debugger_findings(spec: TrainingJobSpec) -> Iterator[Finding]:

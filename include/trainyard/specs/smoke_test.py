@@ -51,7 +51,7 @@ def smoke_conf(conf: Conf) -> Conf | None:
 
 
 def _tiers(conf: BaseRunConf) -> tuple[CapacityRung, ...]:
-    """Return a ladder's tiers with the instances of the test; tiers that differ only in their instances are one."""
+    """Return a ladder's tiers with the test's instance count; tiers that differ in their counts only are merged."""
     if not conf.capacity_ladder:
         return ()
     tiers: dict[tuple[str, bool], CapacityRung] = {}

@@ -17,7 +17,7 @@ from trainyard.specs.service_debugger import Debugger
 from trainyard.specs.training_job_rules import ARGUMENTS_PROGRAM, spec_findings
 
 DEFAULT_QUOTA_WAIT_S = 24 * 3600
-"""Default time that a job waits for the account's quota: one day, in which other jobs end."""
+"""Default of the longest time that a job waits for the account's quota: one day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,25 +55,24 @@ class TrainingJobSpec:
         source_dir: folder with the entry point, which is uploaded: absolute, relative to the parent of Airflow's
             `dags` (None: that parent), `shipped:...` for Trainyard's own scripts, or `s3://...tar.gz`.
         code_location: S3 prefix of the uploaded code.
-        arguments: command line arguments of the entry point as they are, before the hyperparameters: positional ones,
-            flags without a value, `--name=value`. They need a folder or repository, not an archive on S3.
+        arguments: command line arguments of the entry point, passed unchanged before the hyperparameters: positional
+            arguments, flags without a value, `--name=value`. They need a folder or repository, not an archive on S3.
         max_run: maximum run time in seconds.
-        max_wait: maximum of run time and wait for spot capacity in seconds; needs use_spot_instances.
-        volume_size: in GiB.
-        keep_alive_period_in_seconds: of the warm pool; 0 or None for none.
+        max_wait: longest sum of run time and wait for spot capacity, in seconds; needs use_spot_instances.
+        volume_size: size of each instance's volume in GiB.
+        keep_alive_period_in_seconds: lifetime of the warm pool; 0 or None = no warm pool.
         inputs: channel name to channel.
-        max_retry_attempts: how often the service restarts the job after its own errors
-            (RetryStrategy).
+        max_retry_attempts: largest number of restarts by the service after errors of the service (RetryStrategy).
         capacity_ladder: capacity tiers that the operator tries in order, instead of instance_type and
             use_spot_instances. instance_count applies to tiers without their own.
         max_quota_wait_s: seconds for which the operator retries a job that exceeds the account's quota, on the last
             tier of a ladder or without a ladder; 0 = no limit.
-        forward_sigterm: whether the container's process 1 forwards SIGTERM to the ranks of the entry point, so that
-            a stop or an interruption with notice reaches them; for images with the framework toolkit.
+        forward_sigterm: whether the container's process 1 forwards SIGTERM to the ranks of the entry point. They then
+            notice a stop, and an interruption with notice. For images with the framework toolkit.
         heartbeat_timeout_s: seconds without a new `trainyard ` line, after a first one, until the operator stops the
             job and resumes it with a new attempt; 0 = never.
         debugger: evaluator of the rules (`service_debugger.Debugger`). With "service" a rule needs no
-            RuleEvaluatorImage, and our evaluator evaluates the rules that the service cannot.
+            RuleEvaluatorImage, and Trainyard's evaluator evaluates the rules that the service cannot evaluate.
         budget_usd: limit of the cost of all attempts of the task together, by the on-demand price. An attempt that
             could exceed it is not started. None = no limit.
         max_cost_usd: cap of the billed cost of all attempts together, by the on-demand price. The rest of the cap
@@ -156,10 +155,10 @@ class TrainingJobSpec:
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read the channels and check the spec without other objects.
+        """Read the channels and check the fields of the spec.
 
         Raises:
-            SpecError: there are faults; reports all of them at once.
+            SpecError: fields are invalid; the error lists all faults.
         """
         findings: list[Finding] = []
         channels: dict[str, Channel] = {}
@@ -185,10 +184,10 @@ class TrainingJobSpec:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Return the spec read from plain data.
+        """Build the spec from plain data.
 
         Raises:
-            SpecError: an unknown key (reported with the nearest known one), a wrong type or a contradiction; all
-                findings at once.
+            SpecError: unknown keys, wrong types or contradictions; the error lists all of them, and the nearest known
+                keys.
         """
         return read_spec(cls, mapping, where=where)

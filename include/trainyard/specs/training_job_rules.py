@@ -1,4 +1,4 @@
-"""Rules for one training job spec by itself. Each fault is one finding.
+"""Rules for one training job spec that need no other data. Each fault is one finding.
 
 Limits are those of CreateTrainingJob (API reference and botocore's model, November 2026).
 """
@@ -32,12 +32,12 @@ MAX_KEY_CHARACTERS = 256
 # SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
 MAX_RUN_WITHOUT_CHECKPOINTS_S = 3600
 CODE_CHANNEL = "code"
-"""Brings the code to a container in network isolation, which cannot fetch it."""
+"""Channel with the code, for a container in network isolation, which cannot download it."""
 RESERVED_HYPERPARAMETERS = "sagemaker_"
 ARGUMENTS = "trainyard_arguments"
 """Hyperparameter with the entry point and its `arguments`."""
 ARGUMENTS_PROGRAM = f"{ARGUMENTS}.py"
-"""Program in the code archive that starts the entry point with them."""
+"""Program in the code archive that starts the entry point with its `arguments`."""
 TRAINING_COMPILER = "sagemaker_training_compiler_"
 """Prefix of Training Compiler's two hyperparameters, which the user may set; the linter checks their combination."""
 # Script mode adds these beside the strategy's: program, submit_directory, log_level, job_name, region, model_dir.
@@ -67,7 +67,7 @@ def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.algorithm_name and spec.image_uri:
         yield Finding(
             where="image_uri",
-            what="and algorithm_name exclude each other",
+            what="cannot be combined with algorithm_name",
             next_step="remove one of them",
         )
     if spec.entry_point and spec.container_entry_point:
@@ -133,7 +133,7 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
     if len(chosen) > 1:
         yield Finding(
             where=chosen[0],
-            what=f"excludes {', '.join(chosen[1:])}",
+            what=f"cannot be combined with {', '.join(chosen[1:])}",
             next_step="remove all but one",
         )
     if not chosen and not spec.serverless_job_config:
@@ -181,7 +181,7 @@ def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
 
 
 def _uncapped(spec: TrainingJobSpec) -> Iterator[Finding]:
-    """Yield the settings whose cost `max_cost_usd` cannot limit."""
+    """Yield an error for each setting with a cost that `max_cost_usd` cannot limit."""
     if spec.instance_type is None and not spec.capacity_ladder:
         yield Finding(
             where="max_cost_usd",
@@ -204,7 +204,7 @@ def _spot(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="max_wait",
             what="is required for spot instances",
             allowed=f"seconds, at least max_run ({spec.max_run})",
-            next_step="set it to the longest time of waiting for capacity and training together",
+            next_step="set it to the longest allowed sum of the wait for capacity and the training time",
         )
     if spec.max_wait is not None and not is_spot:
         yield Finding(
@@ -251,7 +251,7 @@ def _training_plan(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="training_plan",
             what="cannot be combined with capacity_ladder",
             got=plan,
-            next_step="set training_plan of a rung",
+            next_step="remove it, and set training_plan of a rung",
         )
     if plan is not None and spec.use_spot_instances:
         yield Finding(

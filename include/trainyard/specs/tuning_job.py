@@ -34,7 +34,7 @@ class ObjectiveType(StrEnum):
 
 
 class EarlyStopping(StrEnum):
-    """Early stopping of trials that will not win, by the service."""
+    """Early stopping by the service of trials that are unlikely to be the best."""
 
     OFF = "Off"
     AUTO = "Auto"
@@ -58,7 +58,7 @@ class CompletionCriteria:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HyperbandResources:
-    """Minimum and maximum resource of a Hyperband trial, counted in printed values of the objective."""
+    """Minimum and maximum resource of a Hyperband trial, counted in logged values of the objective."""
 
     min_resource: int = 1
     max_resource: int
@@ -80,26 +80,27 @@ class TuningJobSpec:
     distributed trials work.
 
     The spec rejects everything that the service's tuning jobs do not support, such as a container entrypoint.
-    `forward_sigterm` needs such an entrypoint. If a trial is stopped (by early stopping, Hyperband, a limit or a
-    person), process 1 therefore receives SIGTERM, but its ranks do not; they are killed after at most 120 s. The script
-    must write everything that should survive a stop before: checkpoints, and the model as of the last evaluation.
+    `forward_sigterm` needs a container entrypoint, so the ranks of a trial receive no SIGTERM if the trial is stopped
+    (by early stopping, Hyperband, a limit or a person); they are killed after at most 120 s. The script must therefore
+    save its checkpoints, and the model of the last evaluation, while it trains.
 
     Attributes:
-        training: the trial. Its `checkpoint_s3_uri` is a prefix: the service appends the trial's name, so that no trial
-            resumes another's. Its `max_run` limits one trial; the cost limit of the search is calculated from it.
+        training: the trial. Its `checkpoint_s3_uri` is a prefix: the service appends the trial's name, and no trial
+            resumes from the checkpoints of another. Its `max_run` limits one trial; the cost limit of the search is
+            calculated from it.
         hyperparameter_ranges: name to range (`read_range`); a list is a categorical range.
         objective_metric_name: one of the training's metric_definitions.
-        max_jobs: total number of trials; None for a search that ends by time or criteria, or for Grid, whose number
-            follows from its ranges.
-        max_runtime_s: of the whole search; a search that reaches it returns the best trial so far.
+        max_jobs: total number of trials; None if time or criteria end the search, or for Grid, which tries all
+            combinations of the ranges.
+        max_runtime_s: time limit of the whole search; a search that reaches it returns the best trial so far.
         early_stopping_type: Auto stops trials that are worse than the median; not valid with Hyperband, which has its
             own method.
-        random_seed: the same seed gives the same draws.
+        random_seed: seed of the search; the same seed gives the same sequence of values.
         hyperband: resources of a trial; without them the service uses a static hyperparameter such as `epochs`.
         budget_usd: limit of the cost of all trials of all attempts, by the on-demand price. The search is stopped
             before further trials would exceed it, and returns the best trial so far; None = no limit.
-        max_cost_usd: cap of the billed cost of all trials of all attempts. The service ends the search by its
-            `max_runtime_s`, `stop_reserve_s` before all parallel trials could exceed the cap; None = no cap.
+        max_cost_usd: cap of the billed cost of all trials of all attempts. It limits the request's `max_runtime_s`: the
+            service ends the search `stop_reserve_s` before all parallel trials could exceed the cap; None = no cap.
     """
 
     training: TrainingJobSpec
@@ -121,10 +122,10 @@ class TuningJobSpec:
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read the ranges and check the spec without other objects.
+        """Read the ranges and check the fields of the spec.
 
         Raises:
-            SpecError: there are faults; reports all of them at once.
+            SpecError: fields are invalid; the error lists all faults.
         """
         findings: list[Finding] = []
         ranges: dict[str, ParameterRange] = {}
@@ -140,7 +141,7 @@ class TuningJobSpec:
 
     @property
     def ranges(self) -> Mapping[str, ParameterRange]:
-        """The ranges by name."""
+        """The ranges by the name of their hyperparameter."""
         return self.hyperparameter_ranges
 
     @property
@@ -160,10 +161,10 @@ class TuningJobSpec:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
-        """Return the spec read from plain data.
+        """Build the spec from plain data.
 
         Raises:
-            SpecError: unknown keys (reported with the nearest known one), wrong types or contradictions; reports all of
-                them at once.
+            SpecError: unknown keys, wrong types or contradictions; the error lists all of them, and the nearest known
+                keys.
         """
         return read_spec(cls, mapping, where=where)

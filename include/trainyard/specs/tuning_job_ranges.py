@@ -14,7 +14,7 @@ from trainyard.specs.reading import read_spec
 
 MOST_CATEGORIES = 30
 LONGEST_TEXT = 256
-"""Characters of a name or of one categorical value on the wire (CreateHyperParameterTuningJob's model)."""
+"""Longest name or categorical value of a request, in characters (CreateHyperParameterTuningJob's model)."""
 
 
 class Scaling(StrEnum):
@@ -38,7 +38,7 @@ class ContinuousRange:
         """Check the bounds.
 
         Raises:
-            SpecError: they are in the wrong order, or not on the scale.
+            SpecError: the bounds are in the wrong order, or not valid on the scale.
         """
         _check(_scaled_findings(self.min_value, self.max_value, self.scaling_type))
 
@@ -60,7 +60,7 @@ class IntegerRange:
         """Check the bounds.
 
         Raises:
-            SpecError: they are in the wrong order, or not on the scale.
+            SpecError: the bounds are in the wrong order, or not valid on the scale.
         """
         findings = list(_scaled_findings(self.min_value, self.max_value, self.scaling_type))
         if self.scaling_type is Scaling.REVERSE_LOGARITHMIC:
@@ -90,7 +90,7 @@ class CategoricalRange:
         """Check the values.
 
         Raises:
-            SpecError: there is no value, there are too many, one occurs twice, or one is not a plain value.
+            SpecError: there are no values or too many, a value occurs twice, or it is not text, a number or a boolean.
         """
         _check(_category_findings(self.values))
 
@@ -110,7 +110,7 @@ _KINDS: Mapping[str, type[ParameterRange]] = {
 
 
 def read_range(value: object, *, where: str = "range") -> ParameterRange:
-    """Return the range that a user wrote: `{"type": "continuous", "min_value": 1e-4, "max_value": 0.1}`, or a list.
+    """Read the range that a user wrote: `{"type": "continuous", "min_value": 1e-4, "max_value": 0.1}`, or a list.
 
     A list of values is a categorical range.
 
@@ -157,7 +157,7 @@ def _scaled_findings(low: float, high: float, scaling: Scaling) -> Iterator[Find
     if scaling is Scaling.REVERSE_LOGARITHMIC and not (low >= 0 and high < 1):
         yield Finding(
             where="scaling_type",
-            what="ReverseLogarithmic needs a range within 0 <= x < 1",
+            what="is ReverseLogarithmic, which needs a range within 0 <= x < 1",
             got=f"{low:g} to {high:g}",
             allowed="such as 0.9 to 0.999",
         )

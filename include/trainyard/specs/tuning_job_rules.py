@@ -1,4 +1,4 @@
-"""Rules for one tuning job spec by itself. Each fault is one finding.
+"""Rules for one tuning job spec that need no other data. Each fault is one finding.
 
 Limits are those of CreateHyperParameterTuningJob (API reference, "Automatic model tuning quotas" and botocore's model,
 November 2026).
@@ -39,9 +39,9 @@ EPOCH_KEYS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
 
 # Members of CreateTrainingJob that HyperParameterTrainingJobDefinition lacks (botocore 1.44).
 _NOT_IN_A_TRIAL: Mapping[str, str] = {
-    "container_entry_point": "a trial runs the image's own",
-    "container_arguments": "a trial runs the image's own",
-    "forward_sigterm": "it needs an entrypoint of its own: a stopped trial's ranks receive no SIGTERM",
+    "container_entry_point": "a trial runs the image's entry point",
+    "container_arguments": "a trial runs the image's entry point",
+    "forward_sigterm": "it needs container_entry_point, so a stopped trial's ranks receive no SIGTERM",
     "training_image_config": "",
     "serverless_job_config": "",
     "enable_sagemaker_metrics": "",
@@ -55,9 +55,9 @@ _NOT_IN_A_TRIAL: Mapping[str, str] = {
     "enable_remote_debug": "",
     "enable_infra_check": "",
     "enable_session_tag_chaining": "",
-    "model_package_config": "register the winner instead",
+    "model_package_config": "register the best trial's model instead",
     "mlflow_config": "",
-    "capacity_ladder": "a search runs on one kind of instances: name it",
+    "capacity_ladder": "a search runs on one instance type, so set instance_type",
     "budget_usd": "set the search's own budget_usd",
     "max_cost_usd": "set the search's own max_cost_usd",
 }
@@ -67,8 +67,8 @@ def tuning_findings(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -
     """Yield every fault of the spec: trial, objective, ranges, strategy, limits, criteria, parents.
 
     Args:
-        spec: the spec, whose training has passed its own rules.
-        ranges: its ranges that could be read.
+        spec: the spec. Its training job has already been checked.
+        ranges: the spec's ranges that could be read.
     """
     yield from _trial(spec.training)
     yield from _objective(spec)
@@ -87,7 +87,7 @@ def _trial(training: TrainingJobSpec) -> Iterator[Finding]:
             yield Finding(
                 where=f"training.{name}",
                 what="is not supported in a tuning job" + (f": {why}" if why else ""),
-                next_step="leave it out",
+                next_step="remove it",
             )
     if len(training.environment) > MAX_ENVIRONMENT:
         yield Finding(
@@ -187,7 +187,7 @@ def _limits(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterat
 
 
 def _enough(max_jobs: int, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
-    """Yield a finding if there are more trials than combinations, which the service rejects."""
+    """Yield an error if there are more trials than combinations: the service rejects such a search."""
     combinations = math.prod(each.num_values for each in ranges.values())
     if ranges and combinations < max_jobs:
         yield Finding(

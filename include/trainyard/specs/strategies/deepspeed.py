@@ -1,6 +1,6 @@
 """DeepSpeed's configuration, checked before anything is started.
 
-Source: deepspeed 0.19, `runtime/config.py`, `runtime/zero/config.py`, `runtime/zero/offload_config.py`, and its page
+Source: deepspeed 0.19, `runtime/config.py`, `runtime/zero/config.py`, `runtime/zero/offload_config.py`, and the page
 "DeepSpeed Configuration JSON", November 2026. DeepSpeed itself ignores unknown top-level keys.
 """
 
@@ -94,7 +94,7 @@ def deepspeed_findings(value: object) -> Iterator[Finding]:
     if _is_on(config, "fp16") and _is_on(config, "bf16"):
         yield Finding(
             where=f"{WHERE}.fp16",
-            what="and bf16 are both enabled, but DeepSpeed computes in one of them",
+            what="is enabled together with bf16, but DeepSpeed computes in one of them",
             next_step="remove one of them",
         )
 
@@ -130,7 +130,7 @@ def _zero(zero: object) -> Iterator[Finding]:
 
 
 def _batch(config: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield a finding if no number of ranks can make the batch size from its factors."""
+    """Yield an error if no number of ranks gives the batch size."""
     whole, micro, steps = (config.get(name) for name in _BATCH)
     if not all(isinstance(each, int) and each > 0 for each in (whole, micro or 1, steps or 1)):
         return
@@ -139,7 +139,7 @@ def _batch(config: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             where=f"{WHERE}.train_batch_size",
             what="is not a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps",
-            got=f"{whole}, and {each}",
+            got=f"{whole} with a product of {each}",
             next_step=f'remove one of the three, or set it to "{AUTO}"',
         )
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mpi:
-    """Start the script by mpirun, from the first instance.
+    """MPI: mpirun on the first instance starts the script on all instances.
 
     Attributes:
         processes_per_host: ranks on each instance; None leaves it to the toolkit.
-        custom_mpi_options: put on mpirun's command line unchanged.
+        custom_mpi_options: options for mpirun's command line, passed unchanged.
     """
 
     name: ClassVar[str] = "mpi"

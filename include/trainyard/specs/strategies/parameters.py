@@ -1,4 +1,4 @@
-"""Checks of `mp_parameters`, the hyperparameter with all settings of SMP."""
+"""Checks of `mp_parameters`, the hyperparameter with all settings of SageMaker's model parallel library (SMP)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Allowed:
     choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the sentence for a message."""
+        """Return the allowed values in words, for a finding."""
         if self.choices:
             return ", ".join(self.choices)
         if self.kind is bool:

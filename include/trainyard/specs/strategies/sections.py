@@ -72,7 +72,7 @@ WRONG_NAMES: Mapping[str, str] = {
     "parameterserver": '{"parameter_server": {"enabled": true}}',
     "multi_worker_mirrored": '{"multi_worker_mirrored_strategy": {"enabled": true}}',
 }
-"""Names that articles use but no SDK has, each with the name that was meant."""
+"""Names that articles use but no SDK has, each with its replacement."""
 NO_SECTIONS: Mapping[str, tuple[str, str]] = {
     "pytorchxla": (
         "is a strategy of the Training Compiler only, which AWS no longer releases",
@@ -106,7 +106,7 @@ def read_sections(distribution: Mapping[str, Any]) -> Sections:
     """Return the enabled sections of a distribution; disabled sections are ignored.
 
     Raises:
-        SpecError: names (the message has the right one) or settings are unknown or wrong; reports all at once.
+        SpecError: keys or settings are unknown or wrong; the error lists all of them, with the right keys if known.
     """
     written = dict(_written(distribution))
     findings = [each for each in written.values() if isinstance(each, Finding)]
@@ -148,7 +148,7 @@ def _group_name(group: object) -> object:
 
 
 def _written(distribution: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any] | Finding]]:
-    """Yield every section with its settings, or with the fault of its name."""
+    """Yield every section with its settings, or with a finding if its name or type is wrong."""
     for name, value in distribution.items():
         if name == INSTANCE_GROUPS:
             continue
@@ -201,7 +201,7 @@ def wrong_name(where: str, name: str, known: Iterable[str]) -> Finding:
     if name in WRONG_NAMES:
         return Finding(
             where=path,
-            what="is not a strategy of any SageMaker SDK",
+            what="is not a strategy or setting of any SageMaker SDK",
             next_step=f"use {WRONG_NAMES[name]}",
         )
     if name in NO_SECTIONS:

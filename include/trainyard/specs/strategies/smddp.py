@@ -1,4 +1,4 @@
-"""SageMaker's data parallel library (SMDDP), under its own launcher or torchrun, and `pytorchddp`, which shares it."""
+"""SageMaker's data parallel library (SMDDP), under its launcher smddprun or torchrun; `pytorchddp` under smddprun."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _FRAMEWORKS = ("pytorch", "huggingface", "tensorflow")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmDataParallel:
-    """SMDDP by smddprun: AllReduce for DDP. The toolkit starts one rank for each GPU.
+    """SMDDP with smddprun: AllReduce for DDP. The toolkit starts one rank for each GPU.
 
     Attributes:
         processes_per_host: ranks on each instance; None leaves it to the toolkit (one per GPU, one on CPU).
-        custom_mpi_options: put on mpirun's command line unchanged.
+        custom_mpi_options: options for mpirun's command line, passed unchanged.
     """
 
     name: ClassVar[str] = "smddp"
@@ -53,7 +53,7 @@ class SmDataParallel:
 class SmDataParallelUnderTorchrun:
     """SMDDP's collectives for FSDP and ZeRO (AllGather): torchrun starts ranks, and the script imports `torch_smddp`.
 
-    The SDK v2 sends only this form for P5 instances. The library does not run on them, and the linter reports it.
+    The SDK v2 sends only this form for P5 instances. The library does not run on P5, and the linter reports that.
     """
 
     name: ClassVar[str] = "smddp_torchrun"
@@ -73,7 +73,7 @@ class SmDataParallelUnderTorchrun:
         )
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
-        """Return the hyperparameters for the toolkit, which chooses torchrun of the two launchers."""
+        """Return the hyperparameters for the toolkit, which then chooses torchrun, not smddprun."""
         return {
             **_smddp_hyperparameters(target, self.custom_mpi_options),
             **torchrun_hyperparameters(target, self.processes_per_host),
@@ -82,7 +82,7 @@ class SmDataParallelUnderTorchrun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PytorchDdp:
-    """Native DDP started by mpirun. The SDK's PyTorch class sends it as SMDDP, its Hugging Face class does not."""
+    """Native DDP started by mpirun. The SDK's PyTorch class sends it as SMDDP; its Hugging Face class does not."""
 
     name: ClassVar[str] = "pytorchddp"
     sections: ClassVar[frozenset[str]] = frozenset({PYTORCH_DDP})

@@ -1,4 +1,4 @@
-"""SageMaker's model parallel library, version 1 (archived by AWS): pipeline and tensor parallel under MPI.
+"""SageMaker's model parallel library, version 1 (archived by AWS): pipeline and tensor parallelism under MPI.
 
 Keys: `smd_model_parallel_general.rst` of the SDK v2; limits: `fw_utils.validate_mp_config` there. The library raises
 for an unknown key in the container; here the key is rejected before the job is created.
@@ -69,7 +69,7 @@ PARAMETERS: Mapping[str, Allowed] = {
     "sdp_hierarchical_allgather": FLAG,
     "sdp_gradient_clipping": _POSITIVE,
 }
-_VERSION_2 = "start it by torch_distributed instead of mpi: it is a key of version 2"
+_VERSION_2 = "enable torch_distributed instead of mpi to start version 2"
 OF_VERSION_2: Mapping[str, str] = {
     "hybrid_shard_degree": f"{_VERSION_2}; version 1 has sharded_data_parallel_degree",
     "sm_activation_offloading": f"{_VERSION_2}; version 1 has offload_activations",
@@ -83,10 +83,10 @@ _NEEDS_DDP = ("ddp_port", "ddp_dist_backend")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmModelParallelV1:
-    """SMP v1 by mpirun: pipeline stages, tensor parallelism, and data parallelism over the remaining ranks.
+    """SMP v1 with mpirun: pipeline stages, tensor parallelism, and data parallelism over the remaining ranks.
 
     Attributes:
-        parameters: the library's parameters by the library's names.
+        parameters: the library's parameters, by their names in the library.
     """
 
     name: ClassVar[str] = "smp_v1"
@@ -104,7 +104,7 @@ class SmModelParallelV1:
         """Check the parameters.
 
         Raises:
-            SpecError: there are faults; reports all of them at once.
+            SpecError: parameters are invalid; the error lists all faults.
         """
         findings = [
             *parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_2, version=1)
@@ -144,13 +144,13 @@ class SmModelParallelV1:
         }
 
     def _together(self) -> Iterator[Finding]:
-        """Yield parameters that contradict or require each other, by the checks of the library and the SDK."""
+        """Yield an error for parameters that contradict or require each other. The library and the SDK check these."""
         given = self.parameters
         has_ddp = bool(given.get("ddp"))
         if "partitions" not in given and "pipeline_parallel_degree" not in given:
             yield _missing("pipeline_parallel_degree", "is required (for TensorFlow: partitions)")
         if has_ddp and given.get("horovod"):
-            yield _missing("ddp", "and horovod exclude each other", "remove one of them")
+            yield _missing("ddp", "cannot be combined with horovod", "remove one of them")
         for name in (each for each in _NEEDS_DDP if each in given and "ddp" not in given):
             yield _missing(name, "needs ddp", "set ddp")
         if given.get("tensor_parallel_degree", 1) > 1 and not has_ddp:

@@ -41,8 +41,8 @@ PARAMETERS: Mapping[str, Allowed] = {
 }
 _SHARDING = "write hybrid_shard_degree: FSDP shards parameters, gradients and optimizer state"
 _PIPELINE = (
-    "write hybrid_shard_degree or tensor_parallel_degree: version 2 has no pipeline; torch.distributed.pipelining "
-    "under torch_distributed has"
+    "write hybrid_shard_degree or tensor_parallel_degree: version 2 has no pipeline parallelism; for pipeline stages, "
+    "use torch.distributed.pipelining under torch_distributed"
 )
 OF_VERSION_1: Mapping[str, str] = {
     "sharded_data_parallel_degree": _SHARDING,
@@ -51,30 +51,30 @@ OF_VERSION_1: Mapping[str, str] = {
     "partitions": _PIPELINE,
     "pipeline_parallel_degree": _PIPELINE,
     "pipeline": _PIPELINE,
-    "microbatches": "drop it: accumulate gradients in the script, version 2 has no pipeline to fill",
-    "active_microbatches": "drop it: version 2 has no pipeline",
-    "placement_strategy": "drop it: version 2 lays out ranks by its degrees",
-    "optimize": "drop it: version 2 does not choose a partition",
-    "auto_partition": "drop it: version 2 does not partition layers",
-    "default_partition": "drop it: version 2 does not partition layers",
-    "memory_weight": "drop it: version 2 does not partition layers",
-    "ddp": "drop it: version 2 is data parallel by itself",
-    "ddp_dist_backend": "drop it: the script names the backend to init_process_group",
-    "fp16": "drop it: give FSDP a MixedPrecision policy in the script",
-    "bf16": "drop it: give FSDP a MixedPrecision policy in the script",
-    "fp16_params": "drop it: give FSDP a MixedPrecision policy in the script",
-    "delayed_parameter_initialization": "drop it: torch.sagemaker.delayed_param in the script",
-    "skip_tracing": "drop it: version 2 does not trace",
-    "prescaled_batch": "drop it: version 2 feeds tensor-parallel ranks the same batch",
+    "microbatches": "remove it, and accumulate gradients in the script: version 2 has no pipeline",
+    "active_microbatches": "remove it: version 2 has no pipeline",
+    "placement_strategy": "remove it: version 2 places ranks by its degrees",
+    "optimize": "remove it: version 2 does not choose a partition",
+    "auto_partition": "remove it: version 2 does not partition layers",
+    "default_partition": "remove it: version 2 does not partition layers",
+    "memory_weight": "remove it: version 2 does not partition layers",
+    "ddp": "remove it: version 2 is always data parallel",
+    "ddp_dist_backend": "remove it: the script passes the backend to init_process_group",
+    "fp16": "remove it, and give FSDP a MixedPrecision policy in the script",
+    "bf16": "remove it, and give FSDP a MixedPrecision policy in the script",
+    "fp16_params": "remove it, and give FSDP a MixedPrecision policy in the script",
+    "delayed_parameter_initialization": "remove it, and use torch.sagemaker.delayed_param in the script",
+    "skip_tracing": "remove it: version 2 does not trace",
+    "prescaled_batch": "remove it: version 2 gives all tensor-parallel ranks the same batch",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmModelParallelV2:
-    """SMP v2: sharded parameters, gradients and optimizer state; activation recomputation and offloading; TP, CP, EP.
+    """SMP v2: sharded model state, activation recomputation and offloading; tensor, context and expert parallelism.
 
     Attributes:
-        parameters: the library's parameters by the library's names.
+        parameters: the library's parameters, by their names in the library.
     """
 
     name: ClassVar[str] = "smp_v2"
@@ -95,7 +95,7 @@ class SmModelParallelV2:
         """Check the parameters.
 
         Raises:
-            SpecError: there are faults; reports all of them at once.
+            SpecError: parameters are invalid; the error lists all faults.
         """
         findings = [
             *parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_1, version=2)
@@ -131,7 +131,7 @@ class SmModelParallelV2:
         }
 
     def _together(self) -> Iterator[Finding]:
-        """Yield contradictions: a horizon without offloading, or more context-parallel ranks than share a shard."""
+        """Yield contradictions: a loading horizon without offloading, or a context degree above the shard degree."""
         if "activation_loading_horizon" in self.parameters and not self.parameters.get(
             "sm_activation_offloading"
         ):

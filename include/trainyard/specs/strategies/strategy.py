@@ -1,4 +1,4 @@
-"""Interface of a strategy."""
+"""Interface of a distribution strategy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Strategy(Protocol):
     """One way to run an entry point on all instances of a job.
 
     Attributes:
-        name: its name in the matrix, in findings and in reports.
+        name: its name in documentation, findings and reports.
         sections: the sections of the SDK's `distribution` whose combination selects this strategy.
         frameworks: the estimators that support it.
     """
@@ -59,7 +59,7 @@ class Strategy(Protocol):
         """Return the strategy that the enabled sections describe.
 
         Raises:
-            SpecError: there are wrong values; reports all of them at once.
+            SpecError: values are invalid; the error lists all of them.
         """
 
     def hyperparameters(self, target: Target) -> dict[str, object]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TORCHRUN: Mapping[str, Any] = {TORCH_DISTRIBUTED: {"enabled": True}}
 """The `distribution` of this strategy, with one rank per GPU, or one on CPU."""
 RANK_RESTARTS = {"PET_MAX_RESTARTS": "3"}
-"""Environment by which torchrun starts all ranks again on their instances after one of them failed, up to three times.
+"""Environment variable that makes torchrun restart all ranks in place after a rank failed, up to three times.
 
 For scripts that resume from their last checkpoint, and end at once if a restart cannot help, as the shipped ones do.
 """
@@ -25,7 +25,7 @@ For scripts that resume from their last checkpoint, and end at once if a restart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchDistributed:
-    """Start the script by torchrun on every instance.
+    """Native PyTorch: torchrun on every instance starts the script.
 
     Attributes:
         processes_per_host: ranks on each instance; None leaves it to the toolkit (one per GPU, one
