@@ -125,7 +125,7 @@ def test_ports_differ_and_are_free() -> None:
 def test_a_home_has_one_stack_at_a_time(home: Home) -> None:
     held = acquire(home)
     try:
-        with pytest.raises(TrainingRunError, match="another stack is using this home"):
+        with pytest.raises(TrainingRunError, match="another stack is using this folder"):
             acquire(home)
     finally:
         held.close()

@@ -22,7 +22,7 @@ GUARDED = frozenset({"run", "engine", "supervise"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return 0 for done, 1 for failed, 2 for wrong input, 130 for interrupted."""
+    """Run one command. Return 0 for success, 1 for a failure, 2 for wrong input, or 130 after an interrupt."""
     options = _parser().parse_args(arguments)
     home = Home.of(options.home)
     return carry_out(

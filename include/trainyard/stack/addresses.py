@@ -14,7 +14,7 @@ USUAL_ENGINE_PORT = 4566
 class Addresses:
     """Addresses of the UI and the engine.
 
-    They are fixed for the lifetime of a stack, so that a restarted component has the same address.
+    They are fixed for the lifetime of a stack: a restarted component has the same address.
     """
 
     ui_port: int

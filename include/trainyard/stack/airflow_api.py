@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 TIMEOUT_S = 120
-"""Time limit of one answer: an api-server on a busy machine is slow but alive."""
+"""Longest wait for a response: an api-server on a busy machine is slow but alive."""
 
 
 class AirflowApi:
@@ -60,7 +60,7 @@ class AirflowApi:
     def trigger(self, dag_id: str, *, conf: Mapping[str, Any]) -> str:
         """Start a run and return its id.
 
-        If the conf does not match the params, a RejectedRequestError has Airflow's message.
+        Raises RejectedRequestError with Airflow's message if the conf does not match the params.
         """
         body = {"logical_date": None, "conf": dict(conf)}
         answer = self._call("POST", f"/dags/{quote(dag_id)}/dagRuns", body=body)
@@ -76,7 +76,7 @@ class AirflowApi:
         return [str(run["dag_run_id"]) for run in answer["dag_runs"]]
 
     def fail_run(self, dag_id: str, run_id: str) -> None:
-        """Mark a run failed, which ends its tasks; these stop their jobs."""
+        """Mark a run failed. This ends its tasks, and they stop their jobs."""
         self._call("PATCH", _run_path(dag_id, run_id), body={"state": "failed"})
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ TAIL_LINES = 40
 class JobView:
     """State of a job: its status, and the numbers of its last metric line.
 
-    For a search: the allowed, ended and running trials, and the best value of `objective` so far.
+    For a search, the numbers are the allowed, ended and running trials, and the best value of `objective` so far.
 
     Attributes:
         cost_usd: cost so far at the on-demand price; None if it is not known.
@@ -91,7 +91,7 @@ class AwsEndpoint:
         self._metrics: dict[str, dict[str, float]] = {}
 
     def job(self, name: str, *, kind: str) -> JobView | None:
-        """Return the current state of a job; None if the endpoint does not answer, or does not have the job (yet)."""
+        """Return the current state of a job; None if the endpoint does not respond, or does not have the job (yet)."""
         try:
             if kind == "tuning":
                 return self._search(name)
@@ -176,7 +176,7 @@ class AwsEndpoint:
         )
 
     def job_status(self, name: str, *, kind: str) -> str | None:
-        """Return the status of a training, processing or tuning job; None if there is no such job.
+        """Return the status of a job or an endpoint; None if it does not exist.
 
         Raises:
             ClientError: the service rejected the call.
@@ -191,7 +191,7 @@ class AwsEndpoint:
             raise
 
     def json_object(self, uri: str) -> dict[str, Any]:
-        """Return the content of a JSON object; raises the errors of the client."""
+        """Return the content of a JSON object. Raises a ClientError if there is no such object."""
         parts = urlsplit(uri)
         body = self._s3.get_object(Bucket=parts.netloc, Key=parts.path.lstrip("/"))["Body"]
         return dict(json.loads(body.read()))
@@ -235,7 +235,7 @@ def parse_metrics(line: str) -> dict[str, float]:
     """Return the numbers of a metric line; empty for any other line.
 
     `trainyard step=120 loss=2.34 max_steps=9` -> {"step": 120.0, "loss": 2.34, "max_steps": 9.0}.
-    The step of an `eval` line is left out, because it is that of the last step line or earlier.
+    The step of an `eval` line is left out: it is the step of the last step line, or an earlier one.
     """
     content = TrainingLine.parse(line)
     if content is None or content.kind not in {"step", "eval"}:

@@ -41,7 +41,7 @@ def up(home: Home, *, console: Console) -> int:
     If the stack already runs, only print.
 
     Raises:
-        TrainingRunError: the stack failed to start, with its last log lines; or the home is in use by a run.
+        TrainingRunError: the stack failed to start (the error has its last log lines), or a run uses the home.
     """
     if (record := read_record(home)) is not None:
         if record.purpose != "up":
@@ -49,7 +49,7 @@ def up(home: Home, *, console: Console) -> int:
                 "a 'make run' is in progress here, and its stack ends with it",
                 where=str(home.path),
                 got=f"process {record.pid}, Airflow at {record.ui}",
-                next_step="wait for its end, end it ('make down'), or set TRAINYARD_HOME to another folder",
+                next_step="wait for its end, stop it with 'make down', or set TRAINYARD_HOME to another folder",
             )
         console.print("the stack is already up")
         _print_access(home, record, console)

@@ -22,14 +22,14 @@ SETTING = re.compile(r"^(?P<section>[^.]+)\.(?P<name>[\w-]+)=(?P<value>.*)$")
 
 
 def main(requirements: list[str]) -> int:
-    """Create `.venv` if needed and install the files; return 0, or 1 after printing the reason."""
+    """Create `.venv` if needed and install the requirements files; return 0, or 1 after printing the reason."""
     try:
         if not PYTHON.exists():
             _create()
         _install(requirements)
     except subprocess.CalledProcessError as error:
         command = " ".join(map(str, error.cmd))
-        sys.stderr.write(f"setup failed: {command} ended with {error.returncode}\n")
+        sys.stderr.write(f"setup failed: {command} ended with exit status {error.returncode}\n")
         return 1
     return 0
 
@@ -57,8 +57,8 @@ def uv_settings(pip_config: str, *, environment: dict[str, str]) -> dict[str, st
 def _create() -> None:
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         sys.stderr.write(
-            f"Python {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} is needed, this is "
-            f"{sys.version.split()[0]}; name another one: make setup PYTHON=python3.12\n"
+            f"Python {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} is needed, but this is "
+            f"{sys.version.split()[0]}; choose another one, such as make setup PYTHON=python3.12\n"
         )
         sys.exit(1)
     made = subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=False)

@@ -28,7 +28,7 @@ LEFTOVER_GRACE_S = 5.0
 
 
 def carry_out(command: Callable[[Console], int], *, is_guarded: bool) -> int:
-    """Return the command's status: 0 for done, 1 for failed, 2 for wrong input, 130 for interrupted.
+    """Run a command and return its exit status: 0 = success, 1 = failure, 2 = wrong input, 130 = interrupt.
 
     Args:
         command: function that runs the command with the terminal's console.

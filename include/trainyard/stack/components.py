@@ -38,7 +38,7 @@ class Component:
 
     @property
     def takes_children_along(self) -> bool:
-        """Return whether its child processes must end with it.
+        """True if the component's child processes must end with it.
 
         An executor must end with its scheduler; the engine's jobs outlive a killed engine on purpose.
         """
@@ -49,14 +49,14 @@ def engine(home: Home, addresses: Addresses) -> Component:
     """Return the engine on the stack's engine port.
 
     Raises:
-        TrainingRunError: it is not installed.
+        TrainingRunError: the engine is not installed.
     """
     if importlib.util.find_spec("sagemaker_engine") is None:
         raise TrainingRunError(
             "the engine is not installed",
             where=sys.executable,
-            next_step="run 'make engine' in Trainyard's clone, or install trainyard with the extras engine and train "
-            "into a separate environment",
+            next_step="run 'make engine' in a clone of Trainyard, or install trainyard with the extras engine and "
+            "train into a separate environment",
         )
     return Component(
         name="engine",

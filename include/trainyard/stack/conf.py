@@ -48,7 +48,7 @@ def load(path: str | Path | None) -> dict[str, Any]:
 
 
 def check(path: str | Path, home: Home) -> None:
-    """Check a run's conf by `make lint-run`, before anything is started.
+    """Check a run's conf with `make lint-run`, before anything is started.
 
     Raises:
         TrainingRunError: `make lint-run` found errors; the message is its output.

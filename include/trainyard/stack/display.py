@@ -166,7 +166,7 @@ def cost_text(view: RunView) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a duration for people: `4.2 s`, `3 min 05 s`, `2 h 10 min`."""
+    """Return a duration in words: `4.2 s`, `3 min 05 s`, `2 h 10 min`; empty for None."""
     if value is None:
         return ""
     if value < 60:

@@ -42,7 +42,7 @@ def airflow_export(url: str, home: Home) -> str:
 
 
 def last_port(home: Home) -> int:
-    """Return the last port of the home's engine, so that connections to it stay valid; the usual port without one."""
+    """Return the port that the home's engine last used, to keep connections valid, or the usual port without one."""
     try:
         return int(home.engine_port.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -50,12 +50,12 @@ def last_port(home: Home) -> int:
 
 
 def engine_alone(home: Home, *, console: Console, port: int | None = None) -> int:
-    """Run the engine until interrupted, printing its export lines once it answers.
+    """Run the engine until it is interrupted, and print its export lines once it is ready.
 
     Args:
         home: folder of the engine.
         console: the terminal.
-        port: TCP port of the engine; by default the last one of the home, or 4566. If that is taken, a free port.
+        port: TCP port of the engine; None = the last port of the home, or 4566, or a free port if that is taken.
 
     Raises:
         TrainingRunError: the engine fails to start, the home is in use, or the given port is taken.

@@ -1,12 +1,12 @@
-"""Detection of killed LocalExecutor workers from which Airflow does not recover by itself.
+"""Detection of killed LocalExecutor workers from which Airflow does not recover.
 
 - Idle workers share one lock to wait for work (Airflow 3.3.2, `executors/local_executor.py`: a
-  `multiprocessing.SimpleQueue`). If a worker is killed while it holds the lock, tasks stay queued for ever.
+  `multiprocessing.SimpleQueue`). If a worker is killed while it holds the lock, tasks stay queued forever.
 - A busy worker holds no lock, and the scheduler fails its task after missed heartbeats. A task that the worker had
-  taken but not begun has no heartbeat. It stays queued for ever, because this executor cannot revoke it
+  taken but not begun has no heartbeat. It stays queued forever, because this executor cannot revoke it
   (`BaseExecutor.revoke_task`, called by `[scheduler] task_queued_timeout`). A new scheduler queues it again.
-- Idle workers also end if a failed scheduler waits for the running tasks. Restarting it ends the processes of these
-  tasks, too. It gets a grace period first, in which a deleted task can notice its deletion and stop its job.
+- Idle workers also end if a failed scheduler waits for the running tasks. A restart of the scheduler also ends the
+  processes of these tasks. So a grace period precedes it, in which a deleted task can stop its job.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ExecutorWatch:
     """State of one scheduler's workers between polls.
 
     Args:
-        database: Airflow's, SQLite.
+        database: path of Airflow's SQLite database.
     """
 
     def __init__(self, database: Path) -> None:
@@ -50,7 +50,7 @@ class ExecutorWatch:
         """Return the reason to restart the running scheduler, or None.
 
         Args:
-            scheduler: its pid.
+            scheduler: pid of the scheduler.
             now: seconds of a monotonic clock.
         """
         if scheduler != self._scheduler:

@@ -73,7 +73,7 @@ class RunFollower:
         self._order = {task_id: position for position, task_id in enumerate(api.task_order(dag_id))}
 
     def poll(self) -> RunView:
-        """Return the current state of the run. Raises `requests.RequestException` if the API server does not answer."""
+        """Return the run's current state. Raises `requests.RequestException` if the API server does not respond."""
         run = self._api.run(self._dag_id, self._run_id)
         tasks = tuple(
             sorted(map(_task_view, self._api.tasks(self._dag_id, self._run_id)), key=self._position)

@@ -1,10 +1,10 @@
 """Fork server that imports Airflow once: `python fork_server.py LAUNCHER_PID MODULE...`, with requests on stdin.
 
-Airflow's services share about five seconds of imports. This process imports them once. Each service is a fork of it,
-which runs its command within a fraction of a second and shares that memory. The process forks twice, so that the
-launcher (a subreaper) adopts the service and can wait for it as for any child.
+Airflow's services share about five seconds of imports. This process imports them once. Each service is a fork of this
+process: it starts within a fraction of a second and shares the imported modules in memory. The process forks twice:
+the launcher (a subreaper) then adopts the service, and can wait for it as for any child.
 
-A request is a JSON line {"command": [...], "log": "..."}, and the answer is a JSON line {"pid": ...}. The name of the
+A request is a JSON line {"command": [...], "log": "..."}, and the response is a JSON line {"pid": ...}. The name of the
 command is a console script of an installed package, which is run by its entry point.
 """
 

@@ -47,7 +47,7 @@ class ForkServer:
         self._server: subprocess.Popen[bytes] | None = None
 
     def warm_up(self) -> None:
-        """Start the server and its imports, so that the first `start` is faster."""
+        """Start the server and its imports in advance, which makes the first `start` faster."""
         with self._log.open("ab") as log:
             self._server = subprocess.Popen(  # noqa: S603 - this package's own script
                 [
@@ -66,7 +66,7 @@ class ForkServer:
         """Start a console script by its entry point and return its process, a child of this process.
 
         Raises:
-            TrainingRunError: the server died before it answered, twice.
+            TrainingRunError: the server died twice before it answered.
         """
         # Without subreapers the fork would not become a child of this process.
         if sys.platform != "linux":
@@ -79,7 +79,7 @@ class ForkServer:
             "Airflow could not be imported",
             where=str(self._log),
             got=self._log.read_text(errors="replace")[-LONGEST_GOT:],
-            next_step="'make setup' installs what is missing",
+            next_step="run 'make setup', which installs missing packages",
         )
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class ForkServer:
             self._server = None
 
     def _ask(self, request: dict[str, object]) -> int | None:
-        """Send a request and return the pid of the answer; None if the server has ended."""
+        """Send a request and return the pid in the response; None if the server has ended."""
         if self._server is None:
             self.warm_up()
         server = self._server

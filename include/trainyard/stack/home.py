@@ -64,7 +64,7 @@ class Home:
 
     @property
     def reports(self) -> Path:
-        """Folder of the reports, one folder per run. It is outside of the home, so that a reset keeps them."""
+        """Folder of the reports, one folder per run. It is outside of the home: a reset keeps the reports."""
         return self.path.parent / "runs"
 
     @property

@@ -1,4 +1,4 @@
-"""Leftover processes of a stack whose supervisor was killed, found by an environment variable that all inherit."""
+"""Leftover processes of a stack after its supervisor was killed, found by an environment variable that all inherit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRACE_S = 5.0
 
 
 def marked(home: Home) -> list[int]:
-    """Return the pids of other processes with this home's mark in their environment."""
+    """Return the pids of other processes with this home in their environment variable `MARK`."""
     return [pid for pid in _marked(home) if pid != os.getpid()]
 
 

@@ -31,7 +31,7 @@ LOCAL_VERSION = re.compile(r"(==[^+\s;]+)\+[\w.]+")
 
 
 def main() -> None:
-    """Rewrite both files. Versions that still satisfy the requirements are kept."""
+    """Rewrite requirements.txt and requirements-dev.txt. Versions that still satisfy the requirements are kept."""
     _compile("requirements.txt", *PACKAGES, "--all-extras", "--group", "pinned", *NOT_ITSELF)
     _compile("requirements-dev.txt", "--group", "dev", "--constraint", "requirements.txt")
 

@@ -159,7 +159,7 @@ def _short(text: str) -> str:
 
 
 def _continuity(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
-    """Yield interruptions, redone steps, and the command that verifies them."""
+    """Yield the numbers of interruptions and repeated steps, and the command that verifies them."""
     if not told or told.get("why_unknown"):
         return
     broken, redone = told["interruptions"], told["steps_redone"]
@@ -170,7 +170,7 @@ def _continuity(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str,
 
 
 def _goodput(told: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Yield the share of the wall time that went into steps that survived, and the three largest other causes."""
+    """Yield the share of the wall time in steps that were not repeated, and the three largest other shares."""
     if not told or not told["seconds"].get("stepping"):
         return
     others = sorted(
@@ -236,7 +236,7 @@ def unsettled_lines(unsettled: list[Unsettled]) -> list[str]:
         return []
     return [
         "",
-        "!! STILL PAID FOR: resources of this run have not ended. Stop them by hand, or run the DAG clean_up_orphans:",
+        "!! STILL PAID FOR: resources of this run have not ended. Stop them yourself, or run the DAG clean_up_orphans:",
         *(f"!!   {each.kind} {each.name}: {each.status}" for each in unsettled),
     ]
 

@@ -1,4 +1,4 @@
-"""Wrapper of a command that ends when its starter ends: `python pdeathsig.py STARTER_PID COMMAND ARG...`.
+"""Wrapper that ends a command when the command's starter ends: `python pdeathsig.py STARTER_PID COMMAND ARG...`.
 
 This script is run by its path. It sets the parent-death signal (on Linux only) and executes the command, which takes
 about 20 ms.

@@ -1,4 +1,4 @@
-"""Finder of a running stack's processes in the process table, for faults that kill them."""
+"""Finder of a running stack's processes in the process table, for fault injection."""
 
 from __future__ import annotations
 

@@ -54,10 +54,10 @@ class Process(Protocol):
         """Wait for the end and return the exit code."""
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
 
     def kill(self) -> None:
-        """End it."""
+        """Send SIGKILL."""
 
 
 class AdoptedProcess:
@@ -92,11 +92,11 @@ class AdoptedProcess:
         return code
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
+        """Send SIGKILL."""
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
@@ -105,7 +105,7 @@ class AdoptedProcess:
 
 
 def become_subreaper() -> None:
-    """Let this process adopt orphaned descendants, instead of init (Linux only)."""
+    """Make this process adopt orphaned descendants, instead of init (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -172,7 +172,7 @@ def descendants(of: int) -> list[int]:
 
 
 def session_members(session: int) -> list[int]:
-    """Return the pids of a session: the processes that a component forked, even if it is dead itself."""
+    """Return the pids of a session: the processes that a component forked, even if the component has ended."""
     return [entry.pid for entry in process_table().values() if entry.session == session]
 
 
@@ -216,7 +216,7 @@ def _wait_until_gone(of: int, *, limit_s: float) -> bool:
 
 
 def _reap() -> None:
-    """Collect the exit status of children and adopted orphans, so that no zombies remain."""
+    """Collect the exit status of ended children and adopted orphans, which otherwise remain as zombies."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,4 +1,4 @@
-"""`run`: one run from start to report, without leaving processes."""
+"""`run`: one run from start to report, which leaves no process behind."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def bring_up(stack: Stack, *, dag_id: str, display: Display) -> AirflowApi:
     display.say(f"starting the engine and Airflow (logs in {stack.home.logs})")
     stack.start()
     api = stack.api
-    stack.wait_until(lambda: api.health() is not None, what="the api-server's first answer")
-    stack.wait_until(lambda: is_triggerable(api, dag_id), what=f"parsing of the DAG {dag_id}")
+    stack.wait_until(lambda: api.health() is not None, what="the api-server's first response")
+    stack.wait_until(lambda: is_triggerable(api, dag_id), what=f"Airflow to parse the DAG {dag_id}")
     display.say(f"ready after {time.monotonic() - started_at:.0f} s: {stack.addresses.ui}")
     _close_old_runs(api, dag_id, display)
     return api

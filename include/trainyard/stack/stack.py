@@ -43,7 +43,7 @@ _SET_POOL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackRecord:
-    """Record of a running stack, by which other commands find it."""
+    """Record of a running stack, with which other commands find the stack."""
 
     pid: int
     start_ticks: int
@@ -113,7 +113,7 @@ class Stack:
         """
         self._start_engine()
         self.wait_until(
-            lambda: is_engine_ready(self.addresses.engine), what="the engine's first answer"
+            lambda: is_engine_ready(self.addresses.engine), what="the engine's first response"
         )
 
     def _start_engine(self) -> None:
@@ -137,7 +137,7 @@ class Stack:
             self.check()
             if time.monotonic() >= deadline:
                 raise TrainingRunError(
-                    f"{what} did not happen within {limit_s:.0f} s",
+                    f"the stack timed out after {limit_s:.0f} s while it waited for {what}",
                     where=str(self.home.logs),
                     got="\n".join(
                         f"{c.name}: {last_lines(c.log)}" for c in self.supervisor.components()
@@ -197,7 +197,7 @@ def _is_migrated(home: Home) -> bool:
 
 
 def _migrate(home: Home, forks: ForkServer) -> None:
-    """Create or update the metadata database and the pool of training instances, and write the marker.
+    """Create or update the metadata database and the pool of training instances, and write the marker file.
 
     A later migration keeps the pool's size, which users may change.
 
@@ -255,10 +255,10 @@ def acquire(home: Home) -> IO[str]:
         holder = stream.read().strip() or "unknown"
         stream.close()
         raise TrainingRunError(
-            "another stack is using this home",
+            "another stack is using this folder",
             where=str(home.path),
             got=f"process {holder}",
-            next_step="wait for it to end, stop it ('make down'), or set TRAINYARD_HOME to another folder",
+            next_step="wait for it to end, stop it with 'make down', or set TRAINYARD_HOME to another folder",
         ) from error
     stream.truncate(0)
     stream.write(str(os.getpid()))
