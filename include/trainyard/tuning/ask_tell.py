@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 REDUCTION = 3
 """One of this number of trials gets a long training."""
 NUM_ROUNDS = 6
-"""Rounds in the DAG. The default of 12 trainings gives two per round."""
+"""Number of rounds of parallel trainings in the DAG. The default of 12 trainings gives two per round."""
 SHORT, LONG = 0, 1
 
 
@@ -40,12 +40,12 @@ class AskedTrials:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-safe data."""
+        """Return the training as JSON-safe data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` wrote."""
+        """Read the training from the data of `to_dict`."""
         return cls(**data)
 
 
@@ -57,12 +57,12 @@ class Told:
     objective: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-safe data."""
+        """Return the result as JSON-safe data."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` wrote."""
+        """Read the result from the data of `to_dict`."""
         return cls(asked=AskedTrials.from_dict(data["asked"]), objective=data["objective"])
 
 
@@ -140,7 +140,7 @@ def _draw(
     number: int,
     seed: int,
 ) -> dict[str, Any]:
-    """Return a new trial's values, by Optuna's TPE over all results or at random."""
+    """Return a new trial's values, from Optuna's TPE sampler over all results or at random."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

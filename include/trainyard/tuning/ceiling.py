@@ -131,12 +131,12 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
 
     Args:
         spec: the search.
-        found: its largest cost.
+        found: the largest cost of the search.
         paid_usd: cost of the task's earlier attempts.
 
     Raises:
         SpecError: the search has a budget, but the price is unknown.
-        BudgetExceededError: the rest of the budget is too small; has the cost so far and one trial's largest cost.
+        BudgetExceededError: the rest of the budget is too small; the error has the cost so far and that of one trial.
     """
     if spec.budget_usd is None:
         return
@@ -194,7 +194,7 @@ def judge(
         created_at: creation time of the search, epoch seconds.
         now: the service's time, epoch seconds.
         reaction_s: seconds until the next poll.
-        max_jobs: total number of trials, after which the search ends by itself; None if it is not limited.
+        max_jobs: total number of trials, after which the service ends the search; None if it is not limited.
     """
     running = [each for each in trials if not each.is_terminal]
     if not running and max_jobs is not None and len(trials) >= max_jobs:

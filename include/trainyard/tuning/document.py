@@ -1,4 +1,4 @@
-"""Document of a run's search beside its report, `tuning.json`: its plan, trials and result."""
+"""`tuning.json`, the document of a run's search, stored beside the report: its plan, trials and result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tuning_document(
     chosen: Sequence[Chosen] = (),
     num_steps: int | None = None,
 ) -> dict[str, Any]:
-    """Return the document, JSON-safe.
+    """Return the document as JSON-safe data.
 
     Its keys: `search` (strategy, objective, numbers, ranges), `trials` in their order, `result`
     (`TuningResult.to_dict()`; None if the search failed), `importance` (shares with quartiles, or `why_unknown`),
@@ -74,7 +74,7 @@ def tuning_document(
 
 
 def is_logarithmic(given: ParameterRange) -> bool:
-    """Return whether the range has a logarithmic scale. `Auto` does if it is positive and spans a factor of 100."""
+    """Return whether the range is logarithmic. With scale `Auto`, it is if it is positive and spans a factor of 100."""
     if isinstance(given, CategoricalRange):
         return False
     if given.scaling_type is Scaling.AUTO:

@@ -53,8 +53,8 @@ class Importance:
 def fewest_trials(num_hyperparameters: int) -> int:
     """Return the least number of trials for the shares: the larger of 10 and 3 per hyperparameter.
 
-    Measured on a noisy bowl in which one hyperparameter counts four times as much as the next (12 seeds): with
-    this number of trials it ranks first in 3 of 4 searches, with 4 trials per hyperparameter in 9 of 10. Worked
+    Measured on a noisy quadratic function with one dominant hyperparameter, four times as important as the next one (12
+    seeds): with this number of trials it ranks first in 3 of 4 searches, with 4 per hyperparameter in 9 of 10. Worked
     example: 4 hyperparameters need 12 trials.
     """
     return max(FEWEST_TRIALS, FEWEST_FOR_EACH * num_hyperparameters)
@@ -84,7 +84,7 @@ def importance(
     if len({result for _, result in points}) == 1:
         return Importance(num_trials=len(points), why_unknown="all trials gave the same objective")
     if find_spec("optuna") is None:
-        why = "optuna is not installed: trainyard[search] brings it"
+        why = "optuna is not installed: install trainyard[search]"
         return Importance(num_trials=len(points), why_unknown=why)
     logs = {
         name for name in log_scaled if all(_is_positive(values.get(name)) for values, _ in points)
@@ -124,7 +124,7 @@ def _shares(
 
 
 def _fanova(points: Sequence[Point], names: Sequence[str], *, seed: int) -> dict[str, float]:
-    """Return each name's share by Optuna's functional ANOVA; empty if the objective does not vary."""
+    """Return each name's share from Optuna's functional ANOVA; empty if the objective does not vary."""
     import optuna
     from optuna.importance import FanovaImportanceEvaluator
     from optuna.trial import create_trial

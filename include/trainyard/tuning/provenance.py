@@ -25,7 +25,7 @@ class Chosen:
     """One hyperparameter of the final training.
 
     Attributes:
-        instead_of: for a tuned one, the value of the conf or its default; None if there is none.
+        instead_of: for a tuned hyperparameter, its value in the conf or its default; None if it has neither.
     """
 
     name: str

@@ -67,7 +67,7 @@ class TuningResult:
 
     Attributes:
         status: `Completed`, or `Stopped` if a limit ended the search.
-        is_complete: False if the search was stopped early, so that `best` is only the best so far.
+        is_complete: False if the search was stopped early; `best` is then only the best trial so far.
         num_trials: number of trials by status: Completed, Failed, Stopped.
         billable_seconds: sum over all trials, per instance.
         trials_uri: Parquet file of all trials (`trainyard.tuning.trials`).
@@ -105,7 +105,7 @@ class TuningResult:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the result of `to_dict`'s data.
+        """Read the result from the data of `to_dict`.
 
         Raises:
             ContractError: the data is not the result of a search.

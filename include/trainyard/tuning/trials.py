@@ -32,7 +32,7 @@ class Trial:
         tuned_hyperparameters: tuned values, as text without JSON quotes.
         billable_seconds: billable seconds per instance; for a running trial those so far.
         cost_usd: cost by the catalogue's price; None if that is unknown.
-        is_early_stopped: True if the trial was stopped because it would not win, while the search continued.
+        is_early_stopped: True if early stopping ended the trial while the search continued.
         resumed_from: training job from which the trial resumed; None for a new start.
     """
 
