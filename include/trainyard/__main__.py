@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "offers": Command(
         module="trainyard.offers.__main__",
-        help="print the offers of training plans for a training, beside spot and on demand",
+        help="compare training plan offers with spot and on-demand prices",
     ),
     "bill": Command(
         module="trainyard.bill.__main__",
@@ -61,7 +61,7 @@ COMMANDS = {
         help="print the settings of a run or a job that AWS would reject",
     ),
     "rules": Command(
-        module="trainyard.rules.__main__", help="evaluate a finished run by the rules, from its log"
+        module="trainyard.rules.__main__", help="evaluate the rules on the log of a finished run"
     ),
     "profile": Command(
         module="trainyard.runs.profile.__main__", help="write the time profile of a run's training"

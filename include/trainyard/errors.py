@@ -16,15 +16,15 @@
     │   ├── InfrastructureError        the service or a machine failed, a rank was killed
     │   ├── HungJobError               the training logged no progress and was stopped
     │   ├── TimeLimitError             max_run ended the job
-    │   │   └── ResumableTimeLimitError   likewise, after new checkpoints
+    │   │   └── ResumableTimeLimitError   max_run ended the job after new checkpoints
     │   └── JobStoppedError            the job was stopped, by a person or by Trainyard
     ├── RuleViolatedError              a rule stopped the training
-    ├── BudgetExceededError            the run costs, or would cost, more than it may
+    ├── BudgetExceededError            the run costs, or could cost, more than its budget
     └── ContractError                  our bug: two parts of Trainyard disagree
 
-Standard library only. Each error is data plus one sentence (what, where, got, allowed, next step),
-prints as one multi-line message, pickles, and travels as JSON (`to_dict`, `error_from_dict`), for
-triggers and run records.
+Standard library only. Each error has one sentence and data (what, where, got, allowed, next step). It prints as one
+multi-line message, can be pickled, and converts to and from JSON (`to_dict`, `error_from_dict`) for triggers and run
+records.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 LONGEST_GOT = 1200
-"""Largest length of an error's `got` in characters; longer text loses its end."""
+"""Longest `got` of an error in characters; the end of longer text is cut."""
 
 
 class Severity(StrEnum):
-    """Severity of a finding: an error ends the run before it starts, a warning is only shown."""
+    """Severity of a finding: an error prevents the start of the run; a warning is only shown."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -163,7 +163,7 @@ class SpecError(FindingsError, ValueError):
 
 
 class PlanError(FindingsError):
-    """No plan fits data, cluster and budget. Nothing was started."""
+    """No plan fits the data, the cluster and the budget. Nothing was started."""
 
     headline = "no plan fits, {count} reason(s)"
 
@@ -186,7 +186,7 @@ class QuotaTooSmallError(RejectedRequestError):
 
 
 class CapacityError(TrainingRunError):
-    """The service has no such instances now; the same request may succeed later."""
+    """The service has no capacity for the requested instances now; the same request may succeed later."""
 
     def __init__(self, what: str, *, job_name: str | None = None, **detail: Any) -> None:
         super().__init__(what, **detail)
@@ -234,7 +234,7 @@ class DataError(JobFailedError):
 
 
 class NoContentError(DataError):
-    """No file of a table has content; one part of a source may have such files alone."""
+    """No file of a table has content. If a table is sharded in parts, one of the parts may have empty files only."""
 
 
 class SpotInterruptionError(JobFailedError):
@@ -296,7 +296,15 @@ def error_from_dict(data: Mapping[str, Any]) -> TrainingRunError:
 
 
 def near_matches(word: str, known: Iterable[str], *, limit: int = 3) -> list[str]:
-    """Return the known words nearest to `word`, nearest first, without much more distant ones."""
+    """Return the known words most similar to `word`, the most similar first.
+
+    Words that are much less similar than the first are left out.
+
+    Args:
+        word: the misspelt word.
+        known: the valid words.
+        limit: largest number of words.
+    """
     lowered = {each.lower(): each for each in known}
     near = difflib.get_close_matches(word.lower(), list(lowered), n=limit, cutoff=0.6)
     ratios = [difflib.SequenceMatcher(None, each, word.lower()).ratio() for each in near]
@@ -323,7 +331,7 @@ def not_an_s3_uri(where: str, got: object) -> Finding:
 
 
 def shortened(text: str, *, limit: int = 200) -> str:
-    """Return the text cut to `limit` characters, the cut marked with an ellipsis."""
+    """Return the text cut to `limit` characters; an ellipsis marks the cut."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -1,4 +1,4 @@
-"""Place of Trainyard's own files: inside an installed package, or beside `include` in a checkout."""
+"""Location of Trainyard's own files: inside an installed package, or beside `include` in a checkout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRAINING_SCRIPTS = _SHIPPED / "training_scripts"
 """The folder of Trainyard's own training scripts."""
 
 SHIPPED = "shipped:"
-"""Prefix of a `source_dir` inside Trainyard's own scripts: `shipped:` for all of them, `shipped:tabular` for one."""
+"""Prefix of a `source_dir` in `TRAINING_SCRIPTS`: `shipped:` is that folder, `shipped:tabular` its folder `tabular`."""
 
 DAGS = _SHIPPED / "dags"
 """The folder of Trainyard's own DAG files."""
@@ -24,7 +24,7 @@ DAGS = _SHIPPED / "dags"
 IMPORT_PATH: tuple[Path, ...] = (
     (_PACKAGE.parent, _PACKAGE.parents[1] / "plugins") if IS_CHECKOUT else ()
 )
-"""The folders that a process needs on its import path to find the packages; none where they are installed."""
+"""The folders that a process needs on its import path to find the packages; empty if they are installed."""
 
 
 def project() -> Path:

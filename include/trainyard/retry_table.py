@@ -38,7 +38,7 @@ class RetryRule:
 
     Attributes:
         delay_s: seconds before the first new attempt.
-        backoff: factor on the delay for each further attempt; 1.0 keeps it even.
+        backoff: factor on the delay for each further attempt; 1.0 keeps it constant.
         max_delay_s: ceiling of one delay.
     """
 

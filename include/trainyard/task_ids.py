@@ -1,4 +1,4 @@
-"""`TaskId`: the ids of the tasks of Trainyard's DAGs, as Airflow, REST clients and reports know them."""
+"""`TaskId`: the ids of the tasks of Trainyard's DAGs, in Airflow, its REST API and reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class TaskId(StrEnum):
-    """A task of a run; DAGs that do the same step share its id."""
+    """A task of a run. DAGs with the same step use the same id."""
 
     PREFLIGHT = "preflight"
     CHECK_DATA = "check_data"

@@ -1,6 +1,6 @@
 """`TrainingLine`: a line of a training's log that the training script wrote. Standard library only.
 
-`trainyard key=value ...` is a step, `trainyard <event> key=value ...` any other event. A text with blanks is a JSON
+`trainyard key=value ...` is a step, `trainyard <event> key=value ...` any other event. A value with blanks is a JSON
 string. training_scripts/README.md describes the kinds of lines; `trainyard_watch.metrics.format_line` writes them.
 """
 
@@ -29,7 +29,7 @@ def without_rank(text: str) -> str:
 
 
 def is_heartbeat(message: str) -> bool:
-    """Return whether a log line has a line of the training script, at its begin or after a launcher's prefix."""
+    """Return whether a log line contains a line of the training script, at its start or after a launcher's prefix."""
     return _ANYWHERE.search(message) is not None
 
 
@@ -39,7 +39,7 @@ class TrainingLine:
 
     Attributes:
         kind: `start`, `step`, `checkpoint`, `durable`, `alive`, `done`, ...
-        values: texts by key. Of a truncated line, the complete pairs. Unreadable numbers count as absent.
+        values: texts by key; only the complete pairs of a truncated line. Unreadable numbers count as absent.
     """
 
     kind: str

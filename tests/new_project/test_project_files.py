@@ -98,7 +98,9 @@ def test_init_names_a_command_that_runs_an_engine_and_the_time_until_airflow_has
     main([str(tmp_path)])
 
     text = capsys.readouterr().out
-    assert "`make engine` in Trainyard's clone" in text  # Airflow's own environment has no engine
+    assert (
+        "`make engine` in a clone of Trainyard" in text
+    )  # Airflow's own environment has no engine
     assert "300 s ([dag_processor] refresh_interval)" in text
     assert "airflow dags reserialize" in text
 

@@ -29,7 +29,10 @@ _ENCRYPTION = ("ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled")
 
 
 def main(arguments: Sequence[str] | None = None, *, now: Callable[[], float] = time.time) -> int:
-    """Reconcile one run; return 1 if nothing is billed yet, 2 if a file or AWS rejected a call."""
+    """Reconcile one run.
+
+    Return 0 if the run was billed, 1 if nothing is billed yet, or 2 if the report is unusable or AWS rejects a call.
+    """
     options = _parser().parse_args(arguments)
     try:
         content, encryption = _read(options.report)
@@ -38,12 +41,16 @@ def main(arguments: Sequence[str] | None = None, *, now: Callable[[], float] = t
         sys.stderr.write(f"error: {options.report}: {error}\n")
         return FAILED
     if record.started_at is None or record.ended_at is None:
-        sys.stderr.write(f"error: {options.report}: the run has no start or no end\n")
+        sys.stderr.write(
+            f"error: {options.report}: the run has no start time or no end time; pass the report of an ended run\n"
+        )
         return FAILED
     try:
         bill = RunBill.of(_answers(record), ended_at=record.ended_at, now=now())
     except (BotoCoreError, ClientError, ContractError) as error:
-        sys.stderr.write(f"error: Cost Explorer: {error}; it needs ce:GetCostAndUsage\n")
+        sys.stderr.write(
+            f"error: Cost Explorer: {error}; your AWS identity needs ce:GetCostAndUsage\n"
+        )
         return FAILED
     document = json.loads(record.to_json())
     for line in lines(document, bill, ended_at=record.ended_at):
@@ -72,7 +79,7 @@ def _answers(record: RunRecord) -> Iterator[dict[str, Any]]:
 
 
 def _store(place: str, record: RunRecord, *, encryption: Mapping[str, Any]) -> None:
-    """Write the record, and the page beside it."""
+    """Write the record to report.json, and its page to report.html."""
     _write(place, record.to_json(), ContentType="application/json", **encryption)
     page = place.removesuffix(".json") + ".html"
     html = render_report_html(record)
@@ -81,7 +88,7 @@ def _store(place: str, record: RunRecord, *, encryption: Mapping[str, Any]) -> N
 
 
 def _read(place: str) -> tuple[bytes, dict[str, Any]]:
-    """Return the content of a file or an object, and the object's encryption in the members of PutObject."""
+    """Return the content of a file or an S3 object, and the object's encryption as arguments of PutObject."""
     if not place.startswith("s3://"):
         return Path(place).read_bytes(), {}
     at = urlsplit(place)

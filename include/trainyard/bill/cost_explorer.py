@@ -1,8 +1,8 @@
-"""Cost of a run in the answers of AWS Cost Explorer, found by the tags of its jobs. Pure.
+"""Cost of a run in AWS Cost Explorer, found by the tags of its jobs. Pure.
 
-Source: AWS Cost Explorer API, `GetCostAndUsage`. It has the tags `trainyard:dag` and `trainyard:run` only from the day
-on which they were activated as cost allocation tags. Its data is updated at least once a day, and final after the
-month's invoice.
+Source: AWS Cost Explorer API, `GetCostAndUsage`. Costs have the tags `trainyard:dag` and `trainyard:run` only from the
+day on which the tags were activated as cost allocation tags. The data is updated at least once a day, and is final
+after the month's invoice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 METRIC = "UnblendedCost"
 LAG = timedelta(days=1)
-"""Cost Explorer has a day's costs at most so long after the day's end (UTC)."""
+"""Longest time from the end of a day (UTC) until Cost Explorer has the costs of that day."""
 CURRENCY = "USD"
 
 
@@ -29,11 +29,11 @@ class RunBill:
     """AWS's bill of one run.
 
     Attributes:
-        usd: sum; None if Cost Explorer has no cost with the run's tags.
+        usd: total in USD; None if Cost Explorer has no cost with the run's tags.
         by_usage: USD by usage type, such as `USE1-Train:ml.m5.large`; the largest first.
         read_at: time of the request, epoch seconds.
-        is_late_enough: whether Cost Explorer has the run's last day. If not, the sum may still grow.
-        is_final: whether the invoices of all of its days are final.
+        is_late_enough: whether Cost Explorer has the costs of the run's last day. If not, the total may still grow.
+        is_final: whether the invoices of all days of the run are final.
     """
 
     usd: float | None
@@ -44,10 +44,10 @@ class RunBill:
 
     @classmethod
     def of(cls, answers: Iterable[Mapping[str, Any]], *, ended_at: float, now: float) -> Self:
-        """Return the bill of the answers of `GetCostAndUsage`.
+        """Build the bill from the responses of `GetCostAndUsage`.
 
         Args:
-            answers: all pages.
+            answers: all pages of the response.
             ended_at: end of the run, epoch seconds.
             now: time of the request, epoch seconds.
 
@@ -92,7 +92,7 @@ def request(*, dag_id: str, run_id: str, started_at: float, ended_at: float) -> 
 def complete_at(ended_at: float) -> datetime:
     """Return the time from which Cost Explorer has all days of a run that ended at `ended_at` (epoch seconds).
 
-    Worked: a run that ended on the 3rd, 14:00 UTC: the 5th, 00:00 UTC.
+    Worked: for a run that ended on the 3rd at 14:00 UTC, it is the 5th at 00:00 UTC.
     """
     return _day(ended_at) + timedelta(days=1) + LAG
 
@@ -103,7 +103,7 @@ def _amounts(days: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Decimal]]
             cost = group["Metrics"][METRIC]
             if cost["Unit"] != CURRENCY:
                 raise ContractError(
-                    "Cost Explorer answers in another currency than the ledger's",
+                    "Cost Explorer returned an amount in another currency than the ledger's",
                     got=str(cost["Unit"]),
                     allowed=CURRENCY,
                 )

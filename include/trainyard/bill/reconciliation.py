@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from trainyard.runs.record import RunRecord
 
 TOLERANCE = 0.01
-"""Relative difference of ledger and bill that needs no explanation: Cost Explorer rounds hours of usage."""
+"""Relative difference between ledger and bill that needs no explanation: Cost Explorer rounds hours of usage."""
 
 
 def awaiting_bill(record: RunRecord) -> RunRecord:
-    """Return the record of a run that just ended on AWS, with `cost.bill_due_at`, epoch seconds."""
+    """Return the record of a run that just ended on AWS, with `cost.bill_due_at` in epoch seconds.
+
+    A run without an end or without jobs is returned unchanged.
+    """
     if record.ended_at is None or not record.jobs:
         return record
     due_at = complete_at(record.ended_at).timestamp()
@@ -28,21 +31,21 @@ def awaiting_bill(record: RunRecord) -> RunRecord:
 
 
 def reconciled(record: Mapping[str, Any], bill: RunBill) -> dict[str, Any]:
-    """Return a run's report.json with the bill: `cost.bill` and `cost.bill_error` (bill / ledger - 1)."""
+    """Return a run's report.json with `cost.bill` and `cost.bill_error`, the relative error bill / ledger - 1."""
     cost, ledger = dict(record.get("cost") or {}), ledger_usd(record)
     error = bill.usd / ledger - 1 if bill.usd is not None and ledger else None
     return {**record, "cost": {**cost, "bill": asdict(bill), "bill_error": error}}
 
 
 def ledger_usd(record: Mapping[str, Any]) -> float | None:
-    """Return the sum of a run's ledger; without a ledger, the sum of its jobs."""
+    """Return the total of a run's ledger; without a ledger, the total cost of its jobs, or None if that is unknown."""
     ledger = record.get("ledger") or {}
     total: float | None = ledger.get("total_usd", (record.get("cost") or {}).get("total_usd"))
     return total
 
 
 def lines(record: Mapping[str, Any], bill: RunBill, *, ended_at: float) -> Iterator[str]:
-    """Yield the reconciliation in words, and what to do about a difference."""
+    """Yield the printed lines of the reconciliation, and the next step if bill and ledger differ."""
     cost, ledger = record.get("cost") or {}, ledger_usd(record)
     expected = (cost.get("estimate_usd") or {}).get("expected")
     yield f"run       {record['dag_id']} {record['run_id']}"
@@ -71,13 +74,13 @@ def _why_nothing(ended_at: float, bill: RunBill) -> Iterator[str]:
         return
     yield (
         f"Activate {DAG} and {RUN} as cost allocation tags (Billing and Cost Management, in the payer's account): "
-        "costs have them from that day on"
+        "costs have these tags from that day on"
     )
 
 
 def _too_early(ended_at: float) -> str:
     at = f"{complete_at(ended_at):%Y-%m-%d %H:%M} UTC"
-    return f"Cost Explorer has all of the run's days from {at}: read it again then"
+    return f"Cost Explorer has all of the run's days from {at}: run the command again then"
 
 
 def _usd(amount: float | None) -> str:

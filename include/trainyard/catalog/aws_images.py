@@ -1,4 +1,4 @@
-"""AWS's training images: a dated copy of the SageMaker SDK's tables, so that tasks find an image without the SDK."""
+"""AWS's training images: a dated copy of the SageMaker SDK's tables. Tasks look up images in it without the SDK."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AwsImages:
         """Return `repository:tag` of an image.
 
         Raises:
-            LookupError: there is no such image; the message lists the existing ones.
+            LookupError: there is no such image; the message lists the supported values.
         """
         versions = _of(self.images, framework, "framework")
         processors = _of(versions, str(version), f"{framework} version")

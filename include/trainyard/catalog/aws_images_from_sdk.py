@@ -28,9 +28,9 @@ TABLES = {
     "sklearn": ("sklearn",),
     "debugger": ("debugger",),
 }
-"""Each framework and the SDK's tables of it."""
+"""The SDK's tables for each framework."""
 SERVING = {"pytorch-inference": "pytorch", "huggingface-inference": "huggingface"}
-"""Likewise of images that serve models."""
+"""The SDK's table for each framework of images that serve models."""
 TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "trainium": "ml.trn1.2xlarge"}
 # SDK v3 leaves this part of the model parallel library's tag out; v2's `get_training_image_uri` has it.
 CUDA_OF_TORCH = {"2.5": "cu124", **dict.fromkeys(("2.1", "2.2", "2.3", "2.4"), "cu121")}
@@ -39,14 +39,14 @@ _MODEL_PARALLEL = "pytorch-smp"
 
 
 def main() -> None:
-    """Write the data file of the installed SDK, dated today."""
+    """Write the data file from the tables of the installed SDK, dated today."""
     table = {"as_of": datetime.now(tz=UTC).date().isoformat(), **read_sdk()}
     DATA_FILE.write_text(as_text(table), encoding="utf-8")
     sys.stdout.write(f"{DATA_FILE}: {sum(map(len, table['images'].values()))} versions\n")
 
 
 def read_sdk() -> dict[str, Any]:
-    """Return the members of the data file, without its date, from the installed SDK."""
+    """Read the installed SDK, and return all members of the data file except its date."""
     images: dict[str, Any] = {}
     accounts: dict[str, dict[str, str]] = {}
     tables = [(name, table, "training") for name, all_ in TABLES.items() for table in all_]
@@ -92,7 +92,7 @@ def _scope(table: str, scope: str = "training") -> dict[str, Any]:
 
 
 def _images(table: str, name: str) -> Iterator[tuple[str, str, str, str, dict[str, str]]]:
-    """Yield version, processor, Python, URI and registries of each image for `name` in a table.
+    """Yield version, processor, Python, URI and registries of each image in a table; `name` is training or inference.
 
     A shortened version such as `2.8` has its own entry: the SDK's tag for it may differ from that of the full version.
     """
@@ -119,7 +119,7 @@ def _registries(entry: Mapping[str, Any], processor: str) -> dict[str, str]:
 
 
 def _below(table: str, entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the entries below a version: its Pythons, or the newest torch of a Hugging Face version."""
+    """Return the entries below a version; for Hugging Face, only that of the newest PyTorch."""
     found = [(name, each) for name, each in entry.items() if name != "version_aliases"]
     if table != "huggingface":
         return [(name, each) for name, each in found if "registries" in each]

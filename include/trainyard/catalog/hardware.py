@@ -25,8 +25,8 @@ class Hardware:
     """Capabilities of one instance type for distributed training.
 
     Attributes:
-        bf16_tflops: dense peak of one accelerator; None if bf16 is not in its hardware.
-        fp32_tflops: dense peak of one accelerator without TF32.
+        bf16_tflops: dense bf16 peak of one accelerator; None if its hardware has no bf16.
+        fp32_tflops: dense fp32 peak of one accelerator, without TF32.
         memory_gb_per_s: bandwidth of the accelerator's memory, 10^9 bytes per second.
         link: link between the accelerators of an instance, NVLink or PCIe.
         link_gb_per_s: bandwidth per accelerator in one direction, 10^9 bytes per second.
@@ -70,7 +70,7 @@ def has_bf16(instance_type: str) -> bool:
 
 
 def speeds_date() -> str:
-    """Return the date of the accelerators' file."""
+    """Return the date that the accelerators file states."""
     lines = ACCELERATORS_FILE.read_text(encoding="utf-8").splitlines()
     return next(line.partition("date: ")[2] for line in lines if line.startswith("# date: "))
 
@@ -84,7 +84,9 @@ def _hardware(
         row, network = accelerators[each.accelerator], networks[each.name]
     except KeyError as error:
         raise ContractError(
-            "the catalogue has an accelerated instance type without peak FLOPS", got=error.args[0]
+            "an accelerator or a network of the catalogue's instance types is missing",
+            where=f"{ACCELERATORS_FILE} or {NETWORKS_FILE.name}",
+            got=error.args[0],
         ) from error
     return Hardware(
         instance=each,

@@ -1,4 +1,4 @@
-"""Catalogue of instance types, from the dated data file beside this module, or the one of `TRAINYARD_PRICES`."""
+"""Catalogue of instance types, from the dated data file beside this module or from the file in `TRAINYARD_PRICES`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DATA_FILE = Path(__file__).parent / "training_instances.csv"
 PRICES_VARIABLE = "TRAINYARD_PRICES"
-"""Environment variable with the path of another data file, such as one of `trainyard prices --refresh`."""
+"""Environment variable with the path of another data file, such as one written by `trainyard prices --refresh`."""
 _MEMBERS = ("date", "region", "source")
 
 
@@ -31,7 +31,7 @@ class InstanceType:
         has_local_storage: whether its storage is local NVMe disks, which accept no volume key.
         local_storage_gb: GB of all its disks, the largest allowed volume size; None without disks or if unknown.
         is_for_processing: whether processing jobs may use it, too.
-        is_retired: whether EC2 no longer lists the type, so that its capacity may end.
+        is_retired: whether EC2 no longer lists the type. Its capacity may end.
         price_usd_per_hour: price of one instance; None if it is unknown.
     """
 
@@ -59,10 +59,10 @@ class Catalogue:
     source: str
 
     def find(self, name: str, *, where: str = "instance_type") -> InstanceType:
-        """Return the type of that name.
+        """Return the instance type with this name.
 
         Raises:
-            SpecError: no such type; the message names the nearest.
+            SpecError: there is no such type; the message names the most similar ones.
         """
         if name in self.types:
             return self.types[name]
@@ -86,28 +86,31 @@ def region_findings(region: str) -> Iterator[Finding]:
     if table.region != region:
         yield Finding(
             where="prices",
-            what="are of another region, so all amounts and caps of this run are estimates",
+            what="are those of another region than the run's, so all amounts and caps of this run are estimates",
             got=f"prices of {table.region} of {table.date} for a run in {region}",
-            next_step=f"run 'trainyard prices --refresh --region {region}' and set {PRICES_VARIABLE}",
+            next_step=f"run 'trainyard prices --refresh --region {region}', and set {PRICES_VARIABLE} to its file",
             severity=Severity.WARNING,
         )
 
 
 def ranks_on(instance_type: str) -> int:
-    """Return the accelerators of the type: the ranks that SageMaker's toolkit starts. 1 on a CPU or an unknown type."""
+    """Return the number of ranks that SageMaker's toolkit starts on one instance.
+
+    It is the number of accelerators, or 1 for a CPU type or an unknown type.
+    """
     known = catalogue().types.get(instance_type)
     return max(1, known.num_accelerators) if known else 1
 
 
 def largest_volume_gb(volume_gb: int, instance_type: str) -> int:
-    """Return the smaller of `volume_gb` and the type's local disks, the largest volume that the service accepts."""
+    """Return `volume_gb`, limited to the size of the type's local disks: the service accepts no larger volume."""
     known = catalogue().types.get(instance_type)
     disks_gb = known.local_storage_gb if known else None
     return volume_gb if disks_gb is None else min(volume_gb, disks_gb)
 
 
 def volume_findings(volume_gb: int, instance_type: str, *, where: str) -> Iterator[Finding]:
-    """Yield an error if a volume size is more than the local disks of the type, which the service rejects."""
+    """Yield an error if a volume is larger than the local disks of the type: the service rejects it."""
     largest_gb = largest_volume_gb(volume_gb, instance_type)
     if volume_gb > largest_gb:
         yield Finding(
@@ -152,7 +155,11 @@ def _read_catalogue(path: Path) -> Catalogue:
     notes = dict(line[1:].strip().split(": ", 1) for line in lines if _is_note(line))
     missing = [name for name in _MEMBERS if name not in notes]
     if missing:
-        raise ContractError(f"the catalogue lacks its {', '.join(missing)}", where=str(path))
+        raise ContractError(
+            f"the catalogue lacks its {', '.join(missing)}",
+            where=str(path),
+            next_step="write the file again with 'trainyard prices --refresh'",
+        )
     rows = csv.DictReader(line for line in lines if line and not line.startswith("#"))
     types = {row["instance_type"]: _instance_type(row) for row in rows}
     return Catalogue(types=types, **{name: notes[name] for name in _MEMBERS})

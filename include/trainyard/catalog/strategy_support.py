@@ -1,6 +1,6 @@
 """Dated table of the hardware and versions that AWS's strategies support, and of invalid combinations.
 
-A combination's `when` is a list of conditions that all hold: `word` or `!word` (a claim of `FLAGS`), `name=a|b` or
+A combination's `when` is a list of conditions that all hold: `word` or `!word` (a member of `FLAGS`), `name=a|b` or
 `!name=a|b` (one of `NAMES`), `torch>=2.1` or `tensorflow<2.6` (the image's version; false if it is unknown).
 """
 
@@ -56,7 +56,7 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportCondition:
-    """One of a combination's conditions. `values` are words, or the one version."""
+    """One condition of a combination. `values` holds the accepted names, or a single version."""
 
     name: str
     sign: str
@@ -68,7 +68,7 @@ class SupportCondition:
         """Return the condition in the text.
 
         Raises:
-            ContractError: the text has a word that is in neither `FLAGS` nor `NAMES`.
+            ContractError: the text is not a condition, or its name is not in `FLAGS`, `NAMES` or `LIBRARIES`.
         """
         found = _CONDITION.fullmatch(text)
         name, sign = (found["name"], found["sign"] or "") if found else ("", "")
@@ -86,7 +86,7 @@ class SupportCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
-    """A combination that does not work, and the message about it."""
+    """A combination of settings that AWS rejects, ignores or mishandles, with the message about it."""
 
     id: str
     when: tuple[SupportCondition, ...]
@@ -120,7 +120,7 @@ class StrategySupport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportTable:
-    """The whole table. Strategies by the names of `trainyard.specs.strategies`."""
+    """The whole table. The keys of `strategies` are the names in `trainyard.specs.strategies`."""
 
     date: str
     source: str
@@ -130,10 +130,10 @@ class SupportTable:
 
 @cache
 def support_table(path: Path = TABLE_FILE) -> SupportTable:
-    """Return the table read from the data file (read once).
+    """Return the table from the data file, which is read once.
 
     Raises:
-        ContractError: the file lacks its date or source, or has an unknown condition.
+        ContractError: the file lacks a date, a source, strategies or combinations, or has an unknown condition.
     """
     data = json.loads(path.read_text(encoding="utf-8"))
     missing = [
@@ -150,7 +150,11 @@ def support_table(path: Path = TABLE_FILE) -> SupportTable:
 
 
 def read_version(text: str) -> Version:
-    """Return major and minor of `2.1` or `2.1.0`. Fails with ValueError for anything else."""
+    """Return the major and the minor number of a version such as `2.1` or `2.1.0`.
+
+    Raises:
+        ValueError: the text is not such a version.
+    """
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
 

@@ -24,7 +24,7 @@ class TrainingImages:
 
     Attributes:
         as_of: date of the last comparison of the file with its sources.
-        versions: default version of each other framework.
+        versions: default version of each framework other than PyTorch.
         pytorch: AWS's PyTorch image, the default of every job.
     """
 
@@ -39,11 +39,11 @@ class TrainingImages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedImage:
-    """One image of AWS's in all its registries.
+    """One AWS image in all of its registries.
 
     Attributes:
         version: the framework's version, with which the tags begin.
-        py_version: the Python version, as the estimators write it (`py312`).
+        py_version: the Python version, in the form of the SDK's estimators (`py312`).
         repository: name of the repository in the registry.
         tags: tags by processor, "cpu" and "gpu".
         accounts: accounts of the registries by region.

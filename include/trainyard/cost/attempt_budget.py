@@ -47,7 +47,7 @@ def check_budget(
     """Check that another attempt fits into the task's budget. An attempt with an unknown ceiling passes.
 
     Raises:
-        BudgetExceededError: it could exceed the budget; with the paid amount and the attempt's ceiling.
+        BudgetExceededError: the attempt could exceed the budget; the error states the paid amount and the ceiling.
     """
     paid, ceiling = paid_usd(jobs), attempt_ceiling(rung, max_run_s=max_run_s)
     if left_over(budget_usd, paid=paid, ceiling=ceiling) is not False:

@@ -17,7 +17,7 @@ class CostEstimate:
     """The most that a job can cost: all instances for the whole of `max_run`, at the on-demand price.
 
     Attributes:
-        ceiling_usd: cost; None if the price of the type is unknown.
+        ceiling_usd: the cost; None if the price of the type is unknown.
         price_usd_per_hour: on-demand price of one instance; None if unknown.
         max_run_s: longest run of the job.
         note: calculation in one sentence, with the date of the price.
@@ -85,7 +85,9 @@ def cost_ceiling(
     price = 0.0 if training_plan else known.price_usd_per_hour
     ceiling = _amount(max_run_s, instance_count, price)
     spot = (
-        "; spot instances cost less, waiting for them costs nothing" if use_spot_instances else ""
+        "; spot instances cost less, and waiting for them costs nothing"
+        if use_spot_instances
+        else ""
     )
     if training_plan:
         note = in_plan(training_plan)
@@ -137,7 +139,7 @@ def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobC
 def spot_line(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> str | None:
     """Return interruptions, waiting and savings of an ended spot job in one line.
 
-    None for a job that was not on spot, and for a search. Example:
+    Return None for a job that was not on spot, and for a hyperparameter search. Example:
     `spot: 2 interruptions, waited 40 s, billed 2 min 00 s of 6 min 40 s, saved 70 % ($0.0179)`
 
     Args:
@@ -187,4 +189,4 @@ def _note(name: str | None, billable: int | None, price: float | None, table: Ca
         return "the service has not reported the billable seconds"
     if price is None:
         return f"the price of {name or 'the instances'} is not in the catalogue of {table.date}"
-    return f"at {format_usd(price)} an hour and instance (on demand, {table.region}, {table.date})"
+    return f"at {format_usd(price)} per instance and hour (on demand, {table.region}, {table.date})"

@@ -1,4 +1,4 @@
-"""Monthly budget of a team: money that its runs spent or reserved, and the check of another run."""
+"""Monthly budget of a team: money that its runs spent or reserved, and the check before another run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_SPENDERS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpend:
-    """Money of one run in the month in which it first started, in USD.
+    """Money that one run spent or reserved, in USD. It counts in the month in which the run first started.
 
     Attributes:
         team: team of the run.
@@ -48,19 +48,19 @@ class RunSpend:
 
     @property
     def spender(self) -> str:
-        """DAG, with the user who started the run."""
+        """The DAG's id, with the user who started the run."""
         return f"{self.dag_id} ({self.user})" if self.user else self.dag_id
 
     def is_of_same_run(self, other: RunSpend) -> bool:
-        """Return whether both are the money of one run."""
+        """Return whether both belong to the same run."""
         return (self.dag_id, self.run_id) == (other.dag_id, other.run_id)
 
     def reserving(self, needed_usd: float) -> Self:
-        """Return the money with this amount reserved, or with the already reserved amount if that is larger."""
+        """Return a copy with this amount reserved, or with the already reserved amount if that is larger."""
         return replace(self, reserved_usd=max(self.reserved_usd, needed_usd))
 
     def closed(self, spent_usd: float, *, is_final: bool) -> Self:
-        """Return the money of a run whose report is written.
+        """Return a copy for a run that has ended and has a report.
 
         Args:
             spent_usd: sum of the known costs of its ledger.
@@ -70,12 +70,12 @@ class RunSpend:
         return replace(self, spent_usd=spent_usd, reserved_usd=open_usd)
 
     def to_json(self) -> str:
-        """Return the document of the run's money."""
+        """Return the run's spend document as JSON."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the money of a document; unknown keys are ignored.
+        """Read the spend document of a run; unknown keys are ignored.
 
         A document of an earlier release has no version, and no `spent_usd` until its run has ended.
 
@@ -90,7 +90,7 @@ class RunSpend:
         except (ValueError, TypeError, AttributeError) as error:
             allowed = f"format {FORMAT}, version {VERSION}"
             raise ContractError(
-                "this is not the spend document of a run", got=repr(text[:200]), allowed=allowed
+                "the text is not the spend document of a run", got=repr(text[:200]), allowed=allowed
             ) from error
 
 
@@ -135,7 +135,7 @@ def unnamed_team(tag: str) -> Finding:
         where="the connection's extra, trainyard.job_defaults.tags",
         what="has no team tag, but job_limits has team budgets",
         allowed=f'a tag {tag!r}, such as {{"{tag}": "research"}}',
-        next_step=f"set the tag {tag!r} there, or name another one in job_limits.team_tag",
+        next_step=f"set the tag {tag!r} there, or name another tag in job_limits.team_tag",
     )
 
 
@@ -151,7 +151,7 @@ def unreadable(uri: str, error: ContractError) -> Finding:
 
 
 def rejected(error: RejectedRequestError) -> Finding:
-    """Return the finding for a rejection by S3 of the documents of a team's month."""
+    """Return the finding for a request on a team's spend documents that S3 rejected."""
     return Finding(
         where=error.where or BUDGETS,
         what=f"S3 rejected {error.operation} on the team's spend documents",
@@ -171,7 +171,7 @@ def over_budget(
     """Return an error if a run exceeds the rest of its team's monthly budget, or None.
 
     Args:
-        counted: money of the team's other runs of the month, and earlier money of the run itself.
+        counted: spend of the team's other runs of the month, and earlier spend of the run itself.
         team: team of the run.
         month: month of the run.
         budget_usd: the team's budget of the month.
@@ -189,7 +189,7 @@ def over_budget(
         what=f"leaves team {team} too little in {month}",
         got=f"{needed} for this run; {_spent(runs)}",
         allowed=f"{format_usd(left)} left of {format_usd(budget_usd)}",
-        next_step=f"{cheaper}, start it next month, or ask for a higher budget",
+        next_step=f"{cheaper}, start the run next month, or ask for a higher budget",
     )
 
 

@@ -59,9 +59,9 @@ class Platform(StrEnum):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the missing files, print them and the next steps, and return 0. Return 2 if the folder does not exist.
+    """Write the missing files, and print all files and the next steps.
 
-    Also return 2 if the connection's id is invalid.
+    Return 0, or 2 if the project's folder does not exist or the connection's id is invalid.
     """
     options = _parser().parse_args(arguments)
     project: Path = options.project
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if not _CONNECTION_ID.fullmatch(options.aws_conn_id):
         sys.stderr.write(
-            f"error: --aws-conn-id: got {options.aws_conn_id!r}; allowed: letters, digits and _ - .\n"
+            f"error: --aws-conn-id: got {options.aws_conn_id!r}; allowed: 1 to 200 letters, digits, '_', '-' and '.'\n"
         )
         return 2
     platform = Platform.of(project)
@@ -103,8 +103,8 @@ def files_of(
     Args:
         platform: tool that deploys the project.
         dags: names of shipped DAG files.
-        aws_conn_id: connection of all tasks. Unless it is `aws_default`, it also ends the names of the files and DAGs,
-            so that the same DAG can exist once for each connection.
+        aws_conn_id: connection of all tasks. Unless it is `aws_default`, it is also appended to the names of the DAG
+            files and DAGs: the same DAG can then exist once for each connection.
     """
     suffix = _suffix(aws_conn_id)
     texts = {EXAMPLE: _example_dag(platform)}
@@ -124,7 +124,7 @@ def _suffix(aws_conn_id: str) -> str:
 
 
 def _connected(dag: str, aws_conn_id: str, *, suffix: str) -> str:
-    """Return a DAG file's text with another connection, and with a suffix of its DAGs' ids and titles."""
+    """Return a DAG file's text with another connection, and with a suffix on its DAGs' ids and titles."""
     line = _CONNECTION_LINE.format(_DEFAULT_CONNECTION)
     text = dag.replace(line, _CONNECTION_LINE.format(aws_conn_id))
     text = re.sub(r'(dag_id="\w+)"', rf'\1{suffix}"', text)
@@ -177,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         choices=tuple(shipped_dags()),
-        help="copy this DAG of Trainyard's, too; may be given more than once",
+        help="also copy this shipped DAG; may be given more than once",
     )
     parser.add_argument(
         "--aws-conn-id",
@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 _NEXT = """Next:
-  on this machine   `make engine` in Trainyard's clone runs a SageMaker that trains here, and prints a connection to it
+  on this machine   `make engine` in a clone of Trainyard runs a local SageMaker engine, and prints a connection to it
   on AWS            fill in {connection_file}, and make it the connection `{aws_conn_id}`
   wait              Airflow searches dags/ for new files every 300 s ([dag_processor] refresh_interval);
                     `airflow dags reserialize` parses them now, if the command can reach Airflow's database

@@ -1,4 +1,4 @@
-"""Offers of training plans beside spot and on demand, for the instances and hours of a planned training.
+"""Comparison of training plan offers with spot and on-demand prices, for one planned training.
 
 May import the catalogue, costs, plans and boto3. Promises: searches only; it buys nothing.
 """

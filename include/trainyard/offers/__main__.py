@@ -1,4 +1,4 @@
-"""`trainyard offers`: the offers of training plans for a training, beside spot and on demand. Nothing is bought."""
+"""`trainyard offers`: compare training plan offers with spot and on-demand prices. It buys nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ DAY_H = 24
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; return 0, 1 if no plan is on offer, 2 if the type is unknown or AWS rejected the call."""
+    """Print the table of offers.
+
+    Return 0, or 1 if no plan is on offer, or 2 if the instance type is unknown or AWS rejects the call.
+    """
     options = _parser().parse_args(arguments)
     try:
         price = catalogue().find(options.instance_type).price_usd_per_hour
@@ -37,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = client.search_training_plan_offerings(**_request(options))
     except (BotoCoreError, ClientError) as error:
         sys.stderr.write(
-            f"error: SearchTrainingPlanOfferings: {error}; allow sagemaker:SearchTrainingPlanOfferings to your own "
-            "identity\n"
+            f"error: SearchTrainingPlanOfferings: {error}; your AWS identity needs "
+            "sagemaker:SearchTrainingPlanOfferings\n"
         )
         return FAILED
     offers = [PlanOffer.from_wire(each) for each in found["TrainingPlanOfferings"]]
@@ -62,7 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _request(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the search: whole days that hold the planned hours and the last 30 minutes, in which no job runs."""
+    """Return the search request, with a duration in whole days.
+
+    It covers the planned hours and a plan's last 30 minutes, in which no job runs.
+    """
     days = max(1, math.ceil((options.hours + TERMINATION_LEAD_S / SECONDS_PER_HOUR) / DAY_H))
     times = {"StartTimeAfter": options.start_after, "EndTimeBefore": options.end_before}
     return {

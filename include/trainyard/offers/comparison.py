@@ -18,8 +18,8 @@ class PlanOffer:
     """An offer of SearchTrainingPlanOfferings.
 
     Attributes:
-        windows: begin and end of each window.
-        fee_usd: fee for all windows; None if the service names none in USD.
+        windows: start and end of each window of reserved capacity.
+        fee_usd: upfront fee for all windows; None if the offer has no fee in USD.
     """
 
     id: str
@@ -28,7 +28,7 @@ class PlanOffer:
 
     @classmethod
     def from_wire(cls, offer: Mapping[str, Any]) -> Self:
-        """Return the offer of an element of TrainingPlanOfferings."""
+        """Build the offer from an element of `TrainingPlanOfferings`."""
         is_usd = offer.get("CurrencyCode", "USD") == "USD" and "UpfrontFee" in offer
         return cls(
             id=offer["TrainingPlanOfferingId"],
@@ -66,7 +66,7 @@ def compare(
     instance_count: int,
     price_usd_per_hour: float | None,
 ) -> tuple[CapacityChoice, ...]:
-    """Return the choices for a training: on demand, spot and each offer of a plan, in this order.
+    """Return the choices for a training: on demand, spot and each plan offer, in this order.
 
     Worked: 40 hours on 2 instances at 30 USD/h: 2,400 USD on demand, 960 USD on spot with 60 % off.
 

@@ -1,6 +1,6 @@
 """`trainyard permissions`: the IAM policies that a deployment needs, least privilege for the features in use.
 
-Prints JSON: the policies by themselves, or a template with bucket, roles and log groups.
+Prints JSON: the policies only, or a template that also has the bucket, the roles and the log groups.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         "--prefix",
         action="append",
         default=[],
-        help="first part of the runs' S3 keys, as the form's `prefix` (default: trainyard); repeatable",
+        help="first part of the runs' S3 keys, the run's param `prefix` (default: trainyard); repeatable",
     )
     parser.add_argument(
         "--source",

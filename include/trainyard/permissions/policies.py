@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 VERSION = "2012-10-17"
 PREFIX = "trainyard"
-"""First part of the S3 keys of runs, unless the form's `prefix` differs."""
+"""First part of the S3 keys of runs, unless the run's param `prefix` differs."""
 TASK_LOGS = "airflow-logs"
 """The first part of the S3 keys of docker-compose's task logs."""
 
@@ -51,7 +51,7 @@ class Account:
         kms_keys: ARNs of the keys that the connection names.
         topics: ARNs of the notifications' topics.
         has_network: whether jobs run in a VPC.
-        prefixes: first parts of the runs' S3 keys, the values of the form's `prefix`.
+        prefixes: first parts of the runs' S3 keys, the values of the param `prefix`.
     """
 
     account: str
@@ -94,7 +94,7 @@ def airflow_policy(account: Account, features: Sequence[Feature] = tuple(Feature
 
 
 def execution_policy(account: Account, features: Sequence[Feature] = tuple(Feature)) -> Document:
-    """Return the policy of the jobs' role."""
+    """Return the policy of the jobs' execution role."""
     logs = account.arn("logs", "log-group:/aws/sagemaker/*")
     statements = [
         *_storage(account),
@@ -126,7 +126,7 @@ def execution_policy(account: Account, features: Sequence[Feature] = tuple(Featu
 
 
 def _automl_jobs(account: Account) -> Iterator[Document]:
-    """Yield the statements for the calls that an AutoML job makes by its role, to train and test its candidates."""
+    """Yield the statements for the calls that an AutoML job makes with its role to train and test its candidates."""
     kinds = ("Endpoint", "EndpointConfig", "Model", "ProcessingJob", "TrainingJob", "TransformJob")
     verbs = ("Create", "Describe")
     actions = [f"sagemaker:{verb}{kind}" for verb in verbs for kind in kinds]
@@ -175,7 +175,7 @@ _FOLDERS = {
     "AutoMLJobV2": "automl-job",
 }
 _STOPS = {"AutoMLJobV2": "AutoMLJob"}
-"""Kinds of jobs whose Stop has another name than their Create."""
+"""Names of job kinds in Stop actions, if they differ from those in Create actions."""
 
 
 def _jobs(account: Account, features: Sequence[Feature]) -> Iterator[Document]:
@@ -322,7 +322,7 @@ _KEEPS_OWNER: Document = {"ForAllValues:StringNotEquals": {"aws:TagKeys": [DEPLO
 
 
 def _requested(account: Account, **keys: Any) -> Document:
-    """Return the condition that a job is created with the deployment's tag and these condition keys."""
+    """Return the condition that the request for a job has the deployment's tag and these condition keys."""
     name = account.deployment
     wanted = {**({f"aws:RequestTag/{DEPLOYMENT}": name} if name else {}), **keys}
     return {"StringEquals": wanted} if wanted else {}

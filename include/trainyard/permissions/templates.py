@@ -22,7 +22,7 @@ MOST_CHARACTERS = 6144
 
 
 def policies(account: Account, features: Sequence[Feature]) -> Document:
-    """Return the three policies by the identity that needs them."""
+    """Return the policies of Airflow's identity and of the execution role, and the role's trust policy, by name."""
     return {
         "airflow": airflow_policy(account, features),
         "execution_role": execution_policy(account, features),

@@ -1,4 +1,4 @@
-"""`trainyard prices`: print date, region and gaps of the catalogue's prices, or fetch those of a region."""
+"""`trainyard prices`: print the date, region and missing prices of the catalogue, or fetch the prices of a region."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 API_REGION = "us-east-1"
-"""A region that has the Price List API; its answers have all regions."""
+"""A region that has the Price List API; the responses cover all regions."""
 FAILED = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the catalogue's state, or refresh it; return 2 if AWS rejected a call or listed no price."""
+    """Print the state of the catalogue's prices, or write a catalogue with a region's current prices.
+
+    Return 0, or 2 if AWS rejects a call or lists no price.
+    """
     options = _parser().parse_args(arguments)
     if not options.refresh:
         _print_state()
@@ -50,7 +53,7 @@ def _products(region: str) -> tuple[list[str], str | None]:
         found = pages.paginate(ServiceCode=SERVICE_CODE, Filters=filters(region))
         return [each for page in found for each in page["PriceList"]], None
     except (BotoCoreError, ClientError) as error:
-        return [], f"{error}; allow pricing:GetProducts to your own identity"
+        return [], f"{error}; your AWS identity needs pricing:GetProducts"
 
 
 def _print_state() -> None:

@@ -22,7 +22,7 @@ SOURCE = (
     "An empty price is unknown, never free."
 )
 _ON_DEMAND = re.compile(r"(^|-)Train:ml\.")
-"""Usage type of on-demand training; spot, warm pools and reserved plans have other ones."""
+"""Usage type of on-demand training; spot, warm pools and reserved plans have other usage types."""
 _PRICE = "price_usd_per_hour"
 _NAME = "instance_type"
 
@@ -37,8 +37,8 @@ def prices_of(products: Iterable[str], *, region: str) -> dict[str, float]:
     """Return the price of one instance by its type, in USD per hour; the highest if a type has several.
 
     Args:
-        products: the answers' `PriceList`: a JSON text for each product.
-        region: the region; products of others are left out.
+        products: the `PriceList` of all responses: a JSON text for each product.
+        region: the region; products of other regions are left out.
     """
     found: dict[str, float] = {}
     for text in products:
@@ -55,7 +55,7 @@ def prices_of(products: Iterable[str], *, region: str) -> dict[str, float]:
 def with_prices(catalogue_csv: str, prices: Mapping[str, float], *, date: str, region: str) -> str:
     """Return the text of a catalogue file with these prices, and their date, region and source.
 
-    A type without a price in the region gets an empty one.
+    A type without a price in the region gets an empty price.
     """
     lines = catalogue_csv.splitlines()
     notes = {"date": date, "region": region, "source": SOURCE}
@@ -81,7 +81,7 @@ def _is_training(attributes: Mapping[str, Any], region: str) -> bool:
 
 
 def _hourly_usd(product: Mapping[str, Any]) -> Iterator[float]:
-    """Yield the on-demand prices of a product per hour, without those of 0."""
+    """Yield the on-demand prices of a product per hour, except prices of 0."""
     for term in product.get("terms", {}).get("OnDemand", {}).values():
         for dimension in term.get("priceDimensions", {}).values():
             price = float(dimension.get("pricePerUnit", {}).get("USD", 0))
