@@ -68,8 +68,8 @@ def test_a_number_that_no_shape_has_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"num_heads": 5}, "num_heads: does not divide hidden_size; got 5 and 512"),
-        ({"num_kv_heads": 3}, "num_kv_heads: does not divide num_heads; got 3 and 8"),
+        ({"num_heads": 5}, "num_heads: does not divide hidden_size; got 5 with hidden_size 512"),
+        ({"num_kv_heads": 3}, "num_kv_heads: does not divide num_heads; got 3 with num_heads 8"),
         ({"num_layers": 0}, "num_layers: is too small"),
         ({"family": "bert"}, "family: is not an allowed value; got 'bert'; allowed: llama, gpt"),
         ({"attention": "sparse"}, "allowed: flash, eager"),

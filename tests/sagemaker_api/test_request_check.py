@@ -70,14 +70,14 @@ def test_a_good_request_passes() -> None:
         ),
         (
             {"HyperParameters": {f"h{i}": "1" for i in range(101)}},
-            "HyperParameters: has too many; got 101 entries; allowed: 0 to 100 entries",
+            "HyperParameters: has too many entries; got 101 entries; allowed: 0 to 100 entries",
         ),
         ({"HyperParameters": {"a": 1}}, "HyperParameters.a: has the wrong type; got 1 (int)"),
         (
             {"HyperParameters": {"a": "x" * 2501}},
             "HyperParameters.a: is too long; got 2501 characters",
         ),
-        ({"InputDataConfig": []}, "InputDataConfig: has too few; got 0 items"),
+        ({"InputDataConfig": []}, "InputDataConfig: has too few items; got 0 items"),
         (
             {"InputDataConfig": [{"ChannelName": "a b", "DataSource": {}}]},
             "InputDataConfig[0].ChannelName: does not match",

@@ -232,7 +232,7 @@ def test_a_key_of_smp_v1_gets_what_version_2_has_instead(key: str) -> None:
         (smp_v2(activation_loading_horizon=4), "sm_activation_offloading is off"),
         (
             smp_v2(hybrid_shard_degree=2, context_parallel_degree=4),
-            "got 4 and 2; allowed: at most 2",
+            "got 4 with hybrid_shard_degree 2; allowed: at most 2",
         ),
         (smp_v1(hybrid_shard_degree=4), "version 1 has sharded_data_parallel_degree"),
         (smp_v1(pipeline="fast"), "interleaved, simple, _only_forward"),

@@ -115,7 +115,7 @@ def volume_findings(volume_gb: int, instance_type: str, *, where: str) -> Iterat
     if volume_gb > largest_gb:
         yield Finding(
             where=where,
-            what="is more than the local disks of the instance type, which replace a volume",
+            what="is more than the local disks of the instance type, which the job uses instead of a volume",
             got=f"{volume_gb} on {instance_type}",
             allowed=f"at most {largest_gb}",
             next_step="lower it, or use a type with larger disks or with EBS volumes",

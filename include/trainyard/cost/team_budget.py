@@ -156,7 +156,7 @@ def rejected(error: RejectedRequestError) -> Finding:
         where=error.where or BUDGETS,
         what=f"S3 rejected {error.operation} on the team's spend documents",
         got=error.got,
-        next_step="allow the connection s3:ListBucket, s3:GetObject and s3:PutObject there",
+        next_step="allow the connection s3:ListBucket, s3:GetObject and s3:PutObject on these documents",
     )
 
 

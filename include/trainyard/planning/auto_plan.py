@@ -146,7 +146,8 @@ def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
             where=where,
             what="is auto, but the planner supports decoder models only",
             got=f"model {conf.model}",
-            next_step="set strategy, instance_type and instance_count",
+            allowed="model gpt",
+            next_step='set strategy, instance_type and instance_count instead of "auto"',
         )
     if conf.capacity_ladder:
         yield Finding(

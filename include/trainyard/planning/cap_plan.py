@@ -153,8 +153,8 @@ def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Findi
         yield Finding(
             where="max_cost_usd",
             what="may stop the training before its last step",
-            got=f"{format_usd(plan.max_cost_usd)}, of which {format_usd(plan.evaluation_usd)} is reserved for the "
-            f"evaluation; all jobs, run once for their longest time, cost {format_usd(cost.once_usd)}",
+            got=f"{format_usd(plan.max_cost_usd)} ({format_usd(plan.evaluation_usd)} of it reserved for the "
+            f"evaluation), but all jobs, run once for their longest time, cost {format_usd(cost.once_usd)}",
             severity=Severity.WARNING,
             next_step="raise max_cost_usd to train to the end; otherwise the model of the stopped training is "
             "evaluated and registered",

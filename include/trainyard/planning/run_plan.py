@@ -274,7 +274,7 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
         got=f"{known.fp32_tflops:g} of {known.bf16_tflops:g} TFLOPS of {instance.accelerator}",
         next_step=next_step,
         severity=Severity.WARNING,
-        why="tensor cores multiply bf16; with TF32, where the image allows it, fp32 reaches half of that",
+        why="tensor cores multiply in bf16; with TF32, if the image allows it, fp32 reaches half of that speed",
         source="NVIDIA's data sheets; include/trainyard/catalog/accelerators.csv",
     )
 
@@ -318,7 +318,11 @@ def _budget_findings(conf: RunConf | None, job_attempts: int) -> Iterator[Findin
             keep_budget(conf.budget_usd, cost, cheaper=partial(_cheaper, conf, cost))
     except BudgetExceededError as error:
         yield Finding(
-            where="budget_usd", what=error.what, got=str(error.got), allowed=error.allowed
+            where="budget_usd",
+            what=error.what,
+            got=str(error.got),
+            allowed=error.allowed,
+            next_step=error.next_step,
         )
     except SpecError:  # an unknown type, which is reported
         return
@@ -379,7 +383,8 @@ def price_warnings(conf: BaseRunConf, cost: RunCost) -> Iterator[Finding]:
     if conf.budget_usd is not None and cost.ceiling_usd is None:
         yield Finding(
             where="budget_usd",
-            what=f"cannot be checked: {cost.note}",
+            what=f"cannot be checked, because a price is unknown: {cost.note}",
             got=format_usd(conf.budget_usd),
+            next_step="choose instance types with a known price, or limit max_run_s",
             severity=Severity.WARNING,
         )

@@ -84,7 +84,7 @@ def _pinned_uri(region: str, instance_type: str, py_version: str | None) -> str:
             what="has no registry of AWS's PyTorch images",
             got=region,
             allowed=", ".join(sorted(pinned.accounts)),
-            next_step="set image_uri",
+            next_step="set image_uri to an image in a registry of this region",
         )
         raise SpecError([wrong], subject="image")
     processor = "gpu" if _has_gpu(instance_type) else "cpu"

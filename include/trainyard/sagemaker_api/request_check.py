@@ -164,10 +164,16 @@ def _limits(shape: Any, size: float, path: str, unit: str) -> Iterator[Finding]:
     if (least is None or size >= least) and (most is None or size <= most):
         return
     allowed = f"at least {least}" if most is None else f"{least or 0} to {most}"
-    what = ("is too long" if unit == "characters" else "has too many") if unit else "is too large"
+    what = (
+        ("is too long" if unit == "characters" else f"has too many {unit}")
+        if unit
+        else "is too large"
+    )
     if least is not None and size < least:
         what = (
-            ("is too short" if unit == "characters" else "has too few") if unit else "is too small"
+            ("is too short" if unit == "characters" else f"has too few {unit}")
+            if unit
+            else "is too small"
         )
     yield Finding(
         where=path,

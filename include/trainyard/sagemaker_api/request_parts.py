@@ -55,6 +55,7 @@ def role_arn(role: str, account: str | None, *, region: str) -> str:
                 what="is not an ARN, and the account for it is unknown",
                 got=repr(role),
                 allowed="arn:<partition>:iam::<account>:role/<name>",
+                next_step="set role to the ARN",
             )
         ]
     )

@@ -91,10 +91,20 @@ def _with_watch(files: Mapping[str, Path]) -> dict[str, Path]:
 
 def _findings(folder: Path, files: dict[str, Path], entry_point: str | None) -> Iterator[Finding]:
     if not folder.is_dir():
-        yield Finding(where="source_dir", what="is not a folder", got=str(folder))
+        yield Finding(
+            where="source_dir",
+            what="is not a folder",
+            got=str(folder),
+            next_step="correct the path, or create the folder with the scripts",
+        )
         return
     if not files:
-        yield Finding(where="source_dir", what="has no files", got=str(folder))
+        yield Finding(
+            where="source_dir",
+            what="has no files",
+            got=str(folder),
+            next_step="add the scripts to the folder, or correct the path",
+        )
     if secret := [name for name in files if name.rpartition("/")[2] == "airflow.cfg"]:
         yield Finding(
             where="source_dir",

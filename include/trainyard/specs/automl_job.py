@@ -143,7 +143,8 @@ def _findings(spec: AutoMLJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="validation_fraction",
             what="cannot be combined with a validation channel",
-            got=f"{spec.validation_fraction}, and validation {spec.validation}",
+            got=f"{spec.validation_fraction} with validation {spec.validation}",
+            next_step="remove one of them",
         )
 
 

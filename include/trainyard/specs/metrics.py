@@ -32,7 +32,9 @@ class MetricDefinition:
             SpecError: the value is not such a mapping.
         """
         if not isinstance(value, Mapping):
-            raise SpecError([Finding(where=where, what="is not a mapping", got=repr(value))])
+            allowed = '{"Name": ..., "Regex": ...}'
+            wrong = Finding(where=where, what="is not a mapping", got=repr(value), allowed=allowed)
+            raise SpecError([wrong])
         lowered = {_SDK_SPELLING.get(k, str(k)): v for k, v in value.items()}
         return read_spec(cls, lowered, where=where)
 

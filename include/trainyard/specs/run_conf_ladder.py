@@ -30,14 +30,14 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
             yield Finding(
                 where=name,
                 what="differs from the first rung of capacity_ladder, which replaces it",
-                got=f"{said} and {rung}",
+                got=f"{said}, and {rung} in the first rung",
                 next_step="remove it, or set the same value in the first rung",
             )
     if conf.use_spot_instances and not first.use_spot_instances:
         yield Finding(
             where="use_spot_instances",
             what="differs from the first rung of capacity_ladder, which replaces it",
-            got="true and false",
+            got="true, and false in the first rung",
             next_step="remove it, or set the same value in the first rung",
         )
 

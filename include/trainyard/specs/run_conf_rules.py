@@ -88,7 +88,7 @@ def _data(conf: RunConf) -> Iterator[Finding]:
             where="tokenizer",
             what="is not a tokenizer",
             got=repr(conf.tokenizer),
-            allowed="bytes, or a tokenizers file (*.json), local or on S3",
+            allowed="bytes, or the path of a tokenizer file (*.json), local or on S3",
         )
     yield from _vocabulary(conf)
     fractions = {n: getattr(conf, n) for n in ("validation_fraction", "test_fraction")}
@@ -109,7 +109,7 @@ def _vocabulary(conf: RunConf) -> Iterator[Finding]:
         yield Finding(
             where="vocab_size",
             what="is required for data_format tokens",
-            next_step="set it, or set the tokenizer that made the ids",
+            next_step="set it, or set the tokenizer that created the ids",
         )
     if conf.vocab_size and conf.tokenizer != "bytes":
         yield Finding(

@@ -317,7 +317,7 @@ def missing_network(subnets: Sequence[str], security_group_ids: Sequence[str]) -
     return Finding(
         where=missing,
         what="is required: a network needs subnets and security groups",
-        got=f"{given} {', '.join(subnets or security_group_ids)} alone",
+        got=f"only {given} {', '.join(subnets or security_group_ids)}",
         allowed="both or neither",
         next_step=f"set {missing}, or remove {given}",
     )

@@ -228,7 +228,7 @@ def _grid(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterator
             what="differs from the number of combinations; Grid tries all of them",
             got=str(spec.max_jobs),
             allowed=str(total),
-            next_step="leave it out",
+            next_step="remove it",
         )
 
 
@@ -240,7 +240,7 @@ def _hyperband(spec: TuningJobSpec) -> Iterator[Finding]:
                 where="hyperband",
                 what="is allowed for strategy Hyperband only",
                 got=str(spec.strategy),
-                next_step="leave it out",
+                next_step="remove it",
             )
         return
     if spec.early_stopping_type != "Off":

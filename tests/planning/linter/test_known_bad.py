@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "context ranks beyond those that share a shard": (
         smp_v2(hybrid_shard_degree=2, context_parallel_degree=4),
         E,
-        "got 4 and 2; allowed: at most 2",
+        "got 4 with hybrid_shard_degree 2; allowed: at most 2",
         smp_v2(hybrid_shard_degree=4, context_parallel_degree=4),
     ),
     "shards of smp v1 that do not divide the ranks": (

@@ -145,6 +145,6 @@ class SmModelParallelV2:
             yield Finding(
                 where=f"{WHERE}.context_parallel_degree",
                 what="is more than hybrid_shard_degree",
-                got=f"{context} and {shard}",
+                got=f"{context} with hybrid_shard_degree {shard}",
                 allowed=f"at most {shard}",
             )
