@@ -123,7 +123,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ),
         (
             {"subnets": ["subnet-1"]},
-            "got subnets subnet-1 alone; allowed: both or neither; set security_group_ids, or remove",
+            "got only subnets subnet-1; allowed: both or neither; set security_group_ids, or remove",
         ),
         (
             {
