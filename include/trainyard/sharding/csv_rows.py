@@ -343,7 +343,7 @@ def check_names(file: SourceFile, names: list[str]) -> None:
     Whole numbers are names if there are only such and they rise in equal steps, such as pixels and years.
 
     Raises:
-        DataError: a name is a number with a sign, a point or an exponent, or the whole numbers are no such names.
+        DataError: a name is a number with a sign, a point or an exponent, or the whole numbers do not rise in this way.
     """
     texts = [name.strip() for name in names]
     numbers = [text for text in texts if is_of_type(text, pa.float64())]
