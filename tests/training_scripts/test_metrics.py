@@ -32,7 +32,7 @@ def test_full_disk_keeps_events_in_memory_and_says_so_once(tmp_path, caplog):
     metrics.write("alive", step=4)
 
     (said,) = [record.getMessage() for record in caplog.records]
-    assert f"{path} cannot be written, kept in memory: " in said
+    assert f"{path} cannot be written, its events are kept in memory: " in said
     assert stream.getvalue().count("trainyard alive") == 4
     assert steps_of(path.read_bytes()) == [1, 2, 3, 4]
 

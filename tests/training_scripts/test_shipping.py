@@ -310,7 +310,7 @@ def test_an_attempt_of_a_number_that_s3_has_is_not_put_over_it(
 
     assert s3.read("0001.algo-1/00000001.bundle") == b"of the start before"
     assert len(s3.sizes()) == 1
-    assert caplog.text.count("attempt 1 is there already") == 1
+    assert caplog.text.count("attempt 1 already exists") == 1
 
 
 @pytest.mark.torch

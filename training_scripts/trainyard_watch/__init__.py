@@ -9,8 +9,8 @@
 
 The package is uploaded with the script that imports it, without the rest of Trainyard: it may import torch, the
 standard library and itself only. Optional libraries (boto3, pynvml, tensorboard, mlflow, transformers, lightning) are
-imported on use. It knows the container contract (`SM_*` variables, `/opt/ml`, channels), but not the service that
-started the job.
+imported on use. The package follows the container contract (`SM_*` variables, `/opt/ml`, channels) and does not depend
+on the service that started the job.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["Run", "setting_up", "watch"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of `__all__`, imported on first use: hosts without torch import this package to validate jobs.
+    """Return an attribute of `__all__`, imported on first use, because hosts without torch import this package, too.
 
     Raises:
-        AttributeError: the package has no such name.
+        AttributeError: the name is not in `__all__`.
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

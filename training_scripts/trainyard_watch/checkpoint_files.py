@@ -26,7 +26,7 @@ FORMAT, VERSION = "trainyard-checkpoint", 1
 WRITE_AT_ONCE = 1 << 20
 VERIFIED_AT_ONCE = 16
 """Number of files hashed in parallel: one thread computes SHA-256 more slowly than a large host's disks read."""
-MISSING = "is missing: it was not written, or not uploaded, to its end"
+MISSING = "is missing: it was not completely written or uploaded"
 
 
 def write_files(
@@ -152,10 +152,9 @@ def _file_fault(path: Path, entry: Mapping[str, Any]) -> str | None:
 
 def _newer_version(path: Path, version: int) -> str:
     return (
-        f"{path} has format version {version}, this trainer reads up to {VERSION}; an older "
-        "checkpoint is not used instead, since that would lose work. Start the job with the training "
-        "scripts that wrote it or newer ones (source_dir), or give it a new checkpoint_s3_uri to begin "
-        "at step 0; nothing was deleted"
+        f"{path} has format version {version}, but this trainer reads versions up to {VERSION}. No older checkpoint is "
+        "used, because that would lose work. Start the job with the training scripts that wrote this checkpoint, or "
+        "newer ones (source_dir), or set a new checkpoint_s3_uri to begin at step 0. Nothing was deleted"
     )
 
 

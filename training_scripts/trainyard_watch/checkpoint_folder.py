@@ -49,8 +49,8 @@ class Checkpoint:
         """
         if self.is_sharded:
             message = (
-                f"{self.path} was written in shards by train_fsdp.py: resume with that script, or give this run a "
-                "checkpoint_s3_uri of its own; nothing was deleted"
+                f"{self.path} was written in shards by train_fsdp.py: resume with that script, or set another "
+                "checkpoint_s3_uri for this run; nothing was deleted"
             )
             raise CheckpointError(message)
 
@@ -64,7 +64,10 @@ class Checkpoint:
         try:
             return torch.load(file, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, ValueError, KeyError, UnpicklingError) as error:
-            message = f"{file} cannot be read although its checksum is right: {error}"
+            message = (
+                f"{file} cannot be loaded although its checksum is correct ({error}): resume with the version of torch "
+                "that wrote it, or set a new checkpoint_s3_uri to begin at step 0"
+            )
             raise CheckpointError(message) from error
 
     def read(self, name: str) -> bytes:
@@ -87,13 +90,13 @@ class CheckpointFolder:
 
     @property
     def is_congested(self) -> bool:
-        """Return whether so many checkpoints are still being uploaded to S3 that no other should be written."""
+        """Return whether so many checkpoints are still being uploaded to S3 that no further one should be written."""
         return self._retention.is_congested
 
     def newest_good(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest valid checkpoint (None without any), and one sentence per newer, rejected one.
+        """Return the newest valid checkpoint, or None, and the path and fault of each newer checkpoint.
 
-        Incomplete checkpoints of an interrupted start are deleted.
+        Checkpoints that an interruption left incomplete are deleted.
 
         Raises:
             CheckpointError: the newest intact checkpoint was written by a newer trainer.
@@ -126,7 +129,7 @@ class CheckpointFolder:
             facts: entries of the manifest beside the files.
 
         Returns:
-            The checkpoint's folder and its bytes.
+            The checkpoint's folder and its size in bytes.
 
         Raises:
             CheckpointError: the folder cannot be written (no space, no permission). The incomplete
@@ -141,7 +144,7 @@ class CheckpointFolder:
             shutil.rmtree(final, ignore_errors=True)
             message = (
                 f"checkpoint of step {step} cannot be written to {final} ({error}); free or "
-                "enlarge the disk (volume_size), or keep fewer (keep_checkpoints)"
+                "enlarge the disk (volume_size), or keep fewer checkpoints (keep_checkpoints)"
             )
             raise CheckpointError(message) from error
         self._retention.note_durable(step)
@@ -156,7 +159,7 @@ class CheckpointFolder:
         final.mkdir(parents=True)
 
     def _sweep(self) -> None:
-        """Delete folders without a manifest, which a killed start left incomplete.
+        """Delete folders without a manifest, which an interruption left incomplete.
 
         After a restart by the launcher alone, folders without a manifest stay: their manifests may be on other hosts.
         """

@@ -38,7 +38,7 @@ OPEN_MPI = {
     "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
     "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
 }
-"""torch's variables, and Open MPI's of the same meaning (mpirun(1), ENVIRONMENT VARIABLES)."""
+"""Open MPI's variable for each of torch's variables (mpirun(1), ENVIRONMENT VARIABLES)."""
 MASTER_PORT = "7777"
 """The rendezvous port of torch's ranks in AWS's toolkit (sagemaker-pytorch-training 3.0.0)."""
 
@@ -120,7 +120,10 @@ class Ranks:
 
 
 def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]] | None]) -> None:
-    """Raise one error with the findings of all ranks, without duplicates. A finding of some ranks names them."""
+    """Raise one error with the findings of all ranks, without duplicates, or return if no rank failed.
+
+    A finding that not every rank has begins with the numbers of its ranks.
+    """
     failed = {rank: failure for rank, failure in enumerate(failures) if failure}
     if not failed:
         return
@@ -140,7 +143,7 @@ def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]]
 
 
 def rank_variables(environ: Mapping[str, str], *, host: str | None = None) -> dict[str, str]:
-    """Return torch's variables for a rank of mpirun; an empty dict outside of mpirun.
+    """Return torch's variables for a rank that mpirun started; an empty dict without mpirun.
 
     SageMaker starts `pytorchddp`, SMDDP and MPI jobs with Open MPI. The toolkit of SageMaker's images sets MASTER_ADDR
     and MASTER_PORT; the MPI driver of SDK 3 does not. mpirun also passes the first instance's SM_CURRENT_HOST to all
@@ -149,7 +152,7 @@ def rank_variables(environ: Mapping[str, str], *, host: str | None = None) -> di
     `host` is this container's name, by default the system's host name. Variables that are set already are left out,
     except SM_CURRENT_HOST.
 
-    Worked: rank 3 of 4 on 2 hosts, `{"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+    Example: rank 3 of 4 on 2 hosts, `{"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
     "MASTER_ADDR": "algo-1", "MASTER_PORT": "7777", "SM_CURRENT_HOST": "algo-2"}`.
     """
     if OPEN_MPI["RANK"] not in environ:
@@ -167,7 +170,7 @@ def rank_variables(environ: Mapping[str, str], *, host: str | None = None) -> di
 
 @contextmanager
 def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ranks]:
-    """Join the process group of the environment's variables, and destroy it if the body succeeds.
+    """Join the process group that the launcher's variables describe, and destroy it if the body succeeds.
 
     The backend is SMDDP if the job enables it and the image has it, otherwise NCCL on GPUs and gloo on CPUs.
     Collectives wait at most `timeout_s` seconds. After an error the group is not destroyed, since destroying NCCL's
@@ -185,8 +188,8 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
     if len(given) != len(LAUNCH_VARIABLES):
         missing = ", ".join(name for name in LAUNCH_VARIABLES if name not in environ)
         message = (
-            f"the launcher set {', '.join(given)} but not {missing}: start with torchrun or mpirun, or "
-            "set none of them"
+            f"the launcher set {', '.join(given) or 'no variable'} but not {missing}: start the script with torchrun "
+            "or mpirun, or on one host without any of these variables"
         )
         raise HyperparameterError(message)
     device = _device(int(environ.get("LOCAL_RANK", "0")))
@@ -256,7 +259,7 @@ def _backend(environ: Mapping[str, str], device: torch.device) -> str:
     try:
         importlib.import_module("smdistributed.dataparallel.torch.torch_smddp")
     except ImportError:
-        log.warning("%s is on, the image has no smdistributed: using %s", SMDDP_FLAG, native)
+        log.warning("%s is on, but the image has no smdistributed: using %s", SMDDP_FLAG, native)
         return native
     return "smddp"
 
@@ -270,7 +273,7 @@ def _device(local_rank: int) -> torch.device:
 
 
 def choose_num_threads(ranks: Ranks, requested: int) -> int:
-    """Return the number of CPU threads for this rank: `requested`, or an equal part of the processors if that is 0.
+    """Return the number of CPU threads for this rank: `requested`, or an equal part of the processors if it is 0.
 
     Ranks of different containers on one machine share its processors; they are recognised by the kernel's boot id.
     """

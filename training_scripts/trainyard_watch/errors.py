@@ -59,9 +59,16 @@ class NonFiniteError(TrainerError):
 
     @classmethod
     def in_step(cls, step: int, *, seen: str, samples: range, settings: str) -> NonFiniteError:
-        """Return the error of a step over the run's positions `samples`."""
+        """Return the error of a step.
+
+        Args:
+            step: number of the step.
+            seen: clause that names the invalid value, such as "the loss is nan".
+            samples: positions of the step's samples in the run's sample order.
+            settings: the settings that may have caused it.
+        """
         return cls(
-            f"in step {step} (samples {samples[0]} to {samples[-1]} of the run's order) {seen}; "
+            f"in step {step} (samples {samples[0]} to {samples[-1]} of the run's sample order) {seen}; "
             f"{settings}. Checkpoints have the state before this step. Lower learning_rate, raise "
             "warmup_steps, set clip_norm 1 and precision bf16 or fp32, or check the data for invalid samples"
         )

@@ -39,7 +39,7 @@ def newest_checkpoint(folder: str | Path) -> str | None:
 
 
 class WatchCallback(TrainerCallback):
-    """Callback that writes the Trainer's logs as the run's steps, and stops it with a checkpoint after a SIGTERM.
+    """Callback that records the Trainer's logs as steps, and stops the Trainer with a checkpoint after a SIGTERM.
 
     Each log of the Trainer is one step for the rules, so `logging_steps` sets their resolution. The last step before a
     stop is always logged. The script must end with `exit_code`.
@@ -59,7 +59,7 @@ class WatchCallback(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """In a training job, report it as alive until `on_train_begin`: the Trainer reads its checkpoint before."""
+        """Report a training job as alive until `on_train_begin`, while the Trainer reads its checkpoint."""
         if JOB_VARIABLE in os.environ:
             self._starting.enter_context(setting_up())
 
@@ -114,7 +114,7 @@ class WatchCallback(TrainerCallback):
         control: TrainerControl,
         **_: Any,
     ) -> None:
-        """Report the run as alive; synchronise the stop request over the ranks."""
+        """Report the run as alive; end the training with a checkpoint if any rank received SIGTERM."""
         run = self._watched()
         run.alive(state.global_step)
         if run.should_stop():
@@ -189,12 +189,18 @@ class WatchCallback(TrainerCallback):
 
     @property
     def run(self) -> Run:
-        """The watched run, after the training has started."""
+        """The watched run, after the training has started.
+
+        Raises:
+            RuntimeError: the training has not started.
+        """
         return self._watched()
 
     def _watched(self) -> Run:
         if self._run is None:
-            raise RuntimeError("the Trainer has not started its training")
+            raise RuntimeError(
+                "the run does not exist before trainer.train() has started the training"
+            )
         return self._run
 
 

@@ -26,9 +26,10 @@ VALIDATION_LOSSES = ("val_loss", "validation_loss", "valid_loss")
 
 
 def newest_checkpoint(folder: str | Path | None = None) -> str | None:
-    """Return the newest checkpoint of a folder for `trainer.fit(ckpt_path=...)`, or None; None = the job's folder.
+    """Return the path of the newest checkpoint for `trainer.fit(ckpt_path=...)`, or None without a checkpoint.
 
-    Lightning moves a checkpoint to its place when it is whole.
+    `folder` is by default the job's checkpoint folder. Lightning moves a checkpoint to its path only when it is
+    complete, so every file found is complete.
     """
     place = container_paths().default_checkpoint_dir if folder is None else Path(folder)
     found = sorted(place.rglob("*.ckpt"), key=lambda each: each.stat().st_mtime)
@@ -36,7 +37,7 @@ def newest_checkpoint(folder: str | Path | None = None) -> str | None:
 
 
 class LightningCallback(Callback):
-    """Callback that writes each optimizer step, and ends the training with a checkpoint after a SIGTERM.
+    """Callback that records each optimizer step, and ends the training with a checkpoint after a SIGTERM.
 
     The loss is that of `training_step`. The script's checkpoints are the Trainer's own (`ModelCheckpoint`); the one
     after a SIGTERM is `stopped.ckpt` in the job's checkpoint folder. The script must end with `exit_code`.
@@ -69,7 +70,7 @@ class LightningCallback(Callback):
         pl_module: LightningModule,  # noqa: ARG002
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        """Measure the gradients. Torch's hook is too early: Lightning's backward pass runs within the step."""
+        """Measure the gradients; torch's step hook is too early, because Lightning runs backward within the step."""
         if len(trainer.optimizers) == 1:
             self.run.before_update(optimizer)
 
@@ -81,7 +82,7 @@ class LightningCallback(Callback):
         batch: Any,  # noqa: ARG002  # the interface
         batch_idx: int,  # noqa: ARG002
     ) -> None:
-        """Write the step, if this batch ended one."""
+        """Record the optimizer step if this batch completed one."""
         run = self.run
         if trainer.global_step <= run.num_steps or outputs is None:  # gradients are accumulated
             run.alive()
@@ -100,7 +101,7 @@ class LightningCallback(Callback):
             self._run.alive()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
-        """Write the validation loss, if the module logs one."""
+        """Record the validation loss if the module logs one."""
         logged = trainer.callback_metrics
         name = next((each for each in VALIDATION_LOSSES if each in logged), None)
         if self._run and name and not trainer.sanity_checking:
@@ -126,7 +127,7 @@ class LightningCallback(Callback):
         return {HISTORY: self._run.history() if self._run else self._history}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Keep the events of earlier starts, from a checkpoint."""
+        """Restore the events of earlier attempts from a checkpoint."""
         self._history = state_dict[HISTORY]
 
     @property
@@ -134,10 +135,12 @@ class LightningCallback(Callback):
         """The watched run, after the training has started.
 
         Raises:
-            RuntimeError: it has not started.
+            RuntimeError: the training has not started.
         """
         if self._run is None:
-            raise RuntimeError("the Trainer has not started its training")
+            raise RuntimeError(
+                "the run does not exist before trainer.fit() has started the training"
+            )
         return self._run
 
     def _stop(self, trainer: Trainer) -> None:

@@ -53,7 +53,7 @@ START_TIMEOUT_S = 1200.0
 
 
 class MetricsWriter:
-    """Writer of events, from rank 0 only (`enabled`).
+    """Writer of events on rank 0; on other ranks (`enabled` false) it writes nothing.
 
     The history (JSON lines) is part of every checkpoint, so it covers all attempts of a run.
     Events that cannot be written, such as to a full disk, stay in memory. Safe to use from several threads.
@@ -136,12 +136,12 @@ class MetricsWriter:
             self._is_failing = False
         elif not self._is_failing:
             self._is_failing = True
-            log.error("%s cannot be written, kept in memory: %s", self._path, reason)
+            log.error("%s cannot be written, its events are kept in memory: %s", self._path, reason)
 
     def write_alive(self, step: int | None) -> None:
         """Print an `alive` line if nothing was printed for a while (30 s by default); cheap to call often.
 
-        Without a step, before the `start` line, a `setup` line is printed. With a step, the listeners of every rank
+        If `step` is None, as before the `start` line, a `setup` line is printed. Otherwise the listeners of every rank
         receive a `beat` at each call.
         """
         if step is not None:
@@ -160,8 +160,8 @@ class MetricsWriter:
     ) -> Iterator[None]:
         """Report the run as alive from a thread while the body runs, for at most `at_most_s` seconds.
 
-        Use it for long work outside of steps. The default limit is the timeout with which ranks wait for each other
-        there.
+        Use it for long work outside of steps. The default limit is the time that ranks wait for each other
+        outside of steps.
         """
         has_ended = threading.Event()
         last = time.monotonic() + at_most_s
@@ -182,8 +182,8 @@ class MetricsWriter:
     def setting_up(self, *, at_most_s: float = SETUP_TIMEOUT_S) -> Iterator[None]:
         """Print a `setup` line, and report the run as alive while the body runs, as `kept_alive` does.
 
-        A job's limit on silence begins with its first line. This line makes the limit cover a hang before all other
-        lines.
+        A job's limit on silence begins with its first line. With this line, the limit also covers a hang before any
+        other line.
         """
         self.write("setup", seconds=time.monotonic() - self._began)
         with self.kept_alive(at_most_s=at_most_s):

@@ -22,15 +22,15 @@ NO_MODEL = (
     "weights from the checkpoint"
 )
 SLOWDOWN = 2.0
-"""Seconds to write a model, in those of as many bytes of a checkpoint: the model is also gathered and digested."""
+"""Time to write a model relative to a checkpoint of the same size: the model is also gathered and hashed."""
 UNMEASURED_BYTES_PER_S = 50e6
 """Assumed speed of a rank before a checkpoint was measured; a volume of SageMaker (gp3) has at least 125 MB/s."""
 SMALL_BYTES = 50e6
-"""A smaller checkpoint does not show that the disk is slower than assumed: its files take time, not its bytes."""
+"""A smaller checkpoint never lowers the assumed speed, because creating its files takes most of the time."""
 RESERVED_SHARE = 1 / 12
-"""Share of the grace that stays free after the model: 10 s of 120 s."""
+"""Share of the stop's grace period that stays free after the model: 10 s of 120 s."""
 BRIEF_S = 2.0
-"""A model that takes at most these seconds is written before the checkpoint has arrived in S3."""
+"""A model that takes at most this time is written even before the checkpoint has arrived in S3."""
 
 
 class ModelLimit:
@@ -57,7 +57,7 @@ class ModelLimit:
     def write_s(self, num_bytes: int) -> float:
         """Return the estimated seconds that rank 0 needs to write a model.
 
-        Worked: 8 ranks wrote a checkpoint of 150 GB in 60 s. A model of 50 GB takes 320 s.
+        Example: 8 ranks wrote a checkpoint of 150 GB in 60 s. A model of 50 GB takes 320 s.
         """
         return SLOWDOWN * num_bytes / self._bytes_per_s
 
@@ -88,7 +88,7 @@ class ModelLimit:
             )
         if write_s > BRIEF_S and not self._retention.await_arrival(spare_s - write_s):
             return (
-                f"the checkpoint has not arrived in S3 in time to write the model's {size} after it, and writing them "
-                "would delay its upload"
+                f"the checkpoint has not arrived in S3 early enough to write the model's {size} afterwards, and "
+                "writing them now would delay the checkpoint's upload"
             )
         return None

@@ -5,11 +5,11 @@ also deletes a file in S3 that is deleted here ("If a checkpoint is deleted in t
 deleted in the S3 folder", SageMaker developer guide, read November 2026). The retention therefore queries S3, on a
 separate thread: a checkpoint has arrived if S3 has all of its files with their sizes.
 
-The platform copies all of S3's checkpoints to every host at a restart, before it starts the script. Of large ones S3
-therefore has only one that is complete, and what is on its way.
+The platform copies all of S3's checkpoints to every host at a restart, before it starts the script. S3
+therefore has only one complete large checkpoint, besides those that are being uploaded.
 
 If S3 cannot be queried at all, checkpoints are deleted by age, and the log has one warning. A checkpoint is deleted if
-four newer ones are complete here, and enough time has passed to upload one of these. The newest checkpoint that
+four newer ones are complete on this host, and enough time has passed to upload one of these. The newest checkpoint that
 was found at the start is kept, because it is certainly in S3. After any response of S3, even an error such as 503, only
 S3's listing is used.
 """
@@ -39,19 +39,20 @@ ASKED_EVERY_S = 15.0
 HURRIED_EVERY_S = 1.0
 """Seconds between two queries while a stop waits for the newest checkpoint's arrival."""
 MOST_UNDERWAY = 4
-"""Limit of checkpoints that are being uploaded to S3: one more would only delay the older ones."""
+"""Maximum number of checkpoints that are being uploaded to S3: a further one would only delay the older ones."""
 KEPT = 2
 LARGE_BYTES = 16e9
-"""Size of a checkpoint, with all hosts' files, from which only one is kept by default once it is complete in S3."""
+"""Size, over all hosts, from which only one checkpoint is kept by default once it is complete in S3."""
 KEPT_BY_AGE = 4
 """Minimum of complete checkpoints to keep if S3 cannot be queried."""
 ASSUMED_BYTES_PER_S, SHORTEST_ASSUMED_S = 25e6, 1800.0
-"""Assumed uplink in that case: 100 GB of a host take 67 minutes. No checkpoint counts as uploaded before 30 minutes."""
+"""Assumed upload speed if S3 cannot be queried (100 GB of a host take 67 minutes), and minimum time of an upload."""
 CANNOT_ASK = (
-    "OLD CHECKPOINTS ARE DELETED BY AGE: S3 cannot be queried for newer ones (%s). One is deleted after "
-    f"{KEPT_BY_AGE} newer ones are complete on this host and one of them had time to be uploaded at "
-    f"{ASSUMED_BYTES_PER_S / 1e6:.0f} MB/s, at least {SHORTEST_ASSUMED_S / 60:.0f} minutes: set volume_size for that. "
-    "For deletion after arrival in S3, give the job's role s3:ListBucket and s3:GetObject on its checkpoint prefix, "
+    "OLD CHECKPOINTS ARE DELETED BY AGE: S3 cannot be queried for newer ones (%s). A checkpoint is deleted after "
+    f"{KEPT_BY_AGE} newer ones are complete on this host and one of these had time to be uploaded at "
+    f"{ASSUMED_BYTES_PER_S / 1e6:.0f} MB/s, at least {SHORTEST_ASSUMED_S / 60:.0f} minutes. Set a volume_size that "
+    "holds these checkpoints. To delete after the arrival in S3 instead, give the job's role s3:ListBucket and "
+    "s3:GetObject on its checkpoint prefix, "
     f"the variable {CHECKPOINT_VARIABLE} in its Environment if it has no input/config/checkpointconfig.json, and "
     "access to S3: boto3 in the image, no network isolation"
 )
@@ -81,9 +82,9 @@ class Retention:
     """Retention policy of one checkpoint folder.
 
     Args:
-        layout: of the folder.
-        keep: number of newest checkpoints that are never deleted. 0 chooses: `KEPT`, but 1 if the newest one in S3 has
-            `LARGE_BYTES` or more.
+        layout: layout of the checkpoints in the folder.
+        keep: number of newest checkpoints that are never deleted. 0 keeps `KEPT`, or 1 if the newest checkpoint in S3
+            has at least `LARGE_BYTES`.
         s3: prefix to which the platform copies the folder; None if it is not known.
         is_synced: whether the platform copies the folder. If not, checkpoints older than the newest durable ones are
             deleted at once.
@@ -135,12 +136,12 @@ class Retention:
         """Return the retention of a container's checkpoint folder; must be called before the folder is created.
 
         Args:
-            layout: of the folder.
-            keep: number of newest checkpoints that are never deleted; 0 chooses it.
+            layout: layout of the checkpoints in the folder.
+            keep: number of newest checkpoints that are never deleted; 0 chooses the number.
             folder: folder of the checkpoints.
             config: content of input/config/checkpointconfig.json; None if there is none.
             environ: the container's variables.
-            below: path of `folder` in the folder that the platform copies; empty if the platform copies `folder`.
+            below: path of `folder` relative to the folder that the platform copies; empty if that is `folder`.
         """
         uri = (config or {}).get("S3Uri") or environ.get(CHECKPOINT_VARIABLE)
         if uri and below:
@@ -157,7 +158,10 @@ class Retention:
 
     @property
     def is_congested(self) -> bool:
-        """Return whether so many checkpoints are being uploaded that no other should be written (4, if S3 answers)."""
+        """Return whether 4 or more checkpoints are not yet in S3, so no further one should be written now.
+
+        Return False if S3 cannot be queried.
+        """
         with self._lock:
             newest = max(self._in_s3, default=-1)
             return self._can_ask and sum(step > newest for step in self._durable) >= MOST_UNDERWAY
@@ -223,7 +227,7 @@ class Retention:
         The newest checkpoint that was found at the start is never deleted by age: it may be the only one in S3.
         """
         if self._s3 is None:
-            self._say(CANNOT_ASK, "no address of the job's checkpoints")
+            self._say(CANNOT_ASK, "the S3 address of the job's checkpoints is unknown")
         else:
             self._ask(self._s3)
         if self._in_s3:

@@ -52,12 +52,12 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 UNREAD = (
-    "a checkpoint was found, and the script has not loaded it: call run.resume() and load the state that it returns, "
-    "or give this training a checkpoint folder of its own"
+    "the checkpoint folder has a checkpoint that the script has not loaded: call run.resume() and load the returned "
+    "state, or use another checkpoint folder for this training"
 )
 NO_GROUP = (
-    "this is one of several ranks, and they have no process group: call torch.distributed.init_process_group before "
-    "watch(), also beside Horovod (backend gloo)"
+    "this process is one of several ranks, but there is no process group: call torch.distributed.init_process_group "
+    "before watch(), with Horovod too (backend gloo)"
 )
 LINE_EVERY_S = 1.0
 """Minimum seconds between two step lines; the statistics have every step."""
@@ -104,6 +104,9 @@ def watch(
         statistics: `on`, `off`, or JSON of collections and their parameters (docs/rules.md).
         keep_checkpoints: number of newest checkpoints to keep; 0 keeps two, or one of large ones once S3 has it.
         history: events of earlier starts, as `Run.history` returned them, if the script writes its own checkpoints.
+
+    Raises:
+        RuntimeError: the process is one of several ranks, and there is no process group.
     """
     return Run(
         model,
@@ -169,9 +172,9 @@ class Run:
         self._validation_loss: float | None = None
 
     def start(self) -> Self:
-        """Begin now and end with the process, for a loop that no `with` statement should enclose; return the run.
+        """Begin the run now and end it with the process, instead of by a `with` statement; return the run.
 
-        The script keeps its own handling of SIGTERM, since it does not ask whether to stop.
+        The script's own handling of SIGTERM stays in force.
         """
         self._is_of_process = True
         atexit.register(self._end_with_process)
@@ -318,12 +321,12 @@ class Run:
         self._restart_clock()
 
     def has_time_for(self, num_bytes: int) -> bool:
-        """Return whether a model of `num_bytes` is to be written now; always True without a stop.
+        """Return whether there is time to write a model of `num_bytes` now; always True without a stop.
 
-        After a SIGTERM the checkpoint has priority: the model must fit into the rest of the grace by the measured speed
-        of the checkpoints, and those of `checkpoint` must have arrived in S3. The log has the reason if not. Call it
-        after the last checkpoint; it may be called after the `with` statement. Every rank must call it; all return the
-        same.
+        After a SIGTERM the checkpoint has priority: by the measured speed of the checkpoints, the model must fit into
+        the rest of the grace period. If it takes more than 2 s, the last `checkpoint` must also have arrived in S3. If
+        the result is False, the log has the reason. Call it after the last checkpoint, within or after the `with`
+        statement. Every rank must call it; all return the same.
         """
         written = self._saver.finish()
         if written is not None:
@@ -423,7 +426,7 @@ class Run:
         close_each(self._emitter, self._headlines)
 
     def _end_with_process(self) -> None:
-        """End the run of `start`; after an uncaught exception, which Python keeps, the training is not done."""
+        """End a run that `start` began; after an uncaught exception (`sys.last_type`) the training is not done."""
         self.__exit__(getattr(sys, "last_type", None))
 
     def _live_on(self) -> None:

@@ -1,7 +1,7 @@
-"""S3 prefix for training containers: boto3 with its standard credentials and endpoint, and timeouts.
+"""Access to an S3 prefix from a training container, by boto3 with its standard credentials and endpoint.
 
-boto3 is imported at the first request, on the requesting thread: an image may not have it, and the import takes a
-second.
+boto3 is imported at the first request, on the requesting thread, because an image may not have it and the import takes
+a second. Requests have timeouts.
 """
 
 from __future__ import annotations

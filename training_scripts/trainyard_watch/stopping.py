@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 EXIT_CODE_TERMINATED = 128 + signal.SIGTERM
 GRACE_VARIABLE = "TRAINYARD_STOP_GRACE_S"
 STOP_GRACE_S = 120.0
-"""Seconds between SIGTERM and SIGKILL (SageMaker's API reference, StopTrainingJob, read November 2026), and about those
-of a spot interruption's notice."""
+"""Seconds between SIGTERM and SIGKILL (SageMaker's API reference, StopTrainingJob, read November 2026); a spot
+interruption's notice is about as long."""
 LAST_SHARE = 1 / 24
-"""Share of the grace in which nothing is written any more: 5 s of 120 s."""
+"""Share of the grace period, at its end, in which nothing is written: 5 s of 120 s."""
 POLL_S = 0.1
 
 

@@ -114,7 +114,7 @@ def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) ->
         num_tensors: number of the model's parameters.
 
     Raises:
-        HyperparameterError: the setting is not `on`, `off` or such JSON.
+        HyperparameterError: the setting is not `on`, `off` or JSON of this form.
         ValueError, TypeError, re.error: a collection of `hook` has a parameter that is not valid.
     """
     if setting == "off":

@@ -117,7 +117,9 @@ class Emitter:
         log.error(
             "STATISTICS REDUCED from step %d on to loss, norm and times, training continues: %s",
             self._step,
-            f"{type(error).__name__}: {error}" if error else "another rank failed to observe",
+            f"{type(error).__name__}: {error}"
+            if error
+            else "another rank failed to measure or write its statistics",
             exc_info=error,
         )
         if self._activations:

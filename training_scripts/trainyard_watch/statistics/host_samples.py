@@ -234,7 +234,7 @@ class HostSampler:
         self._ended.set()
         self._thread.join(CLOSED_AFTER_S)
         if self._thread.is_alive():
-            log.warning("the samples of the host did not end within %g s", CLOSED_AFTER_S)
+            log.warning("the thread that samples the host did not end within %g s", CLOSED_AFTER_S)
 
     def _run(self) -> None:
         try:

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 FORMAT, VERSION = "trainyard-statistics", 1
 NO_ACTIVATIONS = (
     "compile is on (the default on GPUs with bf16): there are NO STATISTICS OF ACTIVATIONS, so the rules DeadRelu and "
-    "SaturatedActivation are not evaluated; set compile to false for them"
+    "SaturatedActivation are not evaluated; set compile to false to evaluate them"
 )
 NO_PLACE = (
     "the statistics of this rank cannot be written (%s: %s); the training continues without them; check "
@@ -83,9 +83,9 @@ def open_statistics(
 
     Args:
         setting: `on`, `off`, or JSON of collection -> its parameters.
-        paths: of the container.
-        ranks: of the job.
-        tensors: the parameters.
+        paths: folders of the container.
+        ranks: ranks of the job.
+        tensors: the model's parameters.
         model: model whose activations are observed; None for none. A compiled model must not be passed, since hooks
             would cause a recompilation.
         start: start of the processes.
@@ -149,7 +149,7 @@ def _choice(setting: str, hook: dict[str, Any] | None, *, num_tensors: int) -> C
         return choose(setting, hook, num_tensors=num_tensors)
     except Exception as error:  # noqa: BLE001 the file may have any content
         log.error(  # noqa: TRY400 no fault of this code
-            "input/config/debughookconfig.json cannot be used (%s: %s), statistics are written by the defaults; its "
+            "input/config/debughookconfig.json cannot be used (%s: %s), so the default statistics are written; its "
             "CollectionParameters take whole numbers for save_interval, start_step and end_step, whole numbers with "
             "commas for save_steps, a regular expression for include_regex",
             type(error).__name__,
@@ -227,8 +227,8 @@ def open_headlines(
     """Return the writer of headline metrics; it has sinks on rank 0 only, and only those that the job enables.
 
     Args:
-        paths: of the container.
-        ranks: of the job.
+        paths: folders of the container.
+        ranks: ranks of the job.
         tensorboard_dir: folder given by the script; None uses the job's TensorBoardOutputConfig.
         settings: settings of the run, logged as MLflow parameters.
     """

@@ -3,7 +3,7 @@
 The ranks write their lines to files on the host's own disk. A thread of the host's first rank reads new lines and
 puts them as one object for all ranks: every second at first, every minute after an hour. A line with NaN or infinity,
 or with the end of the training, is put earlier, after half a second at first. An object never changes, and the names
-count up, so a reader lists the objects after the last one that it has read:
+are increasing numbers, so a reader lists the objects after the last one that it has read:
 
     <prefix>/0001.algo-1/00000001.bundle      attempt 1 on host algo-1
     {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then so many bytes: whole lines
@@ -54,15 +54,15 @@ CANNOT_SHIP = (
     "Give the job's role s3:ListBucket and s3:PutObject on the prefix, and access to S3"
 )
 TAKEN = (
-    "STATISTICS DO NOT REACH S3: attempt %d is there already (%s), and S3 did not answer when this one began; rules "
-    "read the job's log"
+    "STATISTICS DO NOT REACH S3: attempt %d already exists in %s, because S3 did not answer when this attempt was "
+    "numbered; rules read the job's log"
 )
 
 
 def pause_s(age_s: float) -> float:
     """Return the seconds between two objects when the job is `age_s` seconds old.
 
-    Worked values: 1 s at 30 s, 10 s at 10 minutes, 60 s from an hour on.
+    Examples: 1 s at 30 s, 10 s at 10 minutes, 60 s from an hour on.
     """
     return min(SLOWEST_S, max(FASTEST_S, age_s * AGE_SHARE))
 
@@ -151,7 +151,7 @@ class Shipper:
                 time.sleep(POLL_S / 5)
             self.poll(is_last=True)
         except Exception:  # the thread's boundary: the training continues
-            log.exception("statistics are no longer put to S3")
+            log.exception("statistics are no longer uploaded to S3")
 
     def _may_ship(self) -> bool:
         """Return whether the attempt's number is free in S3; the request is repeated until S3 answers."""
