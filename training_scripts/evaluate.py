@@ -83,7 +83,7 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--tokens-per-batch",
         type=int,
         default=TOKENS_PER_BATCH,
-        help="tokens (for a table: rows) of a forward pass; a longer sample is a batch by itself",
+        help="tokens (for a table: rows) of a forward pass; a longer sample is a batch of one",
     )
     parser.add_argument(
         "--max-samples", type=int, default=0, help="0 = all; otherwise evenly spread"
@@ -148,7 +148,7 @@ def run(options: argparse.Namespace, ranks: Ranks) -> None:
     report["trained_on_fingerprint"] = content.get("data_fingerprint")
     if report["trained_on_fingerprint"] != index.fingerprint:
         log.warning(
-            "the model was trained on data %s, this is %s",
+            "the model was trained on the data set %s, but this is the data set %s",
             report["trained_on_fingerprint"],
             index.fingerprint,
         )
@@ -234,7 +234,7 @@ def opened(folder: Path, ranks: Ranks, *, volume: Path) -> Iterator[Path]:
     Local rank 0 unpacks the archive for all ranks, to a temporary folder in `volume`.
 
     Raises:
-        DataError: there is not an archive and no model, or the archive is damaged. All ranks raise it.
+        DataError: there is neither an archive nor an unpacked model, or the archive is damaged. All ranks raise it.
     """
     with tempfile.TemporaryDirectory(dir=volume) as scratch:
         place = None
@@ -249,7 +249,7 @@ def unpacked(folder: Path, scratch: Path) -> Path:
     """Return a folder with the model's files: the archive's content, or `folder` if it is unpacked already.
 
     Raises:
-        DataError: there is not an archive and no model, or the archive is damaged.
+        DataError: there is neither an archive nor an unpacked model, or the archive is damaged.
     """
     archive = folder / "model.tar.gz"
     if (folder / "model.json").is_file():

@@ -1,4 +1,6 @@
-"""Training script for data parallelism with Horovod, started by mpirun: other collectives use torch's process group.
+"""Training script for data parallelism with Horovod, started by mpirun.
+
+Horovod averages the gradients; all other collectives use torch's process group.
 
 Inputs, outputs, metric lines and exit codes are those of train_ddp.py. The script needs an environment with Horovod,
 such as the engine image `horovod`. See training_scripts/README.md.
@@ -40,8 +42,8 @@ class HorovodTraining(Training):
         hvd.init()
         if (hvd.rank(), hvd.size()) != (self.ranks.rank, self.ranks.world_size):
             message = (
-                f"Horovod is rank {hvd.rank()} of {hvd.size()}, torch {self.ranks.rank} of {self.ranks.world_size}: "
-                "start the script by mpirun, with a Horovod that was built with MPI"
+                f"Horovod has rank {hvd.rank()} of {hvd.size()}, but torch has rank {self.ranks.rank} of "
+                f"{self.ranks.world_size}: start the script with mpirun and a Horovod that was built with MPI"
             )
             raise HyperparameterError(message)
         return hvd.DistributedOptimizer(
@@ -66,7 +68,7 @@ class HorovodTraining(Training):
         return nullcontext()
 
     def clip_gradients(self, limit: float) -> float:
-        """Wait for the averaged gradients, scale them down to the L2 norm `limit`; return their norm before."""
+        """Wait for the averaged gradients, scale them down to the L2 norm `limit`; return their original norm."""
         self.optimizer.synchronize()  # type: ignore[attr-defined]  # Horovod's
         return super().clip_gradients(limit)
 

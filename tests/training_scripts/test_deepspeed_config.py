@@ -70,10 +70,13 @@ def test_the_runs_batch_and_clipping_are_filled_in(plan):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"train_batch_size": 16}, "ds_config.train_batch_size is 16 and 8"),
-        ({"gradient_clipping": 2.0}, "ds_config.gradient_clipping is 2.0 and 0.5"),
-        ({"optimizer": {"type": "Adam"}}, "ds_config.optimizer: the script has its own AdamW"),
-        ({"fp16": {"enabled": True}}, "ds_config.fp16: bf16 needs no loss scaling"),
+        ({"train_batch_size": 16}, "ds_config.train_batch_size is 16, but 8"),
+        ({"gradient_clipping": 2.0}, "ds_config.gradient_clipping is 2.0, but 0.5"),
+        (
+            {"optimizer": {"type": "Adam"}},
+            "ds_config.optimizer: not supported, because the script has its own AdamW",
+        ),
+        ({"fp16": {"enabled": True}}, "ds_config.fp16: not supported; set the section bf16"),
         ({"zero_optimization": {}}, "ds_config.zero_optimization.stage is 0; allowed: 1, 2, 3"),
     ],
 )

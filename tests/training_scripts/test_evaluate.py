@@ -236,7 +236,7 @@ def test_a_training_that_is_stopped_while_it_measures_leaves_its_model(make_job,
 
     assert codes == [143] * world_size, job.log()
     assert "MODEL IS WRITTEN: True" in job.log()
-    assert "the test split is NOT MEASURED (it was stopped after 1 batches a rank)" in job.log()
+    assert "the test split is NOT MEASURED (it was stopped after 1 batches per rank)" in job.log()
     evaluation_file = job.base_dir / "output" / "data" / "evaluation.json"
     assert not evaluation_file.exists()
     (done,) = job.events("done")

@@ -86,7 +86,8 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
     saved(tmp_path, 5)
 
     with pytest.raises(
-        CheckpointError, match="checkpoint-5 belongs to another run: seed is 3 there and 4"
+        CheckpointError,
+        match="checkpoint-5 belongs to another run: seed is 3 in the checkpoint and 4",
     ):
         checkpoint_files.newest(tmp_path, identity=IDENTITY | {"seed": 4})
 
@@ -100,7 +101,7 @@ def test_what_the_trainer_has_one_way_of_is_refused(name: str, value: object) ->
         HuggingFaceHyperparameters.load(json.dumps({name: value}))
 
     (finding,) = caught.value.findings
-    assert finding.startswith(f"{name} {value!r} is not what train_huggingface.py does")
+    assert finding.startswith(f"{name} {value!r} is not supported by train_huggingface.py")
 
 
 def found(precision: str = "bf16", **logs: float) -> str | None:

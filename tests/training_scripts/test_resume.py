@@ -220,7 +220,7 @@ def test_checkpoint_of_a_newer_version_stops_the_run_and_stays(make_job):
     codes = job.run(**settings)
 
     assert codes == [1, 1]
-    assert "has format version 7, this trainer reads up to 1" in job.failure
+    assert "has format version 7, but this trainer reads versions up to 1" in job.failure
     assert "source_dir" in job.failure
     assert "checkpoint_s3_uri" in job.failure
     assert job.checkpoints() == before

@@ -66,7 +66,7 @@ def test_decoder_continues_a_prompt(make_job: Any, answers: Any) -> None:
     assert drawn == again
     assert [each["error"].partition(";")[0] for each in wrong] == [
         "tokens has 257",
-        "tokens has 'none'",
+        "tokens is empty",
         "'prompts' is not known",
         "max_new_tokens is 0",
         "the request is a list",

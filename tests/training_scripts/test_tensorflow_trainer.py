@@ -124,9 +124,12 @@ def test_a_checkpoint_of_the_same_run_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        ({"seed": 4}, "seed is 4 there and 3 here"),
-        ({"global_batch_size": 16}, "global_batch_size is 16 there and 8 here"),
-        ({"data_fingerprint": "abd"}, "data_fingerprint is 'abd' there and 'abc' here"),
+        ({"seed": 4}, "seed is 4 in the checkpoint and 3 in this run"),
+        ({"global_batch_size": 16}, "global_batch_size is 16 in the checkpoint and 8 in this run"),
+        (
+            {"data_fingerprint": "abd"},
+            "data_fingerprint is 'abd' in the checkpoint and 'abc' in this run",
+        ),
         ({"model": {"num_layers": 3, "hidden_size": 32}}, "model is {'num_layers': 3"),
     ],
 )
@@ -138,11 +141,11 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, there: dict, sai
 
     (finding,) = caught.value.findings
     assert finding.startswith(f"the checkpoint {path} belongs to another run: {said}")
-    assert finding.count(" there and ") == 1
+    assert finding.count(" in the checkpoint and ") == 1
 
 
 def test_a_checkpoint_that_does_not_tell_its_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="seed is None there and 3 here"):
+    with pytest.raises(CheckpointError, match="seed is None in the checkpoint and 3"):
         checkpoint_files.check_identity(tmp_path, {"weights/w": np.zeros(1)}, IDENTITY)
 
 
@@ -165,7 +168,9 @@ def test_what_this_trainer_has_not_is_refused(name: str, value: object) -> None:
         TensorFlowHyperparameters.load(json.dumps({name: value}))
 
     (finding,) = caught.value.findings
-    assert finding.startswith(f"{name} {value!r} is not what train_tensorflow.py does; leave it at")
+    assert finding.startswith(
+        f"{name} {value!r} is not supported by train_tensorflow.py; leave it at"
+    )
 
 
 @pytest.mark.parametrize("size", [None, 4])

@@ -98,7 +98,7 @@ def _base_place(hub_model: str | None) -> str:
         return str(unpacked(folder))
     if hub_model:
         return hub_model
-    raise FineTuningError("the job has no base model; add the input base")
+    raise FineTuningError("the job has no base model; add the input `base` with its S3 prefix")
 
 
 if __name__ == "__main__":

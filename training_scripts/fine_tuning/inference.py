@@ -34,8 +34,8 @@ def input_fn(request_body: str | bytes, request_content_type: str) -> dict[str, 
     """Return the parsed request.
 
     Raises:
-        ValueError: it is not a JSON object, has an unknown member or a wrong value, or has neither messages nor a
-            prompt.
+        ValueError: the request is not a JSON object, has an unknown member or a wrong value, or has neither messages
+            nor a prompt.
     """
     if request_content_type.partition(";")[0].strip() != JSON:
         raise ValueError(f"content type {request_content_type!r} is not supported; send {JSON}")

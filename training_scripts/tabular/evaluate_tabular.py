@@ -4,8 +4,8 @@ Reads `<base>/processing/input/{model/model.tar.gz,train/,test/}` and writes
 `<base>/processing/output/evaluation/evaluation.json`. The model predicts with its own `code/<program>`, which has
 model_fn, input_fn and predict_fn, the interface of SageMaker's inference toolkit. The report also has a baseline from
 the training targets only: their mean, or the most common class. `<base>` is SAGEMAKER_BASE_DIR, by default /opt/ml.
-Exit
-codes: 0 measured; 1 failed, with the reason in `<base>/output/message`.
+
+Exit codes: `0`: the model is evaluated. `1`: the evaluation failed; `<base>/output/message` has the reason.
 """
 
 from __future__ import annotations
@@ -75,12 +75,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Return the evaluation's content.
 
     Raises:
-        EvaluationError: The test rows lack the target, or the model has no such program.
+        EvaluationError: The training or test rows lack the target, or the model has no such program.
     """
     train, test = rows_of("train"), rows_of("test")
     for name, rows in (("train", train), ("test", test)):
         if options.target not in rows:
-            raise EvaluationError(f"the {name} rows have no column {options.target!r}")
+            raise EvaluationError(
+                f"the {name} rows have no target column {options.target!r}; they have {', '.join(map(repr, rows))}"
+            )
     train, test = (rows[rows[options.target] != ""] for rows in (train, test))
     with tempfile.TemporaryDirectory() as scratch:
         answers = predictions(Path(scratch), options.program, test.drop(columns=options.target))
@@ -107,7 +109,7 @@ def rows_of(channel: str) -> pd.DataFrame:
     """
     paths = sorted((INPUT / channel).rglob("*.csv"))
     if not paths:
-        raise EvaluationError(f"the input {channel!r} has no CSV file")
+        raise EvaluationError(f"the input {channel!r} has no *.csv file; set its S3 prefix")
     tables = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in paths]
     return pd.concat(tables, ignore_index=True)
 

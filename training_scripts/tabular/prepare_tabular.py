@@ -40,7 +40,7 @@ MISSING = ("", "NA", "NaN", "null")
 
 
 class PreparationError(Exception):
-    """The table cannot be split; the message states why."""
+    """The table cannot be split; the message has the reason."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the command line's options."""
     parser = argparse.ArgumentParser(description="Split a table for AutoML.")
-    parser.add_argument("--dataset", choices=sorted(BUNDLED), help="a table of scikit-learn's")
+    parser.add_argument("--dataset", choices=sorted(BUNDLED), help="a table of scikit-learn")
     parser.add_argument("--target", default=TARGET, help="the column to predict")
     parser.add_argument("--test-fraction", type=float, default=0.2)
     parser.add_argument("--validation-fraction", type=float, default=0.0, help="0 = none")

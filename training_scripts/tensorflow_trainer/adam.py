@@ -28,7 +28,7 @@ def update(
 
 
 def clipped(gradients: list[tf.Tensor], clip_norm: float) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Return the gradients scaled to a global norm of at most `clip_norm` (0: unchanged), and their norm before."""
+    """Return the gradients scaled to a global norm of at most `clip_norm` (0: unchanged), and their original norm."""
     norm = tf.linalg.global_norm(gradients)
     if not clip_norm:
         return gradients, norm

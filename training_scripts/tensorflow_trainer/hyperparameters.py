@@ -39,7 +39,7 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
 
     num_replicas: int = setting(
         1,
-        "replicas of one host without GPUs (MirroredStrategy); with GPUs, each GPU is one",
+        "replicas of one host without GPUs (MirroredStrategy); with GPUs, each GPU is a replica",
         at_least=1,
     )
     model_dir: str | None = setting(None, "the toolkit's own place for models; not used here")
@@ -51,7 +51,8 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
             return []
         message = (
             f"micro_batch_size {self.micro_batch_size} with global_batch_size {self.global_batch_size} on {ranks} "
-            f"replicas would add up gradients, which train_tensorflow.py does not: leave it out, or set {part}"
+            f"replicas needs gradient accumulation, which train_tensorflow.py does not have: leave it out, or "
+            f"set {part}"
         )
         return [message]
 

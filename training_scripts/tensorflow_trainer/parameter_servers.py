@@ -110,7 +110,7 @@ def parameter_server_cluster(config: Mapping[str, Any]) -> dict[str, list[str]]:
     The toolkit's `master` is the coordinator, `chief`. It computes no gradients, so its host also gets the first
     worker.
 
-    Worked: master algo-1:2222 and worker algo-2:2222 become chief algo-1:2222, workers algo-1:2224 and algo-2:2222.
+    Example: master algo-1:2222 and worker algo-2:2222 become chief algo-1:2222, workers algo-1:2224 and algo-2:2222.
     """
     cluster = config["cluster"]
     master = cluster["master"][0]

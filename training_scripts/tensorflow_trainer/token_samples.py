@@ -45,9 +45,10 @@ class TokenSamples:
             path = channel / Path(shard["file"]).name
             size = path.stat().st_size if path.is_file() else None
             if size != shard["bytes"]:
+                got = "is missing" if size is None else f"has {size} bytes"
                 raise DataError(
-                    f"shard {path} has {size} bytes, but {shard['bytes']} in the index; give the channels index and "
-                    f"{split} the same data set, on every host (FullyReplicated)"
+                    f"shard {path} {got}, but has {shard['bytes']} bytes in the index; take the channels index and "
+                    f"{split} from the same data set, with all shards on every host (FullyReplicated)"
                 )
             content = path.read_bytes()
             stated = shard["sha256"]  # null if the data set was made without checksums
@@ -88,14 +89,15 @@ def read_index(channel: Path | None) -> dict[str, Any]:
         DataError: the index is missing, or of another kind.
     """
     if channel is None or not (channel / "index.json").is_file():
+        problem = f"has no index.json in {channel}" if channel else "is missing"
         raise DataError(
-            f"the channel 'index' has no index.json (looked in {channel}); add a channel 'index' with the S3 "
-            "prefix .../index/ that sharding wrote"
+            f"the channel 'index' {problem}; give the job a channel 'index' with the S3 prefix .../index/ that "
+            "sharding wrote"
         )
     index = json.loads((channel / "index.json").read_bytes())
     if index.get("format") != "trainyard-shards" or index.get("kind") != "tokens":
         raise DataError(
-            f"the index is of kind {index.get('kind')!r}, but train_tensorflow.py reads tokens; shard text"
+            f"the index is of kind {index.get('kind')!r}, but train_tensorflow.py reads tokens; shard text or token ids"
         )
     return index
 

@@ -162,8 +162,8 @@ class TensorFlowTraining:
         )
         if not math.isfinite(made.loss):
             raise NonFiniteError(
-                f"in step {self._step + 1} (samples {start} to {start + len(samples) - 1} of the run's order) the "
-                f"loss is {made.loss}; lower learning_rate or set clip_norm"
+                f"in step {self._step + 1} (samples {start} to {start + len(samples) - 1} of the run's sample order) "
+                f"the loss is {made.loss}; lower learning_rate or set clip_norm"
             )
         self._step += 1
         self._is_stopping = made.is_stopping

@@ -36,14 +36,14 @@ class CheckpointPace(Protocol):
 
 
 def make_pace(interval: int, mean_time_to_interruption_s: float) -> CheckpointPace:
-    """Return the pace of the hyperparameter `checkpoint_interval`."""
+    """Return the pace for the hyperparameter `checkpoint_interval`; 0 chooses the interval by cost."""
     if interval == CHOSEN:
         return ChosenPace(mean_time_to_interruption_s=mean_time_to_interruption_s)
     return FixedPace(interval)
 
 
 class FixedPace:
-    """A checkpoint at each multiple of `interval` steps, even if training must wait for the last write; -1: none."""
+    """Pace with a checkpoint at each multiple of `interval` steps, even if the last write is not over; -1: none."""
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
@@ -60,7 +60,7 @@ class FixedPace:
 
 
 class ChosenPace:
-    """The interval with the least cost, chosen again after each checkpoint.
+    """Pace whose interval costs the least time, chosen again after each checkpoint.
 
     - The first checkpoint of a start follows its tenth step, since the cost must be measured first.
     - Only one checkpoint is written at a time. If one is due during a write, it waits for the end of that write.
@@ -116,7 +116,7 @@ class ChosenPace:
         """Return the expected seconds to the next interruption after `trained_s` seconds of training.
 
         A single interruption, or a checkpoint of an earlier version without seconds, does not define a rate.
-        Worked: 3600 s are given, the run was interrupted 3 times in 120 s: 40 s.
+        Example: with 3600 s given and 3 interruptions in 120 s, 40 s.
         """
         is_known = self._interruptions > 1 and self._trained_s > 0
         seen_s = trained_s / self._interruptions if is_known else math.inf
@@ -140,7 +140,7 @@ def choose_interval(
     to twice the optimum. At twice the optimum, checkpoints and redone work together cost a quarter more than at the
     optimum: (T / T_opt + T_opt / T) / 2 is 1.25 for T = 2 T_opt.
 
-    Worked: 0.1 s per checkpoint, 0.2 s per step, M = 3600 s: 26.8 s, 134 steps.
+    Example: 0.1 s per checkpoint, 0.2 s per step and an interruption per 3600 s give 26.8 s, or 134 steps.
     """
     best_s = daly_interval_s(cost_s=cost_s, mean_time_to_interruption_s=mean_time_to_interruption_s)
     cheap_s = cost_s / MAX_COST_SHARE
@@ -159,7 +159,7 @@ def young_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> fl
     """Return the first-order optimum of the training seconds between checkpoints.
 
     Source: Young 1974, "A first order approximation to the optimum checkpoint interval", sqrt(2 C M).
-    Worked: a cost of 0.1 s and one interruption per hour (3600 s): 26.8 s.
+    Example: a cost of 0.1 s and one interruption per hour (3600 s) give 26.8 s.
     """
     return math.sqrt(2 * cost_s * mean_time_to_interruption_s)
 
@@ -169,7 +169,7 @@ def daly_interval_s(*, cost_s: float, mean_time_to_interruption_s: float) -> flo
 
     Source: Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart dumps",
     equation 37: sqrt(2 C M) [1 + 1/3 sqrt(C / 2M) + 1/9 (C / 2M)] - C if C < 2M, otherwise M.
-    Worked (his figures 3 to 5): a cost of 5 min gives 117 min for M = 24 h, 57 min for M = 6 h and
+    Examples (his figures 3 to 5): a cost of 5 min gives 117 min for M = 24 h, 57 min for M = 6 h and
     9.1 min for M = 15 min.
     """
     mean = mean_time_to_interruption_s

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Saves and resumes one run. Every rank must call every method.
+    """Writer and reader of one run's checkpoints. Every rank must call every method.
 
     `files` are the names of the checkpoint's objects, the keys of `TrainingState.capture`.
     """
@@ -156,7 +156,10 @@ class Checkpointer:
         if len(saved) == self._ranks.world_size:
             restore_random_states(saved[self._ranks.rank], self._ranks.device)
         else:
-            log.warning("saved by %d ranks: all ranks begin new random streams", len(saved))
+            log.warning(
+                "the checkpoint was saved by %d ranks: all ranks begin new random streams",
+                len(saved),
+            )
             seed = state.identity["seed"]
             begin_random_states(seed, rank=self._ranks.rank, step=progress.step)
         self._durable_step = progress.step
@@ -179,7 +182,7 @@ def warn_of_rejected(rejected: Sequence[str], *, is_last: bool) -> None:
     for text in rejected:
         log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
     if rejected and is_last:
-        log.warning("NO GOOD CHECKPOINT of %d: starting from step 0", len(rejected))
+        log.warning("NO GOOD CHECKPOINT among %d: starting from step 0", len(rejected))
 
 
 def retention_of_job(folder: Path, *, keep: int) -> Retention:

@@ -42,7 +42,7 @@ def evaluate(
     Args:
         task: defines outputs, loss and correctness.
         model: the model to evaluate.
-        batches: batches of this rank; None is a round for which only other ranks have a batch.
+        batches: batches of this rank; None in place of a batch that only other ranks have.
         precision: precision of the forward pass.
         ranks: ranks over which the sums are reduced.
         see: function that is called with the outputs and targets of each batch.

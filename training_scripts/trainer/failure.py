@@ -86,13 +86,13 @@ def _leave(reason: str, file: Path) -> None:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(reason)
     except FileExistsError:
-        log.info("%s already holds the reason of another rank", file)
+        log.info("%s already has the reason of another rank", file)
     except OSError as problem:
         log.warning("the reason could not be written to %s: %s", file, problem)
 
 
 def _as_peer_error(error: BaseException) -> PeerError | None:
-    """Return a PeerError if the error is that of a collective that lost a peer, otherwise None."""
+    """Return a PeerError if a collective raised the error because it lost a peer, otherwise None."""
     text = str(error)
     if isinstance(error, RuntimeError) and any(words in text for words in PEER_LOST_WORDS):
         return PeerError(

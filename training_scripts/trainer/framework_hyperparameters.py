@@ -1,4 +1,4 @@
-"""Hyperparameters of scripts whose training loop or step is a framework's."""
+"""Hyperparameters of scripts that use a framework's training loop or step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FrameworkHyperparameters(Hyperparameters):
         left_out = {item.name: item.default for item in dataclasses.fields(self)}
         # No `super()`: a dataclass with slots is a new class, and `super()` refers to the old one.
         return Hyperparameters.contradictions(self) + [
-            f"{name} {getattr(self, name)!r} is not what {self.script} does; leave it at {value!r}"
+            f"{name} {getattr(self, name)!r} is not supported by {self.script}; leave it at {value!r}"
             for name, value in self.not_here.items()
             if getattr(self, name) not in (value, left_out[name])
         ]
@@ -51,6 +51,6 @@ class HorovodHyperparameters(Hyperparameters):
         if self.precision == "fp16":
             findings.append(
                 "precision fp16 needs a loss scaler, which would unscale gradients that Horovod is still averaging; "
-                "use bf16"
+                "use bf16 or fp32"
             )
         return findings

@@ -240,7 +240,7 @@ class Hyperparameters:
         if self.micro_batch_size and self.global_batch_size % self.micro_batch_size:
             findings.append(
                 f"global_batch_size {self.global_batch_size} is not a multiple of micro_batch_size "
-                f"{self.micro_batch_size}"
+                f"{self.micro_batch_size}; change one of them"
             )
         findings += self._trace_findings()
         findings += findings_of(read_steps, self.skip_steps)
@@ -260,7 +260,7 @@ class Hyperparameters:
         first = self.max_steps - self.profile_steps + 1 if self.max_steps else 1
         if self.profile_steps and any(span[-1] >= first for span in spans):
             both = f"trace_steps {self.trace_steps} and profile_steps {self.profile_steps}"
-            return [f"{both} request the same steps of the profiler: trace steps before the last"]
+            return [f"{both} request the same steps of the profiler: trace earlier steps"]
         return []
 
     def to_dict(self) -> dict[str, Any]:
@@ -281,7 +281,9 @@ def _decode(sm_hps: str) -> dict[str, Any]:
     try:
         given = json.loads(sm_hps or "{}")
     except ValueError as error:
-        raise HyperparameterError(f"SM_HPS is not JSON ({error}); got {sm_hps[:200]!r}") from error
+        raise HyperparameterError(
+            f"SM_HPS is not JSON ({error}): got {sm_hps[:200]!r}, allowed is a JSON object of name -> value"
+        ) from error
     if not isinstance(given, dict):
         raise HyperparameterError(
             f"SM_HPS must be a JSON object of name -> value, got {sm_hps[:200]!r}"

@@ -19,7 +19,7 @@ _BYTES_PER_KIB = 1024
 
 
 class Meter:
-    """Counter of steps and their seconds, and of the parts of the current step.
+    """Timer of a rank's steps, and of the parts of the current step.
 
     Evaluation and checkpoints are outside of steps; only `seconds_per_step` includes them. On a GPU the parts measure
     the host's time: the wait for the device is part of the operation that reads its results.
@@ -67,7 +67,7 @@ class Meter:
         return {"step_seconds": time.monotonic() - self._step_began, **self._parts}
 
     def read(self) -> tuple[int, float, float]:
-        """Return the steps since the last call, their seconds, and the seconds of these that were a wait for data."""
+        """Return the steps since the last call, their seconds, and how many of these were spent waiting for data."""
         reading = self._steps, self._seconds, self._data_wait_seconds
         self._steps, self._seconds, self._data_wait_seconds = 0, 0.0, 0.0
         return reading
@@ -88,7 +88,7 @@ def peak_memory(device: torch.device) -> tuple[int, str]:
 def state_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """Return this rank's bytes of parameters, gradients and optimizer states.
 
-    For a sharded tensor, only this rank's shard counts. Worked: 1,000 float32 parameters under AdamW take 4,000 bytes,
+    For a sharded tensor, only this rank's shard counts. Example: 1,000 float32 parameters under AdamW take 4,000 bytes,
     their gradients 4,000 and their moments 8,000, together 16,000; after the first step 4 bytes more per tensor for
     its step count.
     """

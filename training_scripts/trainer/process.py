@@ -1,4 +1,4 @@
-"""Process frame of the torch training scripts: log, stop request, ranks, exit code."""
+"""Main function of the torch training scripts: log, stop request, ranks, exit code."""
 
 from __future__ import annotations
 

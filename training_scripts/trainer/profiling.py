@@ -203,7 +203,7 @@ class CollectiveProfile:
 
 
 def covered(spans: Iterable[Span], *, within: Span) -> float:
-    """Return the length of `within` that the spans cover together. Worked: 1 to 4 and 3 to 6 cover 4 of 0 to 5."""
+    """Return the length of `within` that the spans cover. Example: 1 to 4 and 3 to 6 cover 4 of 0 to 5."""
     total, end = 0.0, within[0]
     for begin, until in sorted(spans):
         begin, until = max(begin, end), min(until, within[1])  # noqa: PLW2901  # clipped

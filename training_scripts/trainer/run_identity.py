@@ -24,13 +24,13 @@ def check_identity(
         CheckpointError: a value differs or is missing.
     """
     differing = [
-        f"{name} is {there.get(name)!r} there and {value!r} here"
+        f"{name} is {there.get(name)!r} in the checkpoint and {value!r} in this run"
         for name, value in here.items()
         if there.get(name) != value
     ]
     if differing:
         message = (
-            f"{what} belongs to another run: {'; '.join(differing)}; give this run its own "
-            "checkpoint_s3_uri, or set these values back"
+            f"{what} belongs to another run: {'; '.join(differing)}; set another "
+            "checkpoint_s3_uri for this run, or restore these values"
         )
         raise CheckpointError(message)

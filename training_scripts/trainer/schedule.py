@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class LearningRateSchedule:
     """Linear warm-up to `peak`, then a cosine down to `peak * min_ratio` at `max_steps`.
 
-    Source: Loshchilov and Hutter 2017, SGDR, equation 5. Worked: peak 1, no warm-up, ratio 0, 100
-    steps: the rate of step 50 (half-way) is 0.5.
+    Source: Loshchilov and Hutter 2017, SGDR, equation 5. Example: with peak 1, no warm-up, ratio 0
+    and 100 steps, the rate of step 50 (half-way) is 0.5.
     """
 
     peak: float
@@ -36,7 +36,7 @@ def make_schedule(hyperparameters: Hyperparameters, *, max_steps: int) -> Learni
     """Return the schedule of a run of `max_steps` steps, with its peak scaled to the global batch size.
 
     Linear scaling: Goyal et al. 2017, section 2.1. Square root, which suits Adam better: Malladi et
-    al. 2022, section 4. Worked: 1e-3 tuned at batch 8, run at batch 32: linear 4e-3, sqrt 2e-3.
+    al. 2022, section 4. Example: 1e-3, tuned at batch 8, becomes 4e-3 (linear) or 2e-3 (sqrt) at batch 32.
     """
     peak = hyperparameters.learning_rate
     if hyperparameters.reference_batch_size:

@@ -1,4 +1,7 @@
-"""Process frame of all training scripts: log, stop request, hyperparameters, exit code. No framework is imported."""
+"""Common part of all training scripts' main functions: log, stop request, hyperparameters, exit code.
+
+No framework is imported.
+"""
 
 from __future__ import annotations
 

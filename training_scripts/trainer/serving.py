@@ -82,7 +82,7 @@ class ServedDecoder:
     | `prompt` | text to continue, instead of `tokens`, if the model was trained on bytes |
     | `max_new_tokens` | 1 to 1,024, by default 32 |
     | `temperature` | by default 0: always the likeliest token |
-    | `seed` | of the sampling, by default 0 |
+    | `seed` | seed of the sampling, by default 0 |
 
     The answer has the new `tokens`, and `text` if the model was trained on bytes.
     """
@@ -138,8 +138,8 @@ class ServedDecoder:
         size = self.config["vocab_size"]
         wrong = [each for each in tokens if type(each) is not int or not 0 <= each < size]
         if wrong or not tokens:
-            got = wrong[0] if wrong else "none"
-            raise ValueError(f"tokens has {got!r}; allowed: one or more of 0 to {size - 1}")
+            got = f"has {wrong[0]!r}" if wrong else "is empty"
+            raise ValueError(f"tokens {got}; allowed: one or more ids from 0 to {size - 1}")
         return tokens
 
     @torch.inference_mode()
@@ -238,7 +238,7 @@ def _whole(request: Mapping[str, Any], name: str, default: int, *, low: int, hig
     """Return a whole number of a request.
 
     Raises:
-        ValueError: it is another value.
+        ValueError: the value is not a whole number from `low` to `high`.
     """
     value = request.get(name, default)
     if type(value) is not int or not low <= value <= high:
@@ -250,7 +250,7 @@ def _temperature(request: Mapping[str, Any]) -> float:
     """Return the temperature of a request, 0 without one.
 
     Raises:
-        ValueError: it is not a number, is negative or infinite.
+        ValueError: the value is not a number, is negative or infinite.
     """
     value = request.get("temperature", 0.0)
     if type(value) not in {int, float} or not 0 <= value <= sys.float_info.max:

@@ -30,7 +30,7 @@ def read_steps(text: str | None) -> frozenset[int]:
         steps.update(span[: MOST_SKIPPED + 1])  # a span may have more steps than memory
         if len(steps) > MOST_SKIPPED:
             raise HyperparameterError(
-                f"skip_steps {text!r} has more than {MOST_SKIPPED} steps; so many bad batches have another cause"
+                f"skip_steps {text!r} has more than {MOST_SKIPPED} steps; check the data instead of skipping more"
             )
     return frozenset(steps)
 

@@ -84,7 +84,7 @@ class LanguageTask:
         """
         if index.kind == "tokens" and index.vocab_size != self.model_config["vocab_size"]:
             message = (
-                f"the model has vocab_size {self.model_config['vocab_size']}, the index's tokenizer "
+                f"the model has vocab_size {self.model_config['vocab_size']}, but the index's tokenizer has "
                 f"{index.vocab_size}; use the data set that the model was trained on"
             )
             raise DataError(message)
@@ -174,9 +174,7 @@ def make_task(hyperparameters: Hyperparameters, index: ChannelIndex, channels: C
     }
     if hyperparameters.model == "gpt":
         if index.kind != "tokens":
-            message = (
-                f"model gpt needs token shards, the index is of kind {index.kind!r}; use model mlp"
-            )
+            message = f"model gpt needs token shards, but the index is of kind {index.kind!r}; use model mlp"
             raise DataError(message)
         config = GPTConfig(
             vocab_size=index.vocab_size,

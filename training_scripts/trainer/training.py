@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BYTES_PER_PARAMETER = 4
-"""Of a written model, in float32."""
+"""Bytes per parameter of a written model (float32)."""
 
 
 class Training:
@@ -316,7 +316,7 @@ class Training:
             progress.samples_consumed += self.plan.global_batch_size
             progress.skipped_steps += 1
             self.report.count_step(0)  # the digest is part of the next step's
-            self.metrics.write("skipped", step=progress.step, reason="skip_steps names it")
+            self.metrics.write("skipped", step=progress.step, reason="skip_steps lists it")
         return digest & MASK
 
     def drop_batch(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
@@ -571,10 +571,10 @@ class Training:
             yield batch
 
     def until_stop(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches, and None in a round for which only other ranks have a batch.
+        """Yield the batches, and None in place of each batch that only other ranks have.
 
         Raises:
-            StoppedError: any rank received SIGTERM. All ranks raise it before the same round.
+            StoppedError: any rank received SIGTERM. All ranks raise it before the same batch.
         """
         num_rounds = 0
         while True:
@@ -582,7 +582,7 @@ class Training:
             has_batch, is_stopped = self.ranks.sum([batch is not None, self.stop.received])
             if is_stopped:
                 self.is_stopping = True
-                message = f"it was stopped after {num_rounds} batches a rank"
+                message = f"it was stopped after {num_rounds} batches per rank"
                 raise StoppedError(message)
             if not has_batch:
                 return
@@ -689,7 +689,7 @@ class Training:
         return {"weights_sha256": weights_sha256(weights)}
 
     def give_up_model(self) -> None:
-        """Remove what rank 0 has written of the model, because the grace of a stop is almost over."""
+        """Remove the incomplete model, because a stop's grace period is almost over."""
         note_stop(self.paths)  # else torchrun would start the ranks again
         if self.ranks.is_main:
             remove(self.paths.model_dir.glob("*"))

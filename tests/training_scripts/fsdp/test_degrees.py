@@ -130,7 +130,7 @@ def test_the_toolkits_option_of_smps_parameters_is_left_to_sm_hps():
         ),
         ({"activation_offloading": True}, "set activation_checkpointing full"),
         ({"precision": "fp16"}, "use bf16"),
-        ({"model": "mlp", "activation_checkpointing": "full"}, "is for layers of gpt"),
+        ({"model": "mlp", "activation_checkpointing": "full"}, "is for the layers of model gpt"),
         ({"hybrid_shard_degre": 2}, "did you mean 'hybrid_shard_degree'?"),
     ],
 )

@@ -48,7 +48,10 @@ class HeldOut:
             if all(each.num_trained for each in cut):
                 samples += cut
         if not samples:
-            raise FineTuningError(f"{folder}: no row has an answer within max_length {max_length}")
+            raise FineTuningError(
+                f"{folder}: no row has an answer within max_length {max_length}; train with a larger max_length, or "
+                "check the rows"
+            )
         return cls(samples=samples, is_pairs=method == "dpo")
 
 

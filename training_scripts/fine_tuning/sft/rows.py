@@ -35,7 +35,7 @@ class Tokens:
     labels: list[int]
 
     def cut(self, max_length: int) -> Tokens:
-        """Return the first tokens."""
+        """Return the first `max_length` tokens."""
         return Tokens(input_ids=self.input_ids[:max_length], labels=self.labels[:max_length])
 
     @property
@@ -69,9 +69,13 @@ def _object(line: str, *, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise FineTuningError(f"{where} is not valid JSON: {error}") from error
+        raise FineTuningError(
+            f"{where} is not valid JSON ({error}); correct the row in its file"
+        ) from error
     if not isinstance(row, dict):
-        raise FineTuningError(f"{where} is not a JSON object")
+        raise FineTuningError(
+            f"{where} is a JSON {type(row).__name__}, not an object; correct the row in its file"
+        )
     return row
 
 

@@ -174,7 +174,7 @@ def samples_of(options: Options, tokenizer: PreTrainedTokenizerBase, folder: Pat
     if options.method == "dpo":
         pairs = [pair_of(row, where=where) for where, row in read_rows(folder)]
         if not pairs:
-            raise FineTuningError(f"{folder} has no rows")
+            raise FineTuningError(f"{folder} has no rows; add rows to its *.jsonl files")
         return Dataset.from_list(pairs)
     return _tokenized(tokenizer, folder, max_length=options.max_length)
 
@@ -202,7 +202,7 @@ def _tokenized(tokenizer: PreTrainedTokenizerBase, folder: Path, *, max_length: 
     made = Dataset(pa.Table.from_batches(batches))
     if num_cut or num_left_out:
         log.warning(
-            "%s: %d rows are longer than max_length %d and were cut; %d rows left out, nothing to learn in them",
+            "%s: %d rows are longer than max_length %d and were cut; %d rows without a token to learn were left out",
             folder,
             num_cut,
             max_length,

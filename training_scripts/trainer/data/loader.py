@@ -31,7 +31,7 @@ class WithSamples(Dataset[tuple[Any, Tensor]]):
 
 
 def choose_num_processes(requested: int | None, ranks: Ranks) -> int:
-    """Return the loader processes of a rank: `requested`, or a default that leaves each rank a processor of its own.
+    """Return the loader processes of a rank: `requested`, or a default that leaves one processor for each rank.
 
     A rank on a CPU computes with all its processors, so it reads its samples itself.
     """

@@ -21,7 +21,7 @@ def domain_bits(size: int) -> int:
 
 
 def encipher(values: Any, bits: int, keys: list[int]) -> Any:
-    """Return the images in [0, 2^bits) of an unbalanced Feistel network; halves swap widths."""
+    """Return the images of `values`, in [0, 2^bits), under an unbalanced Feistel network; halves swap widths."""
     low_bits = bits // 2
     high_bits = bits - low_bits
     for key in keys:

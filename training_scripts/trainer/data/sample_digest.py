@@ -4,7 +4,7 @@ The digest of sample ids is the sum of `mix64(id + 1)` modulo 2^64; a sample tha
 twice counts twice. `mix64` is the finalizer of splitmix64 (Steele, Lea and Flood 2014, "Fast
 splittable pseudorandom number generators", with the constants of Stafford's variant 13).
 
-Worked: sample 0 has the digest 5692161d100b05e5, samples 0 and 1 together 32644eb44a361a6f.
+Example: sample 0 has the digest 5692161d100b05e5, samples 0 and 1 together 32644eb44a361a6f.
 """
 
 from __future__ import annotations

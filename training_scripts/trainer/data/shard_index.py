@@ -43,10 +43,10 @@ class ChannelIndex:
                 version.
         """
         if channel is None or not (channel / "index.json").is_file():
+            problem = f"has no index.json in {channel}" if channel else "is missing"
             message = (
-                "the channel 'index' has no index.json (expected in "
-                f"{channel or 'no folder: the channel is missing'}); "
-                "give the job a channel 'index' with the S3 prefix .../index/ that sharding wrote"
+                f"the channel 'index' {problem}; give the job a channel 'index' with the S3 prefix .../index/ that "
+                "sharding wrote"
             )
             raise DataError(message)
         path = channel / "index.json"
@@ -60,8 +60,9 @@ class ChannelIndex:
             ) from error
         if kind not in ((FORMAT, "tokens"), (FORMAT, "columns")) or version not in VERSIONS:
             message = (
-                f"{path} has format {kind} version {version}; this trainer reads {FORMAT} version "
-                f"{' or '.join(map(str, VERSIONS))}, kinds tokens and columns"
+                f"{path} has format {kind[0]!r}, kind {kind[1]!r} and version {version!r}; this trainer reads format "
+                f"{FORMAT}, kinds tokens and columns, version {' or '.join(map(str, VERSIONS))}: shard again with the "
+                "Trainyard version of this trainer"
             )
             raise DataError(message)
         return cls(kind=kind[1], fingerprint=fingerprint, content=content)
@@ -132,8 +133,8 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
     if path.stat().st_size != shard["bytes"]:
         return (
             f"shard {path} has {path.stat().st_size} bytes, but {shard['bytes']} in the index; the "
-            "index and the shards are not of the same data set, or the download was cut: give both "
-            "channels the same prefix"
+            "index and the shards are of different data sets, or the download is incomplete: take both "
+            "channels from the same data set"
         )
     stated = shard["sha256"]  # null if the data set was made without checksums
     if verify and stated is not None and (digest := sha256_of(path)) != stated:

@@ -72,7 +72,7 @@ def read_layout(
     """
     if index.kind != "columns":
         message = (
-            f"model mlp needs column shards, the index is of kind {index.kind!r}; use model gpt"
+            f"model mlp needs column shards, but the index is of kind {index.kind!r}; use model gpt"
         )
         raise DataError(message)
     schema = list(index.content["schema"])
@@ -81,7 +81,10 @@ def read_layout(
     numbers = [entry for entry in features if entry.get("categories") is None]
     categories = [entry for entry in features if entry.get("categories") is not None]
     if not features:
-        message = f"the table has no feature beside its target {target.name!r}: {_names(schema)}"
+        message = (
+            f"the table has no feature besides its target {target.name!r}; its columns are {_names(schema)}: shard a "
+            "table with more columns"
+        )
         raise DataError(message)
     return TableLayout(
         numbers=[entry["name"] for entry in numbers],

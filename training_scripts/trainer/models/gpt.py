@@ -41,7 +41,7 @@ class GPTConfig:
 
 
 class GPT(nn.Module):
-    """Token ids (batch, time) to logits (batch, time, vocabulary)."""
+    """Decoder that maps token ids (batch, time) to logits (batch, time, vocabulary)."""
 
     def __init__(self, config: GPTConfig) -> None:
         """Build the decoder; its initial weights depend on the last seed of `torch.manual_seed` only."""
@@ -151,8 +151,8 @@ class SwiGLU(nn.Module):
 class RMSNorm(nn.Module):
     """x / sqrt(mean(x^2) + eps) * weight, computed in float32.
 
-    Source: Zhang and Sennrich 2019, equation 4. Worked: x = (3, 4), weight 1: the mean square is
-    12.5, so (0.8485, 1.1314).
+    Source: Zhang and Sennrich 2019, equation 4. Example: for x = (3, 4) and weight 1, the mean
+    square is 12.5 and the result (0.8485, 1.1314).
     """
 
     def __init__(self, size: int, eps: float = 1e-6) -> None:

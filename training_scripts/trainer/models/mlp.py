@@ -67,7 +67,7 @@ class MLP(nn.Module):
 def embedding_size(num_categories: int) -> int:
     """Return the width of a category's embedding: half its cardinality, from 2 to 64.
 
-    Source: Guo and Berkhahn 2016 bound the width by the cardinality; half of it is a common choice. Worked:
+    Source: Guo and Berkhahn 2016 bound the width by the cardinality; half of it is a common choice. Example:
     10 categories give a width of 5.
     """
     return max(2, min(MAX_EMBEDDING_SIZE, (num_categories + 1) // 2))

@@ -53,7 +53,7 @@ class ShardFolder(CheckpointFolder):
         )
 
     def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest checkpoint that is complete on every host, and one sentence per newer, rejected one.
+        """Return the newest checkpoint that is complete on every host, or None, and the fault of each newer one.
 
         Raises:
             CheckpointError: a checkpoint was written by a newer trainer, or by train_ddp.py.
@@ -149,8 +149,8 @@ class ShardFolder(CheckpointFolder):
         if failed:
             rank, text = next(iter(failed.items()))
             message = (
-                f"checkpoint of {what} cannot be written by rank {rank} ({text}); free or enlarge the disk "
-                "(volume_size), or keep fewer (keep_checkpoints)"
+                f"checkpoint {what} cannot be written by rank {rank} ({text}); free or enlarge the disk "
+                "(volume_size), or keep fewer checkpoints (keep_checkpoints)"
             )
             raise CheckpointError(message)
         return [result for result, _ in results]
@@ -192,8 +192,8 @@ def _fault(path: Path) -> str | None:
     fault = fault_of(path)
     if fault is None and not Checkpoint(path=path, step=0).is_sharded:
         message = (
-            f"{path} was written by train_ddp.py, which keeps whole models: resume with that script, or give this run "
-            "a checkpoint_s3_uri of its own; nothing was deleted"
+            f"{path} was written by train_ddp.py, which keeps whole models: resume with that script, or set another "
+            "checkpoint_s3_uri for this run; nothing was deleted"
         )
         raise CheckpointError(message)
     return fault

@@ -94,7 +94,10 @@ class ShardedCheckpointer(Checkpointer):
         try:
             dcp.load(shards, storage_reader=dcp.FileSystemReader(found.path), no_dist=alone)
         except (CheckpointException, RuntimeError, OSError) as error:
-            message = f"{found.path} cannot be read although its checksums are right: {error}"
+            message = (
+                f"{found.path} cannot be loaded although its checksums are correct ({error}): resume with the version "
+                "of torch that wrote it, or set a new checkpoint_s3_uri to begin at step 0"
+            )
             raise CheckpointError(message) from error
         return shards
 

@@ -89,9 +89,9 @@ def _in_order(gathered: Tensor, num_ranks: int) -> list[Tensor]:
 
 
 def _causal_bias(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
-    """Return the bias of a causal attention of a sequence's last positions to all of it.
+    """Return the causal bias of queries at a sequence's last positions and keys at all positions.
 
-    For GPUs it is a mark without elements, for which torch calls the flash kernel. A CPU needs the mask itself.
+    For GPUs it is an object without elements, for which torch calls the flash kernel. A CPU needs the mask itself.
     """
     if device.type != "cpu":
         return causal_lower_right(num_queries, num_keys)
@@ -101,7 +101,7 @@ def _causal_bias(num_queries: int, num_keys: int, device: torch.device) -> Tenso
 def split_positions(sequence_length: int, num_ranks: int) -> list[Tensor]:
     """Return each rank's positions: rank r of n has the pieces r and 2n - 1 - r of 2n.
 
-    Worked: 8 positions over 2 ranks: 0 1 6 7 and 2 3 4 5; under a causal mask 18 pairs each.
+    Example: 8 positions over 2 ranks are split into 0 1 6 7 and 2 3 4 5; under a causal mask each has 18 pairs.
     """
     pieces = torch.arange(sequence_length).chunk(2 * num_ranks)
     own = (own_pieces(rank, num_ranks) for rank in range(num_ranks))

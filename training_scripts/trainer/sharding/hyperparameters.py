@@ -101,17 +101,20 @@ class ShardedHyperparameters(Hyperparameters):
             )
         if self.precision == "fp16":
             findings.append(
-                "precision fp16 needs a loss scaler, which shards do not have; use bf16"
+                "precision fp16 needs a loss scaler, which sharded training does not have; use bf16 or fp32"
             )
         if self.model != "gpt" and self.activation_checkpointing != "none":
-            findings.append(f"activation_checkpointing is for layers of gpt; model is {self.model}")
+            findings.append(
+                "activation_checkpointing is for the layers of model gpt, but model is "
+                f"{self.model}; leave it at none"
+            )
         return findings
 
     def degrees(self, world_size: int) -> Degrees:
         """Return the degrees for `world_size` ranks.
 
-        `hybrid_shard_degree` 0 means all ranks that the other degrees leave, as in SMP v2. Worked: 8 ranks,
-        hybrid_shard_degree 2 and tensor_parallel_degree 2: shard 2, tensor 2, replicate 2.
+        `hybrid_shard_degree` 0 means all ranks that the other degrees leave, as in SMP v2. Example: 8 ranks
+        with hybrid_shard_degree 2 and tensor_parallel_degree 2 have shard 2, tensor 2 and replicate 2.
 
         Raises:
             HyperparameterError: a degree does not divide the ranks, or the heads, sequence or layers that it splits;
@@ -152,7 +155,8 @@ def _degree_findings(hp: ShardedHyperparameters, world_size: int) -> Iterator[st
     if world_size % split:
         yield (
             f"pipeline_parallel_degree {hp.pipeline_parallel_degree} x tensor_parallel_degree "
-            f"{hp.tensor_parallel_degree} = {split} does not divide the {world_size} ranks"
+            f"{hp.tensor_parallel_degree} = {split} does not divide the {world_size} ranks; lower a degree, or change "
+            "the number of ranks"
         )
         return
     sharing = world_size // split
@@ -185,12 +189,13 @@ def _of_the_model(hp: ShardedHyperparameters) -> Iterator[str]:
         )
         return
     if hp.num_heads % tensor:
-        yield f"tensor_parallel_degree {tensor} does not divide num_heads {hp.num_heads}"
+        yield f"tensor_parallel_degree {tensor} does not divide num_heads {hp.num_heads}; choose a divisor of it"
     pieces = tensor * (2 * context if context > 1 else 1)
     if hp.sequence_length % pieces:
         yield (
             f"sequence_length {hp.sequence_length} does not divide into {pieces} pieces "
-            f"(tensor_parallel_degree {tensor}, and two for each of context_parallel_degree {context})"
+            f"(tensor_parallel_degree {tensor}, and two for each of context_parallel_degree {context}); use a "
+            f"multiple of {pieces}"
         )
     if pipeline > hp.num_layers:
-        yield f"pipeline_parallel_degree {pipeline} is more than num_layers {hp.num_layers}"
+        yield f"pipeline_parallel_degree {pipeline} is more than num_layers {hp.num_layers}; lower it"

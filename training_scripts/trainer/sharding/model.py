@@ -109,7 +109,7 @@ def _spread_decoder(
 
 
 def stage_layers(num_layers: int, mesh: RankMesh | None) -> range:
-    """Return the layers of this rank's stage. Worked: 5 layers, 2 stages: 0 1 2 and 3 4."""
+    """Return the layers of this rank's stage. Example: with 5 layers and 2 stages, 0 1 2 and 3 4."""
     if mesh is None:
         return range(num_layers)
     stage, num_stages = mesh.place("pp"), mesh.degrees.pipeline

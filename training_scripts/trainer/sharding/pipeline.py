@@ -44,8 +44,8 @@ class Pipeline:
         stages = mesh.degrees.pipeline
         if kind == "1f1b" and num_micro_batches < stages:
             message = (
-                f"pipeline_schedule 1f1b passes at least as many micro-batches as there are stages, got "
-                f"{num_micro_batches} a step for pipeline_parallel_degree {stages}; lower micro_batch_size, raise "
+                f"pipeline_schedule 1f1b needs at least as many micro-batches per step as stages, got "
+                f"{num_micro_batches} for pipeline_parallel_degree {stages}; lower micro_batch_size, raise "
                 "global_batch_size, or set pipeline_schedule gpipe"
             )
             raise HyperparameterError(message)

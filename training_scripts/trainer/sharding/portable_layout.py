@@ -22,7 +22,7 @@ NUM_QKV, NUM_GATED = 3, 2
 def to_portable(weights: Mapping[str, Tensor], *, num_heads: int) -> dict[str, Tensor]:
     """Return the weights with the rows of fused projections in portable order.
 
-    Worked: 2 heads of width 1: rows q0 q1 k0 k1 v0 v1 become q0 k0 v0 q1 k1 v1.
+    Example: with 2 heads of width 1, the rows q0 q1 k0 k1 v0 v1 become q0 k0 v0 q1 k1 v1.
     """
     return {
         name: _reordered(name, each, num_heads, inverse=False) for name, each in weights.items()

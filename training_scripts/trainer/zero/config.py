@@ -21,10 +21,10 @@ DEFAULT: Mapping[str, Any] = {"zero_optimization": {"stage": 1}}
 AUTO = "auto"
 STAGES = (1, 2, 3)
 OURS: Mapping[str, str] = {
-    "optimizer": "the script has its own AdamW: set learning_rate and weight_decay",
-    "scheduler": "the script has its own: set warmup_steps and learning_rate",
-    "fp16": "bf16 needs no loss scaling: set bf16, or the hyperparameter precision",
-    "pipeline": "for stages train by train_fsdp.py",
+    "optimizer": "not supported, because the script has its own AdamW; set learning_rate and weight_decay",
+    "scheduler": "not supported, because the script has its own; set warmup_steps and learning_rate",
+    "fp16": "not supported; set the section bf16, or the hyperparameter precision",
+    "pipeline": "not supported; train stages with train_fsdp.py",
 }
 """Sections of the configuration that the trainer does not support, and the alternative for each."""
 
@@ -64,12 +64,12 @@ class ZeroHyperparameters(Hyperparameters):
         findings = Hyperparameters.contradictions(self)
         if self.precision == "fp16":
             findings.append(
-                "precision fp16 needs a loss scaler, which shards do not have; use bf16"
+                "precision fp16 needs a loss scaler, which sharded training does not have; use bf16 or fp32"
             )
         if self.on_non_finite != "fail":
             findings.append(
                 f"on_non_finite {self.on_non_finite} is not possible under DeepSpeed, which reports the norm after "
-                "it has changed the weights; leave it at fail, or train by train_ddp.py or train_fsdp.py"
+                "it has changed the weights; leave it at fail, or use train_ddp.py or train_fsdp.py"
             )
         if self.compile:
             findings.append("compile is not supported under DeepSpeed; leave it out")
@@ -80,8 +80,8 @@ def read_config(text: str, channels: Mapping[str, Path]) -> dict[str, Any]:
     """Return the configuration of the hyperparameter or the channel, or the default (ZeRO stage 1).
 
     Raises:
-        HyperparameterError: it is not a JSON object, both sources are given, or the channel does not have exactly one
-            JSON file.
+        HyperparameterError: the configuration is not a JSON object, both sources are given, or the channel does not
+            have exactly one JSON file.
     """
     folder = channels.get(CHANNEL)
     if text and folder:
@@ -120,15 +120,15 @@ def complete_config(
         if written.get(name) and _is_enabled(written[name])
     ]
     findings += [
-        f"{HYPERPARAMETER}.{name} is {written[name]!r} and {value!r} by the hyperparameters: write the same, "
-        f'"{AUTO}", or leave it out'
+        f"{HYPERPARAMETER}.{name} is {written[name]!r}, but {value!r} by the hyperparameters; write {value!r} or "
+        f'"{AUTO}", or omit it'
         for name, value in runs.items()
         if written.get(name, AUTO) not in (AUTO, value)
     ]
     if stage_of(written) not in STAGES:
         findings.append(
-            f"{HYPERPARAMETER}.zero_optimization.stage is {stage_of(written)}; allowed: 1, 2, 3. Without shards train "
-            "by train_ddp.py"
+            f"{HYPERPARAMETER}.zero_optimization.stage is {stage_of(written)}; allowed: 1, 2, 3. To train without "
+            "sharding, use train_ddp.py"
         )
     if findings:
         raise HyperparameterError(findings)

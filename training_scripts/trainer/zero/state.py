@@ -55,7 +55,7 @@ class ZeroState(TrainingState):
         if len(content["zero"]) != size:
             message = (
                 f"the checkpoint has the optimizer state of {len(content['zero'])} ranks, but this job has {size}: "
-                "ZeRO's state cannot be divided again; train with as many ranks as before"
+                "it cannot be redistributed; resume with as many ranks as before, or set another checkpoint_s3_uri"
             )
             raise CheckpointError(message)
         self.restore_run(content["run"])
@@ -63,7 +63,7 @@ class ZeroState(TrainingState):
         self._saved = content["zero"][dist.get_rank() if size > 1 else 0]
 
     def attach(self, engine: Any) -> None:
-        """Set the engine, and load the part of `restore` for this rank into its optimizer."""
+        """Set the engine, and load this rank's part of the restored state into its optimizer."""
         self.engine = engine
         if self._saved is None:
             return
