@@ -90,7 +90,7 @@ def test_parameters_are_read_from_the_job_or_the_script(sagemaker, monkeypatch, 
     [
         ({"partitions": 2}, "torch.sagemaker has no parameter partitions"),
         ({"context_parallel_degree": 2}, "train_fsdp.py splits sequences"),
-        ({"expert_parallel_degree": 2}, "has no such parallelism"),
+        ({"expert_parallel_degree": 2}, "supports only 1"),
     ],
 )
 def test_what_is_not_provided_is_refused(sagemaker, config, said):

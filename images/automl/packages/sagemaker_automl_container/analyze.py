@@ -64,7 +64,7 @@ def _specification() -> dict[str, Any]:
     """Return the settings of the feature specification; empty if the request has none.
 
     Raises:
-        TableError: It is not a JSON object, or has unknown data types.
+        TableError: The specification is not a JSON object, or has unknown data types.
     """
     for path in (places.PROCESSING / "features").glob("*"):
         try:
@@ -78,7 +78,7 @@ def _specification() -> dict[str, Any]:
         unknown = sorted(set(types.values()) - columns.KINDS)
         if unknown:
             raise columns.TableError(
-                f"FeatureDataTypes has {unknown}; it may have {sorted(columns.KINDS)}."
+                f"FeatureDataTypes has the unknown types {unknown}; allowed: {sorted(columns.KINDS)}."
             )
         return {"only": only, "types": types}
     return {}
@@ -96,7 +96,9 @@ def _split(
         rows = _rows("validation", given)
         missing = sorted(set(train.columns) - set(rows.columns))
         if missing:
-            raise columns.TableError(f"The validation data lacks the columns {missing}.")
+            raise columns.TableError(
+                f"The validation data lacks the columns {missing}; add them, or omit the validation data."
+            )
         return train, _usable(rows, wishes)
     fraction = float(given.get("validation_fraction", 0))
     if not fraction and len(train) <= MAX_ROWS_FOR_FOLDS:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MIN_ROWS = 50
-"""Least number of rows, below which validation makes no sense. AWS requires 500; the engine accepts less for trials."""
+"""Minimum number of rows for a useful validation. AWS requires 500; the engine accepts fewer, for trials."""
 MOST_PARSED = 0.95
 """A column is numeric (or a date) if at least this share of its values can be parsed as numbers (or dates)."""
 MAX_CLASSES = 100
@@ -111,7 +111,7 @@ def classes_of(target: pd.Series[Any], problem: str) -> list[str]:
         labels.sort()
     if len(labels) < 2 or (problem == BINARY and len(labels) > 2):
         raise TableError(
-            f"The target has {len(labels)} values, which does not fit the problem type {problem}."
+            f"The target has {len(labels)} values, which does not fit the problem type {problem}; set another one."
         )
     rare = [label for label in labels if counts[label] < MIN_ROWS_OF_A_CLASS]
     if rare:
@@ -131,11 +131,11 @@ def _column(name: str, values: pd.Series[Any], given: str | None) -> dict[str, A
         "num_missing": int(values.isna().sum()),
     }
     if num_values < 2:
-        return {**column, "reason": "it has one value only"}
+        return {**column, "reason": "it has fewer than two values"}
     kind = given or _kind(values)
     is_key = kind == "categorical" and num_values == int(values.notna().sum())
     if is_key and given is None:
-        return {**column, "reason": "every row has a value of its own, as a key has"}
+        return {**column, "reason": "every row has another value, as in a key"}
     return {**column, "kind": kind}
 
 

@@ -55,7 +55,9 @@ def input_fn(body: str | bytes, content_type: str = "text/csv") -> pd.DataFrame:
         return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=GAPS)
     if kind == "application/json":
         return pd.DataFrame(json.loads(text))
-    raise ValueError(f"content type {content_type!r}; it may be text/csv or application/json")
+    raise ValueError(
+        f"content type {content_type!r} is not supported; send text/csv or application/json"
+    )
 
 
 def predict_fn(rows: pd.DataFrame, model: Model) -> pd.DataFrame:
@@ -103,7 +105,9 @@ def frame_of(rows: pd.DataFrame, schema: dict[str, Any]) -> pd.DataFrame:
     """
     missing = [each["name"] for each in schema["columns"] if each["name"] not in rows]
     if missing:
-        raise ValueError(f"the rows lack the columns {', '.join(missing)}")
+        raise ValueError(
+            f"the rows lack the columns {', '.join(missing)}; a missing value may be empty"
+        )
     parts: dict[str, Any] = {}
     for column in schema["columns"]:
         name, values = column["name"], rows[column["name"]]

@@ -1,4 +1,4 @@
-"""Changes of torch's FSDP classes, so that the script's own FSDP follows SMP's degrees wherever it was imported."""
+"""Changes of torch's FSDP classes that apply SMP's degrees to the script's own FSDP, regardless of its import."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def adapt_fsdp() -> None:
 
 
 def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
-    """Return FSDP's settings for the degrees: NO_SHARD for 1, HYBRID_SHARD for more; the script's own without degrees.
+    """Return FSDP's settings for the degrees, or an empty dict to keep the script's own.
 
     Raises:
         ValueError: Tensor parallelism leaves FSDP only one rank to shard over.
@@ -63,7 +63,7 @@ def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
         message = (
             f"tensor_parallel_degree {state.tensor_parallel_degree} on {state.world_size} ranks with "
             f"hybrid_shard_degree {state.hybrid_shard_degree} leaves FSDP one rank to shard over, which torch's "
-            "FullyShardedDataParallel cannot do with split layers (SMP's can); give at least "
+            "FullyShardedDataParallel does not support with split layers (SMP's does); use at least "
             f"{2 * state.tensor_parallel_degree} ranks, or use train_fsdp.py"
         )
         raise ValueError(message)
@@ -113,9 +113,9 @@ def _refuse_optimizer_state(*_: Any, **__: Any) -> dict[str, Any]:
         ValueError: Always.
     """
     message = (
-        "FullyShardedDataParallel.optim_state_dict: the optimizer of a model with tensor_parallel_degree "
-        f"{state.tensor_parallel_degree}, which torch's FullyShardedDataParallel does not restore as it was; "
-        "shard by torch.distributed.fsdp.fully_shard, or keep each rank's own optimizer.state_dict()"
+        "FullyShardedDataParallel.optim_state_dict is not supported with tensor_parallel_degree "
+        f"{state.tensor_parallel_degree}, because torch would restore a different optimizer state; shard with "
+        "torch.distributed.fsdp.fully_shard, or save each rank's own optimizer.state_dict()"
     )
     raise ValueError(message)
 

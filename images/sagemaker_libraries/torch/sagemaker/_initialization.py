@@ -56,7 +56,7 @@ def init(config: str | dict[str, Any] | None = None) -> None:
     adapt_fsdp()
     if rank == 0:
         get_logger().info(
-            "torch.sagemaker (Trainyard's stand-in): %s on %d ranks", parameters, world_size
+            "torch.sagemaker (Trainyard's replacement): %s on %d ranks", parameters, world_size
         )
 
 
@@ -84,8 +84,8 @@ def read_config(config: str | dict[str, Any] | None) -> dict[str, Any]:
     for name in ("context_parallel_degree", "expert_parallel_degree"):
         if parameters[name] > 1:
             message = (
-                f"{name} {parameters[name]}: Trainyard's stand-in for torch.sagemaker has no such parallelism; "
-                "train_fsdp.py splits sequences by torch's own means"
+                f"{name} is {parameters[name]}, but Trainyard's replacement of torch.sagemaker supports only 1; "
+                "train_fsdp.py has context parallelism"
             )
             raise ValueError(message)
     return parameters

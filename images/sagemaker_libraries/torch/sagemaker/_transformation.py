@@ -38,7 +38,8 @@ def transform(
         raise RuntimeError("call torch.sagemaker.init() before torch.sagemaker.transform()")
     if config is not None:
         raise ValueError(
-            "transform(config=...) configures experts, which Trainyard's stand-in does not have"
+            "transform(config=...) configures experts, which Trainyard's replacement of torch.sagemaker does not "
+            "support; omit config"
         )
     if device is not None or dtype is not None:
         model = model.to(device=device, dtype=dtype)
@@ -51,8 +52,8 @@ def transform(
     plan = _plan(model)
     if not plan:
         message = (
-            "transform knows Transformers models by their layers (q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
-            f"down_proj); {type(model).__name__} has none of them"
+            "transform splits Transformers models by their layers' names (q_proj, k_proj, v_proj, o_proj, gate_proj, "
+            f"up_proj, down_proj); {type(model).__name__} has none of these layers"
         )
         raise ValueError(message)
     return parallelize_module(model, state.mesh["tensor"], plan)

@@ -70,9 +70,9 @@ class DelayedParamIniter:
             for name, each in (*self._model.named_parameters(), *self._model.named_buffers())
             if each.is_meta
         ]
-        assert not left, f"still on a meta device: {', '.join(left)}"
+        assert not left, f"tensors are still on a meta device: {', '.join(left)}"
         assert self._num_inited >= self._num_expected, (
-            f"{self._num_inited} of {self._num_expected} parameters were initialised"
+            f"only {self._num_inited} of {self._num_expected} parameters are initialized"
         )
 
     def _by_the_module(self, module: nn.Module) -> None:

@@ -81,7 +81,7 @@ def _join(arguments: dict[str, str | int]) -> None:
         except XGBoostError as error:
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"the hosts did not meet at {arguments['dmlc_tracker_uri']}:"
+                    f"not all hosts connected to the tracker at {arguments['dmlc_tracker_uri']}:"
                     f"{arguments['dmlc_tracker_port']} within {MEETING_LIMIT_S:.0f} s: {error}"
                 ) from error
             threading.Event().wait(RETRY_S)

@@ -48,7 +48,7 @@ def content_type(given: str | None) -> str:
     """Return csv, libsvm or parquet; libsvm if the channel has no content type.
 
     Raises:
-        UserError: The type is another one, or CSV with a label_size other than 1.
+        UserError: The type is not accepted, or it is CSV with a label_size other than 1.
     """
     if given is None:
         return "libsvm"

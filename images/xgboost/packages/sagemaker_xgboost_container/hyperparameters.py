@@ -1,7 +1,7 @@
 """Hyperparameters of the algorithm: their types and ranges, checked with the errors of AWS's container.
 
 Source: "XGBoost hyperparameters" in the SageMaker Developer Guide and hyperparameter_validation.py of AWS's container
-(June 2026). Values arrive as text. Unknown names are rejected, so that a misspelt one is noticed.
+(June 2026). Values arrive as text. Unknown names are errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INFINITY = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Numbers from `low` to `high`, without an end that is open."""
+    """Numbers from `low` to `high`; an open end is not included."""
 
     low: float = -INFINITY
     high: float = INFINITY

@@ -69,8 +69,8 @@ def test_keys_and_constants_are_left_out_with_a_reason() -> None:
         each["name"]: each["reason"] for each in schema_of(made, Wishes(target="y"))["dropped"]
     }
     assert dropped == {
-        "key": "every row has a value of its own, as a key has",
-        "same": "it has one value only",
+        "key": "every row has another value, as in a key",
+        "same": "it has fewer than two values",
     }
 
 

@@ -50,7 +50,10 @@ def known(settings: dict[str, Any], storage: str) -> dict[str, Any]:
     """
     place = str(settings.get("checkpoint_id") or "")
     if place.startswith("s3://") or settings.get("s3_region"):
-        message = f"checkpoint_id {place!r}: save to a folder below the job's checkpoint folder, which S3 gets"
+        message = (
+            f"checkpoint_id {place!r} is not supported; save to a folder below the job's checkpoint folder, which is "
+            "uploaded to S3"
+        )
         raise ValueError(message)
     names = {"checkpoint_id", storage, "planner", "process_group"}
     return {name: value for name, value in settings.items() if name in names and value is not None}
