@@ -1,4 +1,4 @@
-"""Count habits of prose that the project is leaving, and fail if there are more than before.
+"""Count phrases that the project avoids in docstrings, and fail if there are more than before.
 
     python .ci/prose.py
 

@@ -39,7 +39,7 @@ def test_a_strike_that_found_no_moment_is_told() -> None:
         number=3, kind=StrikeKind.ENGINE, moment=StrikeMoment(task=TaskId.TRAIN, step=9)
     )
     assert check_strikes([]).holds
-    assert check_strikes([strike]).found == "did not strike: 3. engine killed, at step 9"
+    assert check_strikes([strike]).found == "not executed: 3. engine killed, at step 9"
 
 
 @pytest.mark.parametrize("state", ["failed", "running"])

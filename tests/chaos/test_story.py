@@ -46,7 +46,7 @@ def test_each_strike_is_told_with_what_it_cost() -> None:
         "  1:10  1. SageMaker throttles, at step 10: 1 request hit, no step lost",
         f"  1:30  2. spot interruption without notice, at step 30: {cost}",
         "  1:50  3. engine killed, at step 50: back after 3.0 s",
-        "  2:00  4. scheduler killed, at step 60: it did not come back",
+        "  2:00  4. scheduler killed, at step 60: it was not started again",
         "  2:10  5. worker killed, as report starts: report was tried 2 times",
         "  1:05  6. slow uplinks, at step 5: until the end of the run",
     ]

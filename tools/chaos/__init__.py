@@ -1,4 +1,4 @@
-"""Chaos test: one run of the whole DAG on the real stack under a seeded schedule of faults.
+"""Chaos test: one run of the whole DAG on the real stack under a seeded schedule of faults ("strikes").
 
     python -m chaos [--seed 7] [--conf file.json]      (make chaos SEED=7)
 
@@ -9,6 +9,6 @@
 | `training_log`, `story` | report of the cost of each fault |
 | `audit` | final checks: success, one completed job per logical job, no running paid resource, continuity |
 
-It has the same imports as the launcher. The run is driven by REST and the AWS endpoint. Faults of training and storage
-are injected by the engine (`PUT /_engine/faults`), and processes are killed by their pid.
+The package imports what the launcher imports. The run is driven by REST and the AWS endpoint. Faults of training and
+storage are injected by the engine (`PUT /_engine/faults`), and processes are killed by their pid.
 """

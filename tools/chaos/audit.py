@@ -39,7 +39,7 @@ class AuditCheck:
 
 def check_strikes(pending: Sequence[Strike]) -> AuditCheck:
     """Check that all strikes of the schedule were executed."""
-    found = "all struck" if not pending else f"did not strike: {'; '.join(map(str, pending))}"
+    found = "all executed" if not pending else f"not executed: {'; '.join(map(str, pending))}"
     return AuditCheck(name="strikes", holds=not pending, found=found)
 
 

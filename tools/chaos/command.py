@@ -62,7 +62,7 @@ def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -
     conf = {**CHAOS_CONF, **conf}
     if (steps := int(conf["max_steps"])) < LEAST_STEPS:
         raise TrainingRunError(
-            "the training is too short for a fault",
+            "the training is too short to inject faults",
             where="max_steps",
             got=steps,
             allowed=f"at least {LEAST_STEPS}",

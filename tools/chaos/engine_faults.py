@@ -68,7 +68,7 @@ class EngineFaults:
         self._session.trust_env = False  # loopback must not use a proxy from the environment
 
     def put(self, strikes: Sequence[Strike]) -> None:
-        """Replace the engine's faults by these strikes; the state of those that it already has is kept.
+        """Replace the engine's faults by these strikes; a fault that it already has keeps its state.
 
         Raises:
             RejectedRequestError: the engine rejected a fault.
@@ -78,7 +78,7 @@ class EngineFaults:
         )
         if not answer.ok:
             raise RejectedRequestError(
-                f"the engine rejects a fault: {answer.text}",
+                f"the engine rejected a fault: {answer.text}",
                 operation="PUT /_engine/faults",
                 code=str(answer.status_code),
             )

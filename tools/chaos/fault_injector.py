@@ -41,7 +41,7 @@ VICTIM_OF = {
 
 @dataclass(slots=True, kw_only=True)
 class Blow:
-    """Executed strike.
+    """Strike that was executed.
 
     Attributes:
         strike: the strike of the schedule.

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TASKS = (TaskId.SHARD, TaskId.TRAIN, TaskId.EVALUATE, TaskId.REGISTER, TaskId.REPORT)
-"""Tasks that may be struck, in the order in which they run."""
+"""Tasks that may have a strike, in the order in which they run."""
 EARLIEST, LATEST = 0.08, 0.92
-"""Fractions of the training's steps between which strikes lie; a strike at the very end would prove nothing."""
+"""Strikes are scheduled between these fractions of the training's steps, because the run must recover from the last."""
 
 
 class StrikeKind(StrEnum):
@@ -112,7 +112,7 @@ def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
     One strike is slow uplinks, which begins before all other strikes on the training and lasts to the run's end.
 
     For n strikes at steps, the training is divided into n equal parts with one strike each, so that the run recovers
-    between two strikes. Each other task is struck at most once, because it has few retries.
+    between two strikes. Each other task has at most one strike, because it has few retries.
 
     Args:
         seed: any integer.

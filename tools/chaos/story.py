@@ -56,7 +56,7 @@ def training_cost(blow: Blow, marks: Sequence[LogMark], *, until: float) -> str:
     """Return the cost of a strike on the training as text."""
     cost = cost_of(blow.at, marks, until=until)
     if cost is None:
-        return "the training did not start again after it"
+        return "the training did not start again"
     redone = f"{cost.steps_redone or 'no'} step{'s' * (cost.steps_redone > 1)} redone"
     return (
         f"at step {cost.reached}, resumed from step {cost.resumed_at}: {redone}, "
@@ -83,5 +83,5 @@ def _process_cost(blow: Blow, tries: Mapping[str, int]) -> str:
         task = blow.strike.moment.task
         return f"{task} was tried {times(tries.get(task, 0))}"
     if blow.back_at is None:
-        return "it did not come back"
+        return "it was not started again"
     return f"back after {seconds(blow.back_at - blow.at)}"
