@@ -1,4 +1,4 @@
-"""Cost of checkpoints to training: this project's saver beside torch.save and torch's distributed checkpoints.
+"""Cost of checkpoints: this project's saver compared with torch.save and torch's distributed checkpoints.
 
     python benchmarks/checkpoint.py [--rounds 5] [--hidden-size 128 --num-layers 4]
     python benchmarks/checkpoint.py --whole [--steps 400]
@@ -233,7 +233,7 @@ class TorchSave(Way):
         self._durable = durable
 
     def start(self, step: int, training: MeasuredTraining) -> None:
-        """Write all."""
+        """Write model and optimizer."""
         import torch
 
         self._path(step).mkdir()
@@ -249,7 +249,7 @@ class DcpSave(Way):
     """`torch.distributed.checkpoint.save`, blocking."""
 
     def start(self, step: int, training: MeasuredTraining) -> None:
-        """Write all."""
+        """Write model and optimizer."""
         import torch.distributed.checkpoint as dcp
 
         dcp.save(training.state(), checkpoint_id=self._path(step), no_dist=True)
@@ -274,7 +274,7 @@ class DcpAsyncSave(Way):
         )
 
     def start(self, step: int, training: MeasuredTraining) -> None:
-        """Stage, and begin to write."""
+        """Copy the state to the stager's buffers, and begin to write."""
         import torch.distributed.checkpoint as dcp
 
         self._future = dcp.async_save(
@@ -376,7 +376,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", type=int, default=400, help="steps of a whole run")
     parser.add_argument(
-        "--folder", type=Path, help="where files go; the default is the temporary folder"
+        "--folder", type=Path, help="folder of the files (default: the temporary folder)"
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""Cost of a training's statistics to its steps, in processor time.
+"""Processor time that the statistics add to the steps of a training.
 
     python benchmarks/emission.py [--rounds 300] [--model gpt|mlp]
 

@@ -1,4 +1,4 @@
-"""Estimate of ten different runs beside their actual cost, on the engine.
+"""Comparison of the estimated with the actual cost of ten different runs on the engine.
 
     python benchmarks/estimates.py [--calibrating 1] [--only NAME ...]
 

@@ -7,9 +7,9 @@ A round trains the same number of steps several times on one engine (CreateTrain
 capacity): without faults, and in each way with a fault every `--every-s` seconds. The seed draws kind, host and notice
 of the faults, the same for all ways. A failed job is restarted at once from its checkpoints, as by Airflow's retry.
 
-`trainyard` is the training as the end-to-end run requests it: SIGTERM reaches the ranks, and the checkpoint
-interval is chosen. `plain` is the same script, restarted from its last checkpoint: without either, and with a
-checkpoint every `--plain-interval` steps.
+The ways are `trainyard` and `plain`. `trainyard` is the training as the end-to-end run requests it: SIGTERM reaches the
+ranks, and the checkpoint interval is chosen. `plain` is the same script without these two features, with a checkpoint
+every `--plain-interval` steps. Both restart from their last checkpoint.
 
 "Progress" is the training's steps per wall second, from its first step to its last, divided by that of the round's run
 without faults. Other load on the machine affects both, so compare ratios over several rounds. "Stepping" needs no
@@ -71,10 +71,10 @@ KINDS = ("notice", "no notice", "kill rank", "kill host", "slow uplink")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodputRun:
-    """Figures of one training: its way, steps by wall seconds, lost seconds by cause.
+    """Figures of one training: its way, its steps, and its seconds by cause.
 
     Attributes:
-        wall_seconds: seconds from its first start to its last step.
+        wall_seconds: seconds from the first start to the last step.
         num_faults: executed faults, by kind.
         seconds: seconds by cause of `trainyard.runs.goodput`.
     """
@@ -355,13 +355,15 @@ def percent(shares: list[float]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
-        "--minutes", type=float, default=30.0, help="of the run without faults (30)"
+        "--minutes", type=float, default=30.0, help="minutes of the run without faults (30)"
     )
     parser.add_argument("--steps", type=int, help="steps of each run, instead of --minutes")
-    parser.add_argument("--every-s", type=float, default=30.0, help="between faults (30)")
-    parser.add_argument("--rounds", type=int, default=1, help="how many (1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the faults (0)")
-    parser.add_argument("--plain-interval", type=int, default=100, help="steps (100)")
+    parser.add_argument("--every-s", type=float, default=30.0, help="seconds between faults (30)")
+    parser.add_argument("--rounds", type=int, default=1, help="number of rounds (1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the faults (0)")
+    parser.add_argument(
+        "--plain-interval", type=int, default=100, help="steps between checkpoints of `plain` (100)"
+    )
     parser.add_argument("--ways", nargs="+", default=["trainyard", "plain"])
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     parser.add_argument(

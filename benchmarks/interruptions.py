@@ -223,7 +223,7 @@ def uplink(engine: Engine, hyperparameters: Mapping[str, Any], intervals: float)
     Measured on the second uninterrupted job: its checkpoints' size, and its median seconds per step.
 
     Raises:
-        RuntimeError: it has no checkpoint.
+        RuntimeError: the job has no checkpoint.
     """
     if not intervals:
         return 0.0
@@ -416,9 +416,11 @@ def append(path: Path, result: Result) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--seeds", type=int, default=100, help="how many, from 0 on (100)")
+    parser.add_argument("--seeds", type=int, default=100, help="number of seeds, from 0 (100)")
     parser.add_argument("--steps", type=int, default=60, help="steps of each job (60)")
-    parser.add_argument("--notice-share", type=float, default=0.5, help="with notice (0.5)")
+    parser.add_argument(
+        "--notice-share", type=float, default=0.5, help="share of interruptions with notice (0.5)"
+    )
     parser.add_argument(
         "--checkpoint-interval", type=int, default=5, help="steps between checkpoints (5)"
     )

@@ -195,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", type=int, default=20, help="training steps of each job (20)")
     parser.add_argument(
-        "--report", type=Path, help="a run's report.json: take this run apart instead"
+        "--report", type=Path, help="a run's report.json: print the division of its time instead"
     )
     return parser
 

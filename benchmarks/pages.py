@@ -1,4 +1,4 @@
-"""Time until the pages in Airflow's UI are drawn, and of the server's responses.
+"""Time until the pages in Airflow's UI are drawn, and time of the server's responses.
 
     python benchmarks/pages.py [--points 10000] [--runs 500] [--repeats 5]
 
@@ -69,7 +69,7 @@ def seconds(work: Callable[[], object], repeats: int) -> list[float]:
 
 
 def described(values: list[float]) -> str:
-    """Return values in milliseconds."""
+    """Return median and maximum of seconds as text, in milliseconds."""
     return f"{1000 * statistics.median(values):.0f} ({1000 * max(values):.0f})"
 
 

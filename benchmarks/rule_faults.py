@@ -1,4 +1,4 @@
-"""Faults that each rule finds, and after how many steps, in real trainings; and its false alarms in healthy ones.
+"""Faults that each rule finds in real trainings, after how many steps, and false alarms in healthy trainings.
 
     python benchmarks/rule_faults.py [--only NonFinite LossSpike] [--healthy 20] [--no-faults]
 
@@ -43,7 +43,7 @@ DEFAULTS = Facts(
 def main() -> int:
     """Run the requested cases; return 0 if every fault was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", default=[], help="these rules")
+    parser.add_argument("--only", nargs="+", default=[], help="names of rules (default: all)")
     parser.add_argument("--healthy", type=int, default=0, help="seeds of each default model")
     parser.add_argument("--no-faults", action="store_true")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Rate at which the default rules stop, or warn of, healthy trainings.
+"""Rates of stops and warnings by the default rules in healthy trainings.
 
     python benchmarks/rule_health.py [--seeds 20] [--families lora grpo] [--no-curves] [--no-trainings]
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 STEPS = {1: 1000, 10: 4000}
-"""The length of a curve by the steps between two of its lines."""
+"""Steps between two lines of a curve -> number of steps of the curve."""
 NEW_JOB_AT = 0.6
-"""The share of the steps that an unseen job before took."""
+"""Share of the steps that an earlier job took, whose lines are missing."""
 
 Row = tuple[str, Blame]
 
@@ -38,8 +38,13 @@ Row = tuple[str, Blame]
 def main() -> int:
     """Run the requested families; return 0 if no healthy training was stopped."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=20, help="of each family")
-    parser.add_argument("--families", nargs="+", default=[], help="only those whose name has it")
+    parser.add_argument("--seeds", type=int, default=20, help="number of seeds of each family")
+    parser.add_argument(
+        "--families",
+        nargs="+",
+        default=[],
+        help="only families with one of these words in their name",
+    )
     parser.add_argument("--no-curves", action="store_true")
     parser.add_argument("--no-trainings", action="store_true")
     parser.add_argument("--processes", type=int, default=2)

@@ -1,4 +1,4 @@
-"""Cost of following thousands of jobs in several triggerers, at a far end that throttles and answers unreliably.
+"""Cost of following thousands of jobs in several triggerers, with a service that throttles and answers unreliably.
 
     python benchmarks/scale.py [--jobs 5000] [--triggerers 4] [--kinds feed stock] [--unreliable 0.05] [--rate 10]
                                [--run-s 90] [--spread-s 60] [--lines-per-s 0.1] [--limit-s 600]

@@ -132,9 +132,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--shards", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="tools to run; ratios are to the first")
+    parser.add_argument("--only", nargs="*", help="tools to run; ratios are relative to the first")
     parser.add_argument("--folder", type=Path, default=HOME / "bench-data")
-    parser.add_argument("--json", type=Path, help="also write every run's figures there")
+    parser.add_argument("--json", type=Path, help="also write every run's figures to this file")
     return parser.parse_args()
 
 

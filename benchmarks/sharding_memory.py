@@ -295,7 +295,7 @@ def _on_ranks(ranks: int, names: Sequence[str]) -> dict[str, list[dict[str, floa
     for _ in pipes:
         os.wait()
     if None in answers:
-        raise RuntimeError("a rank failed; its own message says why")
+        raise RuntimeError("a rank failed; its error is on stderr")
     return {name: [each[name] for each in answers] for name in names}
 
 

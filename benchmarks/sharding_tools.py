@@ -19,13 +19,13 @@ from typing import Any
 import checkout  # noqa: F401  # finds the imports below
 
 Work = Callable[[], int]
-"""Does the work and returns how many rows it wrote."""
+"""Function that does the work and returns the number of written rows."""
 
 MDS_ROWS = 200_000
 
 
 def ours(data: Path, out: Path, shards: int, *, checksums: bool = True) -> Work:
-    """Shard with Trainyard: splits by row hash, statistics, checksums, index; no cached digests, as a first run."""
+    """Shard with Trainyard: splits by row hash, statistics, checksums, index; no cached digests, as in a first run."""
     os.environ["XDG_CACHE_HOME"] = str(out / "cache")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
     # What a caller has loaded already, and what the peers are spared too.
@@ -64,7 +64,7 @@ def arrow_ipc(data: Path, out: Path, shards: int) -> Work:
 
 
 def arrow_ipc_lz4(data: Path, out: Path, shards: int) -> Work:
-    """Do the same with lz4."""
+    """Read the whole table and write slices of it as IPC files compressed with lz4."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -143,7 +143,7 @@ def arrow_parquet(data: Path, out: Path, shards: int) -> Work:
 
 
 def polars_ipc(data: Path, out: Path, shards: int) -> Work:
-    """Sink to IPC files of equal row counts."""
+    """Write IPC files of equal row counts with polars' sink."""
     import polars as pl
 
     def work() -> int:
@@ -160,7 +160,7 @@ def polars_ipc(data: Path, out: Path, shards: int) -> Work:
 
 
 def polars_parquet(data: Path, out: Path, shards: int) -> Work:
-    """Sink to Parquet files of equal row counts."""
+    """Write Parquet files of equal row counts with polars' sink."""
     import polars as pl
 
     def work() -> int:
@@ -177,7 +177,7 @@ def polars_parquet(data: Path, out: Path, shards: int) -> Work:
 
 
 def duckdb_copy(data: Path, out: Path, shards: int) -> Work:
-    """COPY, partitioned by a shard number, so that the files are even."""
+    """Write by COPY, partitioned by a shard number, which gives files of equal size."""
     import duckdb
 
     def work() -> int:
@@ -192,7 +192,7 @@ def duckdb_copy(data: Path, out: Path, shards: int) -> Work:
 
 
 def duckdb_row_groups(data: Path, out: Path, shards: int) -> Work:
-    """COPY with a number of row groups per file: faster, but the files are uneven."""
+    """Write by COPY with a number of row groups per file, which is faster but gives uneven files."""
     import duckdb
 
     def work() -> int:
@@ -209,7 +209,7 @@ def duckdb_row_groups(data: Path, out: Path, shards: int) -> Work:
 
 
 def pandas_loop(data: Path, out: Path, shards: int) -> Work:
-    """Read everything, write slices as Parquet, one after the other."""
+    """Read the whole table and write slices of it as Parquet files, one after the other."""
     import pandas as pd
 
     def work() -> int:

@@ -1,4 +1,4 @@
-"""The provider's SageMakerTrainingOperator and ours, side by side under the same faults.
+"""Comparison of the provider's SageMakerTrainingOperator with Trainyard's operator under the same faults.
 
     python benchmarks/stock_operators.py [--only CASE ...] [--steps 700] [--results FILE]
 
@@ -113,7 +113,7 @@ class StockCase:
 
 
 class Rest(AirflowApi):
-    """User's actions in the UI, beside those of the launcher."""
+    """The launcher's client, with more of a user's actions in the UI."""
 
     def mark_failed(self, contestant: Contestant) -> None:
         """Mark a contestant's task failed."""
@@ -183,7 +183,7 @@ CASES = (
     StockCase(name="a rank killed -9", faults=in_training("kill_rank", hosts=["algo-2"])),
     StockCase(name="spot interruption, no notice", faults=in_training("interrupt", notice_s=0)),
     StockCase(name="MaxRuntimeInSeconds", max_runtime_s=30),
-    StockCase(name="half an hour (60 looks)", kind="limit"),
+    StockCase(name="half an hour (60 polls)", kind="limit"),
 )
 
 

@@ -134,7 +134,7 @@ def training_job(
 
 
 def shard(folder: Path, *, max_source_bytes: int = 1_000_000) -> None:
-    """Write the standard library's source as two shards to `folder`."""
+    """Write the source of Python's standard library as two shards to `folder`."""
     from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 
     objects = folder.parent / "objects"

@@ -1,4 +1,4 @@
-"""Quality of the engine's searches: best loss so far, beside Optuna used directly and random search.
+"""Quality of the engine's searches: best loss so far, compared with Optuna used directly and with random search.
 
     python benchmarks/tuning.py [--seeds 20] [--first-seed 0] [--others]
 
@@ -8,7 +8,7 @@ history for a trial's values, `Hyperband.stops` after every epoch. Three problem
 * Branin (2 dimensions) and Hartmann 6, the loss above the known optimum;
 * a table of 400 real trainings (tuning_table.py) over four hyperparameters, the validation error above the least.
 
-`--others` takes Ackley, Rosenbrock and Levy instead, on which nothing was chosen.
+`--others` uses Ackley, Rosenbrock and Levy instead, which had no influence on the engine's settings.
 
 Bayesian search is measured by trials, against Optuna's default sampler. Trials run one after the other, and two at a
 time. With two, both searches get the loss of a trial when the next but one is requested. Hyperband is measured by
@@ -17,7 +17,7 @@ Hartmann are synthetic: at epoch e the loss is higher by 2 exp(-e / t), with t f
 of a trial is its last value. Medians and quartiles are over seeds.
 
 * "random / engine" is the factor on the engine's budget by which the median of random search is as low as the engine's;
-  `>` if it was not within its own budget, five times the engine's.
+  `>` if random search was not as low within its own budget, five times the engine's.
 * "engine - Optuna" is the median over seeds of the difference after the whole budget. It has the 95 % interval of
   10,000 bootstrap samples, and the number of seeds whose loss is lower or equal with the engine.
 * The last figure is the CPU time of a suggestion.

@@ -1,4 +1,4 @@
-"""Cost of `trainyard_watch` to the steps of a loop that knows nothing else of Trainyard, in processor time.
+"""Processor time that `trainyard_watch` adds to the steps of a training loop without any other Trainyard code.
 
     python benchmarks/watch.py [--rounds 100]
 

@@ -1,4 +1,4 @@
-"""The same training job by the provider's operator and by ours, each waiting in the worker and deferred.
+"""DAGs that run the same training job by the provider's operator and by ours, each in the worker and deferred.
 
 Twelve DAGs of one task, `<operator>_<mode>_<kind>`; the job comes with the run's conf: `request` for the provider's
 operator, `spec` for ours. Both have two retries.
