@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def _dag(engine: Engine) -> Any:
-    """Return a function that parses the DAG again for each run; its connection is to the engine."""
+    """Return a function that parses the DAG again at each call; the DAG's connection leads to the engine."""
     trainyard = {
         "bucket": BUCKET,
         "execution_role_arn": ROLE,

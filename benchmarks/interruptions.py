@@ -10,11 +10,11 @@ default run's hyperparameters except those below. The seed draws one interruptio
 * of all hosts or of one;
 * with or without notice.
 
-The job's last line must have the same SHA-256 of the weights as the uninterrupted job, which runs first, twice.
+Two uninterrupted jobs run first. The last line of each interrupted job must have the same SHA-256 of the weights.
 
-The hosts' uplinks are so slow that a checkpoint needs `--intervals` checkpoint intervals to arrive in S3 (0: as fast as
-the machine), measured on the second uninterrupted job. The interruption comes when S3 has a complete checkpoint, so
-that no job may restart at step 0. Without slow uplinks it comes at any moment. Differences from the default run:
+The hosts' uplinks are slowed: a checkpoint needs `--intervals` checkpoint intervals to arrive in S3, as measured on the
+second uninterrupted job (0: no limit). The interruption then comes only after S3 has a complete checkpoint, so no job
+may restart at step 0. Without slow uplinks it comes at any moment. Differences from the default run:
 
 * the length (`--steps`), a fixed checkpoint interval, and less data;
 * no evaluation during the training;

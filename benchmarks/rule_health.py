@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 STEPS = {1: 1000, 10: 4000}
 """Steps between two lines of a curve -> number of steps of the curve."""
 NEW_JOB_AT = 0.6
-"""Share of the steps that an earlier job took, whose lines are missing."""
+"""Share of the steps that an earlier job took; the rules of the new job do not get their lines."""
 
 Row = tuple[str, Blame]
 

@@ -127,7 +127,7 @@ def arguments(kind: str, number: int, began: float, options: argparse.Namespace)
 
 
 def environment(home: str, url: str) -> dict[str, str]:
-    """Return a triggerer's environment, with the far end as its AWS connection."""
+    """Return a triggerer's environment, with the service as its AWS connection."""
     connection = {
         "conn_type": "aws",
         "login": "A" * 20,

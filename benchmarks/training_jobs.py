@@ -151,7 +151,7 @@ def shard(folder: Path, *, max_source_bytes: int = 1_000_000) -> None:
 
 @contextmanager
 def running_engine(root: Path, *, time_scale: float = 1.0) -> Iterator[MeasuredEngine]:
-    """Run an engine over `root`, with its warm parent ready, for as long as the block lasts."""
+    """Run an engine with its state in `root` while the body runs; wait first until it can start jobs quickly."""
     command = [sys.executable, "-m", "sagemaker_engine", "--port", "0", "--root", str(root)]
     with subprocess.Popen(
         [*command, "--time-scale", str(time_scale)],

@@ -179,7 +179,7 @@ def shard_frozen(model: nn.Module, ranks: Ranks, *, dtype: torch.dtype) -> nn.Mo
     """Return the model in shards of `dtype`; all ranks must run it equally often.
 
     As in an FSDP training of the same precision, parameters are in `dtype`, norms in float32. The layers are cast and
-    sharded one by one, so a rank has at most one whole layer in memory beside its shards.
+    sharded one by one, so a rank has at most one whole layer in memory in addition to its shards.
     """
     mesh = init_device_mesh(ranks.device.type, (ranks.world_size,), mesh_dim_names=("dp_shard",))
     for layer in model.blocks if isinstance(model, GPT) else ():

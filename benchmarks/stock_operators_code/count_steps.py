@@ -1,4 +1,4 @@
-"""Emulated training for the comparison of operators: each step sleeps, and some are saved.
+"""Emulated training for the comparison of operators: each step sleeps, and some steps are saved.
 
 It prints `trainyard start step=` and `trainyard step=` like a training, and resumes from its checkpoint. At a SIGTERM
 it saves and exits with 143. It needs only the container contract. All hosts count steps; the first one prints and

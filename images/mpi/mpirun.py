@@ -29,7 +29,7 @@ NUM_VALUES = {
     **dict.fromkeys(("timestamp-output", "debug-daemons", "verbose", "version", "help"), 0),
     **dict.fromkeys(("v", "V", "h", "q", "quiet", "leave-session-attached"), 0),
 }
-"""Number of values of an option, if it is not one."""
+"""Number of values that follow an option; options that are not listed have one value."""
 HOST_NAME_LIBRARY = "gethostname"
 
 

@@ -1,6 +1,6 @@
 """Replacement of `smddprun`, with which SMDDP's images start each rank: sets torch's variables, then runs the program.
 
-mpirun ... smddprun python -m mpi4py train.py
+Usage: `mpirun ... smddprun python -m mpi4py train.py`.
 """
 
 from __future__ import annotations

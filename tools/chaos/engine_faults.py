@@ -60,7 +60,7 @@ def fault_of(strike: Strike) -> dict[str, Any]:
 
 
 class EngineFaults:
-    """Faults of one engine by its control API; methods raise `requests.RequestException` if the engine is down."""
+    """Client of one engine's faults; methods raise `requests.RequestException` if the engine is down."""
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}/_engine/faults"

@@ -109,7 +109,7 @@ class Strike:
 def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
     """Return the strikes of a seed in order: six to eight, with at least one interruption.
 
-    One strike is slow uplinks, which begins before all other strikes on the training and lasts to the run's end.
+    One strike slows the hosts' uplinks. It begins before all other strikes on the training and lasts to the run's end.
 
     For n strikes at steps, the training is divided into n equal parts with one strike each, so that the run recovers
     between two strikes. Each other task has at most one strike, because it has few retries.
@@ -132,7 +132,7 @@ def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
 
 
 def _uplink(seed: int, max_steps: int) -> Strike:
-    """Return the slow uplinks of a seed; they are drawn separately, so that all other strikes are unchanged."""
+    """Return the strike that slows the uplinks; it is drawn separately and does not change the other strikes."""
     draws = random.Random(f"uplink {seed}")  # noqa: S311  # as above
     step = draws.randint(1, max(1, int(EARLIEST * max_steps) - 1))
     bandwidth = round(draws.uniform(SLOWEST_UPLINK, FASTEST_UPLINK), 2)

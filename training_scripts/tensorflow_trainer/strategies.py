@@ -67,7 +67,7 @@ class Replicated:
     def __init__(
         self, strategy: tf.distribute.Strategy, *, worker: int = 0, others: Sequence[str] = ()
     ) -> None:
-        """Take TensorFlow's strategy, this host's number, and the addresses of the hosts after the first."""
+        """Store TensorFlow's strategy, this host's index, and the addresses of all hosts but the first."""
         self._strategy, self._others = strategy, others
         self.num_replicas = strategy.num_replicas_in_sync
         self.is_chief = worker == 0

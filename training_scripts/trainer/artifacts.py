@@ -33,7 +33,7 @@ def write_model(
 
 
 def _alone(tensor: Tensor) -> Tensor:
-    """Return the tensor on the CPU, in a storage of its own size: `torch.save` writes the whole storage."""
+    """Return the tensor on the CPU in a storage without other elements, because `torch.save` writes whole storages."""
     own = tensor.detach().cpu()
     return own if own.untyped_storage().nbytes() == own.nbytes else own.clone()
 

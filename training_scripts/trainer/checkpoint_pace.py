@@ -60,7 +60,7 @@ class FixedPace:
 
 
 class ChosenPace:
-    """Pace whose interval costs the least time, chosen again after each checkpoint.
+    """Pace that chooses the interval with the least loss of time, again after each checkpoint.
 
     - The first checkpoint of a start follows its tenth step, since the cost must be measured first.
     - Only one checkpoint is written at a time. If one is due during a write, it waits for the end of that write.

@@ -151,7 +151,7 @@ class Checkpointer:
         return True
 
     def _end_resume(self, state: TrainingState, saved: Sequence[Any], *, path: str) -> None:
-        """Restore this rank's random states of `saved`, one per rank, and record the resume from `path`."""
+        """Restore this rank's random states from `saved` (one entry per rank), and record the resume from `path`."""
         progress = state.progress
         if len(saved) == self._ranks.world_size:
             restore_random_states(saved[self._ranks.rank], self._ranks.device)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DECLARATION = "HYPERPARAMETERS"
 PLACE = re.compile(r"([\w.]+):(\w+)")
-"""A class: its module and its name."""
+"""Pattern of `module:Class`."""
 
 
 def judge(script: Path, hyperparameters: Mapping[str, Any], *, ranks: int) -> list[str]:

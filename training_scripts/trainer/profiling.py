@@ -1,8 +1,8 @@
 """Profiles by torch.profiler: traces of the steps in `trace_steps`, and the share of collectives in the last steps.
 
 A trace is one file per rank and span, in the statistics' folder. A traced step is slower (some percent with CPU
-activities, more on a GPU). A trace is large: 0.1 MB per step for a
-small MLP, 1.4 MB for a small GPT. By default nothing is traced.
+activities, more on a GPU). A trace is large: 0.1 MB per step for a small MLP, 1.4 MB for a small GPT. By default
+nothing is traced.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class TableTask:
 
 
 def make_task(hyperparameters: Hyperparameters, index: ChannelIndex, channels: Channels) -> Task:
-    """Return the task of the hyperparameter `model`, with its sizes from the data set.
+    """Return the task that the hyperparameter `model` selects, with its sizes from the data set.
 
     Raises:
         DataError: the data set is of the wrong kind, or has no usable target.

@@ -126,7 +126,7 @@ class CheckpointFolder:
             step: optimizer steps taken so far; names the folder.
             objects: name -> object, saved as `<name>.pt`: tensors, numbers, texts and containers.
             files: file name -> function that returns the content.
-            facts: entries of the manifest beside the files.
+            facts: further entries of the manifest.
 
         Returns:
             The checkpoint's folder and its size in bytes.

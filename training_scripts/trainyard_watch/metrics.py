@@ -190,7 +190,7 @@ class MetricsWriter:
             yield
 
     def write_summary(self, **values: Any) -> None:
-        """Write summary.json beside the history."""
+        """Write summary.json next to the history (metrics.jsonl)."""
         if self._enabled:
             text = json.dumps(_finite(values), indent=2)
             (self._folder / "summary.json").write_text(text + "\n", encoding="utf-8")

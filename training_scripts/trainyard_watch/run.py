@@ -530,7 +530,7 @@ class Run:
         return ReplicaChecksums(tensors.names, rank=self._ranks.rank, size=self._ranks.world_size)
 
     def before_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """Measure the gradients; called before the step of `watch`'s optimizer. For a trainer that has its own hook."""
+        """Measure the gradients before the optimizer's step. A callback of a trainer may call it from its own hook."""
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
         # A scaler passes scaled gradients to a fused optimizer, which unscales them itself.
         is_scaled = getattr(optimizer, "grad_scale", None) is not None
@@ -543,7 +543,7 @@ class Run:
         self._emitter.before_update()
 
     def after_update(self, *_: object) -> None:
-        """Measure the weights; called after the step of `watch`'s optimizer. For a trainer that has its own hook."""
+        """Measure the weights after the optimizer's step. A callback of a trainer may call it from its own hook."""
         self._emitter.after_update()
 
     def _sync(self, loss: float) -> float:

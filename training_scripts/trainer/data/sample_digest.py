@@ -35,7 +35,7 @@ def to_limbs(digest: int) -> list[float]:
 
 
 def from_limbs(low: float, high: float) -> int:
-    """Return the digest of the sum of several digests' limbs."""
+    """Return the digest from the summed limbs of one or more digests."""
     return (int(low) + (int(high) << LIMB_BITS)) & MASK
 
 

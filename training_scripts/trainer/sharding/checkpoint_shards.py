@@ -92,7 +92,7 @@ class ShardFolder(CheckpointFolder):
             step: optimizer steps taken so far; names the folder.
             objects: `shards`, written by torch.distributed.checkpoint, and `run`, written by rank 0.
             files: files written by rank 0: file name -> function that returns the content.
-            facts: entries of the manifest beside the files.
+            facts: further entries of the manifest.
 
         Returns:
             The checkpoint's folder, and its number of bytes over all ranks.

@@ -74,7 +74,7 @@ class RankMesh:
 
     @property
     def sharding(self) -> DeviceMesh:
-        """Return the mesh for FSDP2: the shard axis, with HSDP after the replicate axis."""
+        """Return the mesh for FSDP2: the shard axis, or for HSDP the replicate and the shard axis."""
         if self.degrees.replicate == 1:
             return self.whole[SHARING]
         return self.whole["dp_replicate", SHARING]

@@ -54,8 +54,8 @@ def parallelize_model(
 ) -> tuple[nn.Module, SequenceShare | None]:
     """Return this rank's part of the model, and its part of each sequence (None if sequences are not split).
 
-    A decoder is built layer by layer: beside its shards, a rank has at most one whole layer in memory; at the end,
-    the embedding and the head. The weights depend on the seed only. `mesh` is None for a single rank.
+    A decoder is built layer by layer. In addition to its shards, a rank has at most one whole layer in memory, and at
+    the end the embedding and the head. The weights depend on the seed only. `mesh` is None for a single rank.
     """
     share = None
     if mesh and mesh.context:
@@ -142,7 +142,7 @@ def whole_weights(
     """Return the model's whole state in plain row order, on rank 0's CPU. Every rank must call it.
 
     The result of other ranks is incomplete or empty. Tensors are assembled one by one, so at any time a rank has at
-    most one whole tensor beside rank 0's copy. With stages, each stage's first rank has a copy of its stage.
+    most one whole tensor in addition to rank 0's copy. With stages, each stage's first rank has a copy of its stage.
     """
     keeps = mesh is None or mesh.speaks_for_stage
     weights: dict[str, Tensor] = {}

@@ -68,7 +68,7 @@ def keeps_random_of(device: torch.device, *, is_compiled: bool, is_split: bool) 
     """Return whether a layer must keep the results of random operators, because torch cannot recompute them.
 
     torch.compile (2.13) puts the random states of the recomputation among the outputs of the forward graph, behind the
-    device mesh that tensor parallelism saves there, and then takes the mesh for a tensor
+    device mesh that tensor parallelism saves there, and then mistakes the mesh for a tensor
     (`functionalize_rng_ops` in torch/_functorch/partitioners.py). On CUDA the states are inputs of the graph.
     """
     return is_compiled and is_split and device.type != "cuda"

@@ -100,7 +100,7 @@ def read_config(text: str, channels: Mapping[str, Path]) -> dict[str, Any]:
 def complete_config(
     written: Mapping[str, Any], plan: BatchPlan, *, clip_norm: float
 ) -> dict[str, Any]:
-    """Return the configuration for DeepSpeed: the author's, with the run's batch sizes and gradient clipping.
+    """Return the configuration for DeepSpeed: `written` with the run's batch sizes and gradient clipping.
 
     A value that is also a hyperparameter must be equal to it, or "auto".
 

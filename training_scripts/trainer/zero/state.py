@@ -75,7 +75,7 @@ class ZeroState(TrainingState):
     def whole_weights(self) -> Mapping[str, Tensor]:
         """Return the model's whole state, under stage 3 on rank 0's CPU only. Every rank must call it.
 
-        Sharded tensors are gathered one by one, so at any time a rank has at most one whole tensor beside its shards.
+        Sharded tensors are gathered one by one, so at any time a rank has at most one whole tensor and its shards.
         """
         parameters = dict(self.model.named_parameters(remove_duplicate=False))
         if not any(hasattr(each, "ds_id") for each in parameters.values()):

@@ -56,7 +56,7 @@ def main() -> None:
 
 
 class Chooser:
-    """Chooses the weights of candidates by one metric."""
+    """Choice of the candidates' weights by one metric."""
 
     def __init__(self, schema: dict[str, Any], metric: str) -> None:
         self._schema = schema

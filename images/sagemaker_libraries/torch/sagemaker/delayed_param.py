@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DelayedParamIniter:
-    """Creates the functions with which FSDP initializes a model's parameters."""
+    """Source of the functions with which FSDP initializes a model's parameters."""
 
     def __init__(
         self,
