@@ -45,7 +45,7 @@ def plan_batches(
     if num_samples < batch:
         message = (
             f"the training split has {num_samples} samples, fewer than one global_batch_size of {batch}; "
-            "lower global_batch_size or sequence_length, or give more data"
+            "lower global_batch_size or sequence_length, or add data"
         )
         raise DataError(message)
     by_epochs = (

@@ -59,5 +59,6 @@ def read_options(folder: Path) -> Options:
         return Options(**json.loads(path.read_bytes()))
     except TypeError as error:
         raise FineTuningError(
-            f"{path} was written by another version of train_sft.py: {error}"
+            f"{path} was written by another version of train_sft.py ({error}); "
+            "evaluate the model with that version, or fine-tune it again"
         ) from error

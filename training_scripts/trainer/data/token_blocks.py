@@ -65,7 +65,7 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         if len(blocks) < 1:
             message = (
                 f"the split {split!r} has {blocks.num_tokens} tokens, fewer than one sample of sequence_length + 1 = "
-                f"{sequence_length + 1}; lower sequence_length or give more data"
+                f"{sequence_length + 1}; lower sequence_length or add data"
             )
             raise DataError(message)
         if verify:
