@@ -89,7 +89,7 @@ def test_parameters_are_read_from_the_job_or_the_script(sagemaker, monkeypatch, 
     ("config", "said"),
     [
         ({"partitions": 2}, "torch.sagemaker has no parameter partitions"),
-        ({"context_parallel_degree": 2}, "train_fsdp.py splits sequences"),
+        ({"context_parallel_degree": 2}, "train_fsdp.py has context parallelism"),
         ({"expert_parallel_degree": 2}, "supports only 1"),
     ],
 )

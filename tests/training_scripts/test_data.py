@@ -294,8 +294,8 @@ def test_unknown_dtype_is_named(table):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"version": 3}, "version 3; this trainer reads trainyard-shards version 1 or 2"),
-        ({"kind": "images"}, "('trainyard-shards', 'images')"),
+        ({"version": 3}, "version 3; this trainer reads format trainyard-shards"),
+        ({"kind": "images"}, "kind 'images' and version 1"),
         ({"format": None}, "has format"),
     ],
 )

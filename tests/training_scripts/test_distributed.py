@@ -35,7 +35,7 @@ def test_a_job_of_one_host_without_a_launcher_is_one_rank(environ):
 )
 def test_hosts_that_nobody_launched_ranks_on_are_rejected(environ):
     with (
-        pytest.raises(HyperparameterError, match="start with torchrun or mpirun"),
+        pytest.raises(HyperparameterError, match="start the script with torchrun or mpirun"),
         joined_ranks(environ, timeout_s=1),
     ):
         pass

@@ -323,7 +323,7 @@ def test_checkpoint_of_another_run_is_refused_by_every_rank(make_job):
 
     assert codes == [1, 1]
     assert "belongs to another run" in job.failure
-    assert "seed is 0 there and 5 here" in job.failure
+    assert "seed is 0 in the checkpoint and 5 in this run" in job.failure
     assert "checkpoint_s3_uri" in job.failure
 
 

@@ -82,7 +82,7 @@ def test_a_shard_that_was_cut_is_told(root: Path) -> None:
     shard = next((root / "train").iterdir())
     shard.write_bytes(shard.read_bytes()[:-1])
 
-    with pytest.raises(DataError, match=r"bytes, but \d+ in the index"):
+    with pytest.raises(DataError, match=r"bytes, and the index states \d+ bytes"):
         opened(root, verify=False)
 
 

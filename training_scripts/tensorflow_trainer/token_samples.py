@@ -47,7 +47,7 @@ class TokenSamples:
             if size != shard["bytes"]:
                 got = "is missing" if size is None else f"has {size} bytes"
                 raise DataError(
-                    f"shard {path} {got}, but has {shard['bytes']} bytes in the index; take the channels index and "
+                    f"shard {path} {got}, and the index states {shard['bytes']} bytes; take the channels index and "
                     f"{split} from the same data set, with all shards on every host (FullyReplicated)"
                 )
             content = path.read_bytes()
