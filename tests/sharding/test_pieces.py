@@ -80,7 +80,7 @@ def test_index_reads_back_what_it_renders(index: ShardIndex) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "x", "version": 1}'])
 def test_other_document_is_not_an_index(text: str) -> None:
-    with pytest.raises(ContractError, match="not a shard index"):
+    with pytest.raises(ContractError, match="index of a data set cannot be read"):
         ShardIndex.from_json(text)
 
 

@@ -26,7 +26,13 @@ SYSTEM_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLauncher:
-    """Launcher behind a toolkit flag, and the programs that it needs; empty if no emulated image supports it."""
+    """Launcher that a flag of AWS's toolkits requests, such as `sagemaker_mpi_enabled`.
+
+    Attributes:
+        name: name for messages.
+        programs: programs that the image must have; empty if no emulated image has the launcher.
+        is_mpi: whether it starts the script by mpirun.
+    """
 
     name: str
     programs: tuple[str, ...] = ()

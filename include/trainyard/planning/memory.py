@@ -150,12 +150,13 @@ def _passed(stage: int, mesh: Mesh, batching: Batching) -> int:
 
     torch's PipelineStage allocates receive buffers for all micro batches of a step, not only for those in flight:
 
-    - All stages but the first have a buffer per micro batch for inputs. Those in flight are counted as kept inputs of
-      the first layer, not here. One more tensor is the gradient that is being sent.
-    - All stages but the last have a buffer per micro batch for gradients, the outputs in flight, and one output whose
-      sending has not finished.
+    - All stages but the first: an input buffer for each micro batch that is not in flight, and the gradient that is
+      being sent. The inputs in flight are counted elsewhere, as kept inputs of the first layer.
+    - All stages but the last: a gradient buffer for each micro batch, the outputs in flight, and the output that is
+      still being sent.
 
-    Worked: 4 micro batches, 2 stages: first 4 + 2 + 1 = 7, last (4 - 1) + 1 = 4.
+    Worked: 4 micro batches and 2 stages, with 2 micro batches in flight in the first stage and 1 in the last. The first
+    has 4 + 2 + 1 = 7 tensors, the last (4 - 1) + 1 = 4.
     """
     if mesh.pp == 1:
         return 0

@@ -88,8 +88,8 @@ def unwatched_findings(debugger: str, *, is_watched: bool) -> Iterator[Finding]:
     if debugger == Debugger.SERVICE and not is_watched:
         yield Finding(
             where="watch_rules",
-            what="is off, but debugger is service: issues that SageMaker finds start no action, and rules that it does "
-            "not evaluate are evaluated only for the report",
+            what='is off, but debugger is "service". Nothing stops the training when SageMaker finds an issue, and the '
+            "rules that SageMaker does not have are evaluated after the training, for the report",
             got="false",
             allowed="true",
             next_step='set watch_rules to true, or debugger to "own"',

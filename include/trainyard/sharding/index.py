@@ -131,7 +131,7 @@ class ShardIndex:
             return _parsed(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ContractError(
-                "this is not a shard index",
+                "the index of a data set cannot be read",
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"format {FORMAT}, version {' or '.join(map(str, READABLE_VERSIONS))}",
                 next_step="shard the data set again",

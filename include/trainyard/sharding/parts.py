@@ -78,9 +78,10 @@ class PartIndex:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ContractError(
-                "this is not the index of a data set's part",
-                got=str(error),
-                next_step="run the part again",
+                "the index of a part of the data set cannot be read",
+                got=f"{type(error).__name__}: {error}",
+                allowed=f"an index of version {VERSION}",
+                next_step="shard the data set again",
             ) from error
         if index.version != VERSION:
             raise ContractError(

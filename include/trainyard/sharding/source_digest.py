@@ -107,7 +107,10 @@ def _stamp(file: SourceFile) -> str:
 
 
 def _is_settled(file: SourceFile) -> bool:
-    """Return whether the file's stamp identifies its content: it is still the same, and more than 2 s old."""
+    """Return whether the file's stamp (size, times, inode) can stand for its content.
+
+    It can if it has not changed since the listing, and if its times are more than 2 s ago.
+    """
     if file.stamp is None:
         return False
     try:

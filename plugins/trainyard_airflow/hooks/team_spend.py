@@ -133,7 +133,7 @@ class TeamSpend:
         self.write(self._recorded(spend).closed(spent, is_final=is_final))
 
     def of_month(self, team: str, month: str) -> list[RunSpend]:
-        """Return the spend records of all runs of a team that first started in a month.
+        """Return the spend records of those runs of a team whose first start was in a month.
 
         Raises:
             SpecError: some documents are invalid; each is named.

@@ -41,10 +41,10 @@ class EndPolicy:
         result: Mapping[str, Any],  # noqa: ARG002
         error: TrainingRunError,
     ) -> Step:
-        """Return the step after a job that failed with an error.
+        """Return the task's next step after a job that failed. This base policy has none.
 
         Raises:
-            TrainingRunError: always: this policy raises the error.
+            TrainingRunError: the job's error.
         """
         raise error
 

@@ -485,7 +485,7 @@ class _AirflowTask:
         self._jobs = jobs
 
     def name_job(self, job_name: str) -> None:
-        """Push the job's name, and its connection for the pages in Airflow's UI."""
+        """Push two XComs for the pages in Airflow's UI: the job's name, and the connection to read it with."""
         self._ti.xcom_push(key=JOB_XCOM_KEY, value=job_name)
         connection = self._operator.connection
         value = {"aws_conn_id": connection.aws_conn_id, "region_name": connection.region_name}

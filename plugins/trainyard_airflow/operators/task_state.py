@@ -30,7 +30,7 @@ def task_memory(context: Context, clients: AwsClients) -> TaskMemory:
 
 
 class StateObject:
-    """Replacement of the task state store by one JSON object in S3, which only its own task writes.
+    """The state of one task as a JSON object in S3, in place of the task state store. Only that task writes it.
 
     Args:
         objects: access to S3 objects.

@@ -98,7 +98,7 @@ def member_scores(
 
 
 def frame_of(rows: pd.DataFrame, schema: dict[str, Any]) -> pd.DataFrame:
-    """Return the columns that pipelines read: numbers, texts without missing values, and parts of dates.
+    """Return the columns that pipelines read: numbers, filled texts and categories, and the parts of dates.
 
     Raises:
         ValueError: The rows lack columns.

@@ -147,10 +147,10 @@ def _processes(conf: RunConf) -> dict[str, int]:
 
 
 def with_judge(spec: TrainingJobSpec, conf: BaseRunConf) -> TrainingJobSpec:
-    """Return the training with the rules that the service evaluates, if the conf requests the service.
+    """Return the training with the rules that SageMaker Debugger evaluates; unchanged unless `debugger` is "service".
 
     Raises:
-        SpecError: the conf's rules are invalid, or the service has none of them.
+        SpecError: a rule of the conf is invalid.
     """
     if conf.debugger != Debugger.SERVICE:
         return spec
