@@ -37,7 +37,7 @@ def test_missing_channels_are_reported_together(make_job, own_data):
 def test_missing_index_names_the_channel(make_job, own_data):
     shutil.rmtree(own_data / "index")
 
-    assert "channel 'index' has no index.json" in fail(make_job(data=own_data))
+    assert "the channel 'index' is missing" in fail(make_job(data=own_data))
 
 
 def test_damaged_shard_is_found_by_checksum_and_told_to_every_rank(make_job, own_data):
