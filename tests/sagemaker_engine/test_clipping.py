@@ -76,4 +76,4 @@ def test_the_optimizer_of_split_layers_is_refused_where_torch_would_lose_it(
     if not layout.startswith("split") or "FSDP2" in layout:
         assert refusals == {""}
     else:
-        assert ["tensor_parallel_degree 2, which torch" in each for each in refusals] == [True]
+        assert ["2, because torch would restore" in each for each in refusals] == [True]

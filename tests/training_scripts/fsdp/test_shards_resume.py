@@ -264,4 +264,4 @@ def test_checkpoint_of_another_run_is_refused(make_job):
     codes = job.run(**RUN, world_size=2, seed=5)
 
     assert codes == [1, 1]
-    assert "seed is 0 there and 5 here" in job.failure
+    assert "seed is 0 in the checkpoint and 5 in this run" in job.failure
