@@ -138,7 +138,9 @@ def test_feature_specification_chooses_columns_and_types(analyzed: Any) -> None:
     ("wish", "message"),
     [
         pytest.param(b"no json", "is not a JSON object", id="no json"),
-        pytest.param(b'{"FeatureDataTypes": {"size": "image"}}', r"unknown types \['image'\]", id="type"),
+        pytest.param(
+            b'{"FeatureDataTypes": {"size": "image"}}', r"unknown types \['image'\]", id="type"
+        ),
         pytest.param(b'{"FeatureAttributeNames": ["kept"]}', "must not be among", id="target"),
         pytest.param(b'{"FeatureAttributeNames": ["nobody"]}', "'nobody' is not in", id="column"),
     ],
