@@ -25,7 +25,7 @@ from checkout import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY))
 
-from training_jobs import BUCKET, REGION, ROLE, Engine, running_engine
+from training_jobs import BUCKET, REGION, ROLE, MeasuredEngine, running_engine
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
 
@@ -74,7 +74,7 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def _dag(engine: Engine) -> Any:
+def _dag(engine: MeasuredEngine) -> Any:
     """Return a function that parses the DAG again at each call; the DAG's connection leads to the engine."""
     trainyard = {
         "bucket": BUCKET,
@@ -102,7 +102,7 @@ def _dag(engine: Engine) -> Any:
     return lambda: parsed().dags["train_end_to_end"]
 
 
-def _run(engine: Engine, dag: Any, conf: Mapping[str, Any]) -> dict[str, Any]:
+def _run(engine: MeasuredEngine, dag: Any, conf: Mapping[str, Any]) -> dict[str, Any]:
     """Return report.json of a run, with the mean seconds of the work before and after it as `probe_s`."""
     before = _probe_s()
     run = dag().test(run_conf={**SMALL, **conf})

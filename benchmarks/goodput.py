@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkout import REPOSITORY
 from interruptions import weights_of
-from training_jobs import BUCKET, PREFIX, Engine, running_engine, shard, training_job
+from training_jobs import BUCKET, PREFIX, MeasuredEngine, running_engine, shard, training_job
 
 from trainyard.runs.builder import build_run_record, job_record
 from trainyard.runs.continuity.log_lines import LogLine
@@ -120,7 +120,7 @@ def main() -> int:
     return 0 if len(weights) == 1 and weights != {""} else 1
 
 
-def num_steps(engine: Engine, hyperparameters: Mapping[str, Any], minutes: float) -> int:
+def num_steps(engine: MeasuredEngine, hyperparameters: Mapping[str, Any], minutes: float) -> int:
     """Return the steps of a training without faults in this number of minutes."""
     run = train(engine, "calibration", "no faults", hyperparameters, CALIBRATION_STEPS)
     print(f"{1000 / run.steps_per_s:.1f} ms a step; load {os.getloadavg()[0]:.0f}")
@@ -128,7 +128,7 @@ def num_steps(engine: Engine, hyperparameters: Mapping[str, Any], minutes: float
 
 
 def one_round(
-    engine: Engine,
+    engine: MeasuredEngine,
     number: int,
     hyperparameters: Mapping[str, Any],
     steps: int,
@@ -147,7 +147,7 @@ def one_round(
 class Faults:
     """A fault every `every_s` seconds, drawn from a seed and put to the engine when it is due."""
 
-    def __init__(self, engine: Engine, seed: int, every_s: float, is_on: bool) -> None:
+    def __init__(self, engine: MeasuredEngine, seed: int, every_s: float, is_on: bool) -> None:
         self._engine, self._every_s, self._is_on = engine, every_s, is_on
         self._draws = random.Random(seed)  # noqa: S311  # a seeded choice of faults
         self._kinds: dict[str, str] = {}
@@ -202,7 +202,7 @@ def fault_of(kind: str, hosts: str | list[str]) -> dict[str, Any]:
 
 
 def train(
-    engine: Engine,
+    engine: MeasuredEngine,
     name: str,
     way: str,
     hyperparameters: Mapping[str, Any],
@@ -243,7 +243,7 @@ def request_of(job: str, name: str, way: str, hyperparameters: Mapping[str, Any]
     return request
 
 
-def follow(engine: Engine, name: str, faults: Faults | None) -> str:
+def follow(engine: MeasuredEngine, name: str, faults: Faults | None) -> str:
     """Wait for a job's end, putting faults meanwhile; return its status."""
     while True:
         described = engine.sagemaker.describe_training_job(TrainingJobName=name)
@@ -257,7 +257,7 @@ def follow(engine: Engine, name: str, faults: Faults | None) -> str:
 
 
 def figures(
-    engine: Engine, way: str, steps: int, names: list[str], struck: Mapping[str, int]
+    engine: MeasuredEngine, way: str, steps: int, names: list[str], struck: Mapping[str, int]
 ) -> GoodputRun:
     """Return the figures of a training's jobs, as in the report."""
     jobs = [job_record(TaskId.TRAIN, snapshot_of(engine, name)) for name in names]
@@ -287,13 +287,13 @@ def figures(
     )
 
 
-def snapshot_of(engine: Engine, name: str) -> dict[str, Any]:
+def snapshot_of(engine: MeasuredEngine, name: str) -> dict[str, Any]:
     """Return a job's snapshot in the form of a run's record."""
     described = engine.sagemaker.describe_training_job(TrainingJobName=name)
     return JobSnapshot.from_describe(described).to_dict()
 
 
-def trainyard_lines(engine: Engine, name: str) -> Iterator[LogLine]:
+def trainyard_lines(engine: MeasuredEngine, name: str) -> Iterator[LogLine]:
     """Yield the `trainyard ` lines of all starts of a job's first host."""
     pages = engine.logs.get_paginator("filter_log_events").paginate(
         logGroupName=LOG_GROUP,

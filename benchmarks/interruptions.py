@@ -48,7 +48,7 @@ from training_jobs import (
     BUCKET,
     JOB_LIMIT_S,
     PREFIX,
-    Engine,
+    MeasuredEngine,
     running_engine,
     shard,
     training_job,
@@ -198,7 +198,7 @@ def draw(
     )
 
 
-def uninterrupted(engine: Engine, hyperparameters: Mapping[str, Any]) -> tuple[str, float]:
+def uninterrupted(engine: MeasuredEngine, hyperparameters: Mapping[str, Any]) -> tuple[str, float]:
     """Return the weights' SHA-256 and the seconds of two uninterrupted jobs.
 
     Raises:
@@ -217,7 +217,7 @@ def uninterrupted(engine: Engine, hyperparameters: Mapping[str, Any]) -> tuple[s
     return jobs[1]
 
 
-def uplink(engine: Engine, hyperparameters: Mapping[str, Any], intervals: float) -> float:
+def uplink(engine: MeasuredEngine, hyperparameters: Mapping[str, Any], intervals: float) -> float:
     """Return the megabytes per second at which a checkpoint needs `--intervals` intervals to arrive; 0 for no limit.
 
     Measured on the second uninterrupted job: its checkpoints' size, and its median seconds per step.
@@ -243,7 +243,7 @@ def uplink(engine: Engine, hyperparameters: Mapping[str, Any], intervals: float)
     return max(0.001, round(bandwidth, 3))
 
 
-def checkpoints(engine: Engine, name: str) -> dict[str, dict[str, int]]:
+def checkpoints(engine: MeasuredEngine, name: str) -> dict[str, dict[str, int]]:
     """Return a job's checkpoints in S3: the size of each file in bytes, by `step-N`."""
     pages = engine.s3.get_paginator("list_objects_v2").paginate(
         Bucket=BUCKET, Prefix=f"{PREFIX}/checkpoints/{name}/step-"
@@ -255,7 +255,7 @@ def checkpoints(engine: Engine, name: str) -> dict[str, dict[str, int]]:
     return found
 
 
-def has_whole_checkpoint(engine: Engine, name: str) -> bool:
+def has_whole_checkpoint(engine: MeasuredEngine, name: str) -> bool:
     """Return whether S3 has all files of the manifest of at least one checkpoint."""
     for step, sizes in checkpoints(engine, name).items():
         if "manifest.json" not in sizes:
@@ -270,7 +270,7 @@ def has_whole_checkpoint(engine: Engine, name: str) -> bool:
     return False
 
 
-def wait_for_checkpoint(engine: Engine, name: str) -> int:
+def wait_for_checkpoint(engine: MeasuredEngine, name: str) -> int:
     """Wait until S3 has a complete checkpoint of a job; return the job's step at that time.
 
     Raises:
@@ -286,7 +286,7 @@ def wait_for_checkpoint(engine: Engine, name: str) -> int:
 
 
 def interrupt(
-    engine: Engine,
+    engine: MeasuredEngine,
     interruption: Interruption,
     hyperparameters: Mapping[str, Any],
     weights: str,
@@ -326,7 +326,7 @@ def interrupt(
     )
 
 
-def weights_of(engine: Engine, name: str) -> str:
+def weights_of(engine: MeasuredEngine, name: str) -> str:
     """Return the SHA-256 of the final weights that the job printed last; empty if it printed none."""
     streams = engine.logs.describe_log_streams(
         logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/algo-1-"

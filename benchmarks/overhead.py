@@ -36,7 +36,7 @@ from training_jobs import (
     BUCKET,
     CHANNELS,
     PREFIX,
-    Engine,
+    MeasuredEngine,
     running_engine,
     shard,
     training_job,
@@ -77,7 +77,9 @@ def main() -> int:
     return 0
 
 
-def _compare(repeats: int, engine: Engine, root: Path, hyperparameters: dict[str, Any]) -> None:
+def _compare(
+    repeats: int, engine: MeasuredEngine, root: Path, hyperparameters: dict[str, Any]
+) -> None:
     ways: dict[str, Callable[[str], Timing]] = {
         "engine": lambda name: time_job(engine, name, hyperparameters),
         "torchrun": lambda name: time_torchrun(root / name, root / "dataset", hyperparameters),
@@ -104,7 +106,7 @@ def _compare(repeats: int, engine: Engine, root: Path, hyperparameters: dict[str
         print(f"  {name:12} engine / torchrun, median of pairs: {statistics.median(ratios):.2f}")
 
 
-def time_job(engine: Engine, name: str, hyperparameters: Mapping[str, Any]) -> Timing:
+def time_job(engine: MeasuredEngine, name: str, hyperparameters: Mapping[str, Any]) -> Timing:
     """Return the seconds of one training job on two instances of the engine.
 
     Raises:

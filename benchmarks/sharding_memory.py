@@ -35,7 +35,6 @@ from torch.utils._pytree import tree_leaves
 from trainer.models.gpt import GPTConfig
 from trainer.optimization import make_optimizer
 from trainer.sharding import recompute
-from trainer.sharding.degrees import Degrees
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import parallelize_model
@@ -177,7 +176,7 @@ def offloads_seen(account: StorageAccount) -> Iterator[None]:
 def measure(layout: SourceLayout) -> dict[str, float]:
     """Return this rank's bytes by part, in a step of several micro batches."""
     hp = ShardedHyperparameters.load(json.dumps(SIZE | layout.hp))
-    degrees = Degrees.of(hp, layout.ranks)
+    degrees = hp.degrees(layout.ranks)
     cpu = torch.device("cpu")
     mesh = RankMesh.of(degrees, cpu) if layout.ranks > 1 else None
     torch.manual_seed(0)
@@ -242,7 +241,7 @@ def _own(tensor: torch.Tensor) -> int:
 def predicted(layout: SourceLayout) -> dict[str, float]:
     """Return the planner's bytes by part, and their total."""
     hp = ShardedHyperparameters.load(json.dumps(SIZE | layout.hp))
-    degrees = Degrees.of(hp, layout.ranks)
+    degrees = hp.degrees(layout.ranks)
     shape = ModelShape(
         num_layers=hp.num_layers,
         hidden_size=hp.hidden_size,

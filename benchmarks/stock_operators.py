@@ -41,7 +41,7 @@ from urllib.parse import quote
 import requests
 from checkout import REPOSITORY
 from rich.console import Console
-from training_jobs import BUCKET, ENDED, IMAGE, PREFIX, ROLE, Engine
+from training_jobs import BUCKET, ENDED, IMAGE, PREFIX, ROLE, MeasuredEngine
 
 from chaos.training_log import read_marks
 from trainyard.errors import RejectedRequestError
@@ -143,7 +143,7 @@ class Scene:
 
     stack: Stack
     api: Rest
-    engine: Engine
+    engine: MeasuredEngine
 
 
 def kill_worker_or_triggerer(scene: Scene, contestant: Contestant) -> None:
@@ -224,12 +224,12 @@ def set_up(folder: Path, console: Console) -> Scene:
     stack.wait_until(lambda: api.health() is not None, what="the api-server's first answer")
     stack.wait_until(lambda: is_engine_ready(stack.addresses.engine), what="the engine")
     stack.wait_until(lambda: api.has_dag(last), what=f"parsing of the DAGs ({api.import_errors()})")
-    engine = Engine(stack.addresses.engine)
+    engine = MeasuredEngine(stack.addresses.engine)
     upload_code(engine)
     return Scene(stack=stack, api=api, engine=engine)
 
 
-def upload_code(engine: Engine) -> None:
+def upload_code(engine: MeasuredEngine) -> None:
     """Upload the counting script for the jobs."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:

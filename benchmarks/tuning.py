@@ -38,7 +38,7 @@ import numpy as np
 import optuna
 from tuning_problems import (
     MAX_EPOCHS,
-    Problem,
+    TuningProblem,
     ackley,
     branin,
     hartmann,
@@ -139,7 +139,7 @@ def ratio_of(runs: dict[str, np.ndarray], budget: int) -> str:
 
 
 def suggested(
-    strategy: TuningStrategy, problem: Problem, history: list[Observation], seed: int
+    strategy: TuningStrategy, problem: TuningProblem, history: list[Observation], seed: int
 ) -> Point:
     """Return the engine's next point, and record its CPU time."""
     began = time.thread_time()
@@ -150,7 +150,7 @@ def suggested(
     return point
 
 
-def engine_by_trials(problem: Problem, seed: int, *, num_parallel: int = 1) -> Spent:
+def engine_by_trials(problem: TuningProblem, seed: int, *, num_parallel: int = 1) -> Spent:
     """Search by the engine's Bayesian strategy; the losses of the latest trials are not known yet."""
     history: list[Observation] = []
     losses: list[float] = []
@@ -167,7 +167,7 @@ def engine_by_trials(problem: Problem, seed: int, *, num_parallel: int = 1) -> S
 
 
 def optuna_by_trials(
-    problem: Problem,
+    problem: TuningProblem,
     seed: int,
     *,
     sampler: Callable[..., optuna.samplers.BaseSampler],
@@ -192,7 +192,7 @@ def best_so_far(losses: list[float]) -> Spent:
     return list(enumerate(itertools.accumulate(losses, min), start=1))
 
 
-def engine_by_epochs(problem: Problem, seed: int) -> Spent:
+def engine_by_epochs(problem: TuningProblem, seed: int) -> Spent:
     """Search by the engine's Hyperband strategy, one trial after the other."""
     history: list[Observation] = []
     curves: dict[int, tuple[float, ...]] = {}
@@ -220,7 +220,7 @@ def engine_by_epochs(problem: Problem, seed: int) -> Spent:
     return spent
 
 
-def optuna_by_epochs(problem: Problem, seed: int) -> Spent:
+def optuna_by_epochs(problem: TuningProblem, seed: int) -> Spent:
     """Search by an Optuna study with its HyperbandPruner."""
     pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=MAX_EPOCHS)
     study = optuna.create_study(
@@ -244,7 +244,7 @@ def optuna_by_epochs(problem: Problem, seed: int) -> Spent:
     return spent
 
 
-def random_by_epochs(problem: Problem, seed: int) -> Spent:
+def random_by_epochs(problem: TuningProblem, seed: int) -> Spent:
     """Search at random, every trial to its last epoch."""
     num = RANDOM_FACTOR * NUM_EPOCHS // MAX_EPOCHS
     found = optuna_by_trials(problem, seed, sampler=optuna.samplers.RandomSampler, num=num)

@@ -110,6 +110,46 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     )
 
 
+def test_what_a_module_imports_from_another_is_there() -> None:
+    """Benchmarks and examples are not run by the tests, and a name that is changed leaves them behind."""
+    missing = [
+        f"{path}: {name} of {source}"
+        for path, tree in modules().items()
+        for source, name in _imported_names(path, tree)
+        if name not in (known := _names_of(source)) and "__getattr__" not in known
+    ]
+    assert missing == []
+
+
+def _imported_names(path: Path, tree: ast.Module) -> Iterator[tuple[Path, str]]:
+    """Yield the names that a file imports from another file of the tree, each with that file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            beside = path.parent / f"{node.module}.py"
+            source = beside if beside in modules() else _file(node.module)
+            for each in node.names:
+                if source is not None and _file(f"{node.module}.{each.name}") is None:
+                    yield source, each.name
+
+
+@cache
+def _names_of(path: Path) -> frozenset[str]:
+    """Return the names that a file binds outside of functions and classes."""
+    names: set[str] = set()
+    waiting: list[ast.AST] = [modules()[path]]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                names.update((each.asname or each.name).partition(".")[0] for each in node.names)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            else:
+                waiting.append(node)
+    return frozenset(names)
+
+
 def test_plugins_leave_the_members_of_sagemakers_requests_and_answers_to_sagemaker_api() -> None:
     plugins = Path("plugins/trainyard_airflow")
     found: dict[str, set[str]] = defaultdict(set)
