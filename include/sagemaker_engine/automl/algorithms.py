@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.automl.plan import AutoMLPlan
 
 NUM_START = 3
-"""Number of an algorithm's points that are spread over its search space before TPE proposes the next ones."""
+"""Number of an algorithm's points that are spread over its search space before Bayesian optimization proposes the next ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def propose(plan: AutoMLPlan, history: Sequence[Tried], *, seed: int) -> tuple[s
     """Return algorithm and point of the candidate after `history`.
 
     The first candidates are each algorithm with its default point. After them, candidates alternate between the next
-    algorithm in turn and the best algorithm so far, with points by TPE.
+    algorithm in turn and the best algorithm so far, with points by Bayesian optimization.
     """
     number = len(history)
     if number < len(plan.algorithms):

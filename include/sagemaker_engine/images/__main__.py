@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="images to build (all)")
     parser.add_argument(
-        "--remove-old", action="store_true", help="remove builds that no file describes any more"
+        "--remove-old", action="store_true", help="remove earlier builds of the images"
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""Components of a local stack: the engine and Airflow's four services, as commands."""
+"""Components of a local stack: the engine and Airflow's services, as commands."""
 
 from __future__ import annotations
 
