@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.automl.plan import AutoMLPlan
 
 NUM_START = 3
-"""Number of an algorithm's points that are spread over its search space before Bayesian optimization proposes the next ones."""
+"""Number of points spread over an algorithm's search space before Bayesian optimization proposes points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
