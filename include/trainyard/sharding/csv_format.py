@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from trainyard.sharding.csv_quotes import without_comments
 from trainyard.sharding.csv_rows import DELIMITER_BYTES, delimiter_of
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from trainyard.sharding.csv_quotes import CsvRecord
     from trainyard.sharding.source_files import SourceFile
 
 _BYTE_ORDER_MARK = "\ufeff"
@@ -25,7 +25,7 @@ class CsvFormat:
     """Encoding and dialect of csv files.
 
     Args:
-        options: arguments of `pandas.read_csv`. The arguments for encoding and delimiter are removed from it.
+        options: arguments of `pandas.read_csv`. The arguments for encoding, delimiter and comments are removed from it.
         others: characters that are delimiters only if no other one splits the header.
     """
 
@@ -34,7 +34,7 @@ class CsvFormat:
         self._errors = options.pop("encoding_errors", None) or "strict"
         delimiters = [options.pop(name, None) for name in ("sep", "delimiter")]
         self._delimiter = next((each for each in delimiters if each is not None), None)
-        self._comment, self._others = options.get("comment"), others
+        self._comment, self._others = options.pop("comment", None), others
         self._dialect = {name: options[name] for name in _DIALECT if name in options}
         if name := options.get("dialect"):  # pandas prefers it to the options
             dialect = csv.get_dialect(name)
@@ -52,20 +52,27 @@ class CsvFormat:
     def lines(
         self, file: SourceFile, text: io.TextIOWrapper
     ) -> tuple[Iterator[str], dict[str, Any]]:
-        """Return the lines of a file's text, and the arguments of `csv.reader` for them."""
+        """Return the lines of a file's text without comments, and the arguments of `csv.reader` for them."""
         head = (text.read(DELIMITER_BYTES) + text.readline()).removeprefix(_BYTE_ORDER_MARK)
         first = io.StringIO(head, newline="")
         delimiter = self._delimiter or self._delimiter_of(file, list(first)[self.num_skipped :])
         first.seek(0)
         dialect = {"quotechar": '"', **self._dialect, "delimiter": delimiter}
-        return chain(first, text), dialect
+        lines = chain(first, text)
+        if self._comment is not None:
+            # pandas counts the lines that it skips, and skips empty ones.
+            head = [
+                "\n" if self._is_comment(each) else each for each in islice(lines, self.num_skipped)
+            ]
+            plain = {"quoting": csv.QUOTE_NONE} if len(delimiter) > 1 else {}
+            lines = chain(head, without_comments(lines, self._comment, **dialect | plain))
+        return lines, dialect
 
-    def is_comment(self, record: CsvRecord) -> bool:
-        """Return whether the whole row is a comment."""
-        return self._comment is not None and record.lines[0].lstrip().startswith(self._comment)
+    def _is_comment(self, line: str) -> bool:
+        return self._comment is not None and line.lstrip().startswith(self._comment)
 
     def _delimiter_of(self, file: SourceFile, lines: list[str]) -> str:
-        kept = [line for line in lines if not self._comment or not line.startswith(self._comment)]
+        kept = [line for line in lines if not self._is_comment(line)]
         return delimiter_of(file, "".join(kept), others=self._others, **self._dialect)
 
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUOTES_REMEDY = 'if quotes are plain characters, set csv_options: {"quoting": 3}'
+_ESCAPES_REMEDY = (
+    "if a backslash escapes quotes, as in Spark's files, set csv_options: "
+    r'{"escapechar": "\\", "doublequote": false}'
+)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE, _LINE_END, _SPACE = b'"'[0], b"\n"[0], b" "[0]
 
@@ -75,6 +79,46 @@ def csv_records(lines: Iterable[str], **dialect: Any) -> Iterator[CsvRecord]:
             yield CsvRecord(tuple(taken), fields)
 
 
+def without_comments(
+    lines: Iterable[str],
+    comment: str,
+    *,
+    delimiter: str,
+    quotechar: str = '"',
+    quoting: int = csv.QUOTE_MINIMAL,
+    escapechar: str | None = None,
+    doublequote: bool = True,
+    skipinitialspace: bool = False,
+) -> Iterator[str]:
+    """Yield lines of csv without comments. A comment begins outside of quotes and lasts to the end of its line."""
+    quote = quotechar if quoting != csv.QUOTE_NONE else None
+    step = 2 if doublequote else 1
+    is_quoted = False
+    for line in lines:
+        at, is_start, end = 0, not is_quoted, len(line)
+        while at < end and (comment in line or (quote and quote in line)):
+            char, width = line[at], 1
+            if char == escapechar:
+                width = 2
+            elif is_quoted and char == quote:
+                width = step if line.startswith(quote * step, at) else 1
+                is_quoted = width == 2
+            elif not is_quoted and line.startswith(comment, at):
+                break
+            elif not is_quoted and is_start and char == quote:
+                is_quoted = True
+            is_start = not is_quoted and (
+                char == delimiter or (is_start and skipinitialspace and char == " ")
+            )
+            at += width
+        else:
+            at = end
+        if at == end:
+            yield line
+        elif line[:at].strip():
+            yield line[:at] + line[len(line.rstrip("\r\n")) :]
+
+
 def with_spaces(record: CsvRecord, delimiter: str) -> CsvRecord:
     """Return the row, with its fields parsed if only spaces follow closing quotes, as in `"a" ,1`.
 
@@ -116,7 +160,8 @@ class QuoteCheck:
     def fault(self, record: CsvRecord, line: int, num_columns: int) -> str | None:
         """Return the reason why a row that starts at line `line` is bad, or None."""
         if record.fields is None:
-            return f"text after a closing quote: {QUOTES_REMEDY}"
+            is_escaped = any(f"\\{self._quote}" in line for line in record.lines)
+            return f"text after a closing quote: {_ESCAPES_REMEDY if is_escaped else QUOTES_REMEDY}"
         if len(record.lines) == 1:
             return None
         verdict = self._contains_rows(record.lines, num_columns)

@@ -131,7 +131,10 @@ class CsvTable(TextSchema):
                 self._check_codes(block.data, header, delimiter, skip=skip)
                 return table
         text = block.data.decode("utf-8-sig", errors="surrogateescape")
-        records = _split_rows(text, delimiter, first_line=block.first_line)[skip:]
+        is_single = len(header) == 1
+        records = _split_rows(text, delimiter, first_line=block.first_line, is_single=is_single)[
+            skip:
+        ]
         good = self._whole_rows(file, records, header, delimiter)
         return self._typed_rows(file, good, header, delimiter)
 
@@ -264,7 +267,8 @@ class CsvTable(TextSchema):
         header, delimiter = self._read_header(file) or ([], "")
         blocks = line_blocks(file, self._objects, delimiter=delimiter.encode())
         text = next(blocks).data.decode("utf-8-sig", errors="replace")
-        rows = [record.fields or [] for _, record in _split_rows(text, delimiter, first_line=1)]
+        records = _split_rows(text, delimiter, first_line=1, is_single=len(header) == 1)
+        rows = [record.fields or [] for _, record in records]
         fitting = [row for row in rows[1 : _SAMPLE_ROWS + 1] if len(row) == len(header)]
         columns = {
             name: pa.array(
@@ -385,11 +389,16 @@ def _other_columns(file: SourceFile, header: list[str], expected: list[str]) -> 
     )
 
 
-def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Records:
-    """Return the rows of csv text, each with the line on which it starts; empty lines are left out."""
+def _split_rows(text: str, delimiter: str, *, first_line: int, is_single: bool) -> _Records:
+    """Return the rows of csv text, each with the line on which it starts.
+
+    Empty lines are left out. If the table has a single column (`is_single`), they are rows with an empty field.
+    """
     rows, line = [], first_line
     for found in csv_records(io.StringIO(text, newline=""), delimiter=delimiter):
         record = with_spaces(found, delimiter) if found.fields is None else found
+        if record.fields == [] and is_single:
+            record = record._replace(fields=[""])
         if record.fields != []:
             rows.append((line, record))
         line += record.num_lines
@@ -446,7 +455,12 @@ def _read_block(
             use_threads=True,
             block_size=max(1024, len(data) + 1),
         ),
-        parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        parse_options=pacsv.ParseOptions(
+            delimiter=delimiter,
+            newlines_in_values=True,
+            ignore_empty_lines=len(header)
+            > 1,  # in a single column an empty line is a missing value
+        ),
         convert_options=pacsv.ConvertOptions(
             column_types=schema,
             include_columns=schema.names,

@@ -192,7 +192,7 @@ def _is_exact(text: str) -> bool:
 
 def _whole_numbers(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
     whole = pc.fill_null(pc.match_substring_regex(values, _WHOLE), True)
-    if not pc.all(whole).as_py():
+    if pc.all(whole).as_py() is False:  # None for a block whose rows are all bad
         raise ReplanNeededError(name, pa.float64())
     try:
         return _unsigned(values).cast(kind)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from trainyard.sharding.settings import ShardSettings
 
 _CHUNK_ROWS = 20_000
+_EMPTY_LINE = "\ue000"
+"""Mark in place of an empty line of a single column, which pandas would skip."""
 
 
 class OddCsvTable(TextSchema):
@@ -57,6 +59,9 @@ class OddCsvTable(TextSchema):
         marks = options.pop("na_values", ())
         self._missing_of = marks if isinstance(marks, dict) else {}
         self._missing |= set() if isinstance(marks, dict) else _texts_of(marks)
+        every = self._missing.union(*map(_texts_of, self._missing_of.values()))
+        self._escape: str = options.get("escapechar") or ""
+        self._escaped_marks = [each for each in every if self._escape and self._escape in each]
         self._number = _number_pattern(self._decimal, self._thousands)
         self._format = CsvFormat(options, others=f"{self._decimal}{self._thousands or ''}")
         self._selection = ColumnSelection(options)
@@ -139,6 +144,8 @@ class OddCsvTable(TextSchema):
                 bad_rows.add(file.name, 0, reason, ",".join(fields))
 
         lines, dialect = self._format.lines(file, text)
+        if self._escaped_marks:
+            lines = self._with_marks(lines, dialect["delimiter"])
         # A longer delimiter is a pattern, and quotes are plain characters beside it.
         if len(dialect["delimiter"]) == 1:
             lines = self._checked_lines(file, lines, dialect, bad_rows)
@@ -186,17 +193,24 @@ class OddCsvTable(TextSchema):
         records = csv_records(lines, **dialect)
         while (record := _next_record(records, line)) is not None:
             fault = check.fault(record, line, width)
-            is_comment = self._format.is_comment(record)
-            if fault and not width and not is_comment and self._format.has_header:
+            if fault and not width and self._format.has_header:
                 raise ValueError(f"line {line}, the header, has {fault}")
             if fault is None:
-                yield from record.lines
-            elif bad_rows is not None and not is_comment:
+                is_missing = width == 1 and not record.fields  # an empty line of a single column
+                yield from [f"{_EMPTY_LINE}\n"] if is_missing else record.lines
+            elif bad_rows is not None:
                 for number, text in enumerate(record.lines, start=line):
                     bad_rows.add(file.name, number, fault, text.rstrip("\r\n"))
-            if record.fields and not is_comment:
+            if record.fields:
                 width = width or len(record.fields)
             line += record.num_lines
+
+    def _with_marks(self, lines: Iterator[str], delimiter: str) -> Iterator[str]:
+        r"""Yield lines with the escape character doubled in fields that are marks such as `\N`: pandas removes one."""
+        end, marks = re.escape(delimiter), "|".join(map(re.escape, self._escaped_marks))
+        field = re.compile(rf"(?:^|(?<={end}))(?:{marks})(?={end}|[\r\n]*$)")
+        for line in lines:
+            yield field.sub(lambda mark: mark[0].replace(self._escape, 2 * self._escape), line)
 
     def _is_of_type(self, at: int, text: str) -> bool | None:
         name = self._columns[at] if at < len(self._columns) else ""
@@ -207,13 +221,24 @@ class OddCsvTable(TextSchema):
             return re.search(self._number, text, re.ASCII) is not None
         return is_of_type(text, kind)
 
-    def _strings(self, column: pd.Series[str]) -> pa.Array:
-        missing = self._missing | _texts_of(self._missing_of.get(str(column.name), ()))
+    def _strings(self, column: pd.Series[str], *, is_text: bool = False) -> pa.Array:
+        missing = {_EMPTY_LINE, *self._missing} | _texts_of(
+            self._missing_of.get(str(column.name), ())
+        )
+        numbers = set() if is_text else set(map(self._number_of, missing)) - {None}
+        if numbers:  # -999.0 is the mark -999, too
+            missing |= {value for value in column.unique() if self._number_of(value) in numbers}
         return pa.array(
             [None if value in missing else value for value in column],
             pa.string(),
             from_pandas=True,
         )
+
+    def _number_of(self, text: object) -> float | None:
+        if not isinstance(text, str) or re.search(self._number, text, re.ASCII) is None:
+            return None
+        plain = text.replace(self._thousands, "") if self._thousands else text
+        return float(plain.replace(self._decimal, "."))
 
     def _check_columns(self, file: SourceFile, chunk: pd.DataFrame) -> None:
         missing = [name for name in self.schema.names if name not in map(str, chunk.columns)]
@@ -229,7 +254,10 @@ class OddCsvTable(TextSchema):
 
     def _typed(self, file: SourceFile, chunk: pd.DataFrame) -> pa.RecordBatch:
         chunk.columns = chunk.columns.map(str)
-        strings = {name: self._strings(chunk[name]) for name in self.schema.names}
+        strings = {
+            field.name: self._strings(chunk[field.name], is_text=field.type == pa.string())
+            for field in self.schema
+        }
         parsed = {
             field.name: parse_column(
                 strings[field.name]
@@ -285,10 +313,9 @@ def _next_record(records: Iterator[CsvRecord], line: int) -> CsvRecord | None:
 
 
 def _texts_of(marks: Any) -> set[str]:
-    """Return the texts of one or several markers of missing values. -999.0 may also be written as -999."""
+    """Return the texts of one or several marks of missing values."""
     several = marks if isinstance(marks, list | tuple) else [marks]
-    wholes = {str(int(mark)) for mark in several if isinstance(mark, float) and mark.is_integer()}
-    return wholes | {str(mark) for mark in several}
+    return {str(mark) for mark in several}
 
 
 def _number_pattern(decimal: str, thousands: str | None) -> str:
