@@ -178,6 +178,12 @@ def test_download_of_checkpoints_at_a_restart_is_told_with_its_price() -> None:
     assert "all 8 hosts download 1 to 2 checkpoints of 141 GiB each" in told
     price = catalogue().find("ml.p4d.24xlarge").price_usd_per_hour or 0.0
     assert f"5 min 02 s and {format_usd(8 * price * 302 / 3600)[:4]}" in told
+    tiers = [
+        {"instance_type": conf["instance_type"], "use_spot_instances": is_spot}
+        for is_spot in (True, False)
+    ]
+    on_ladder = plan_run({**TWELVE_BILLION, "instance_count": 8, "capacity_ladder": tiers}).warnings
+    assert [each for each in on_ladder if each.where == "use_spot_instances"] == [warning]
     for other in ({**spot, "use_spot_instances": False}, {**spot, "num_layers": 10}):
         found = plan_run(other).warnings
         assert not [each for each in found if each.where == "use_spot_instances"]

@@ -48,6 +48,16 @@ def test_tiers_that_differ_in_their_instances_alone_become_one() -> None:
     ]
 
 
+def test_a_plan_does_not_take_the_place_of_the_tier_on_demand() -> None:
+    on_demand = {**P4D, "use_spot_instances": False}
+    ladder = [{**on_demand, "training_plan": "reserved"}, on_demand]
+
+    test = of_script(smoke_hyperparameters={}, capacity_ladder=ladder)
+
+    assert test is not None
+    assert [each.training_plan for each in test.rungs] == ["reserved", None]
+
+
 def test_the_test_of_a_shipped_model_ends_its_warm_up() -> None:
     conf = RunConf(max_steps=1000, warmup_steps=100, smoke_hyperparameters={"max_steps": 5})
 

@@ -46,7 +46,7 @@ def checkpoint_findings(
     )
     yield from _full_disk(conf, instance, checkpoint=checkpoint, kept=kept)
     restore_s = checkpoint / RESTORE_BYTES_PER_S
-    if conf.use_spot_instances and restore_s >= LONG_RESTORE_S:
+    if conf.may_use_spot and restore_s >= LONG_RESTORE_S:
         price = instance.price_usd_per_hour
         usd = price and price * conf.instance_count * restore_s / SECONDS_PER_HOUR
         cost = f"{format_duration(restore_s)} and {format_usd(usd)} on demand per checkpoint"

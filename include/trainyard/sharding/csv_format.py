@@ -61,11 +61,11 @@ class CsvFormat:
         lines = chain(first, text)
         if self._comment is not None:
             # pandas counts the lines that it skips, and skips empty ones.
-            head = [
+            skipped = [
                 "\n" if self._is_comment(each) else each for each in islice(lines, self.num_skipped)
             ]
             plain = {"quoting": csv.QUOTE_NONE} if len(delimiter) > 1 else {}
-            lines = chain(head, without_comments(lines, self._comment, **dialect | plain))
+            lines = chain(skipped, without_comments(lines, self._comment, **dialect | plain))
         return lines, dialect
 
     def _is_comment(self, line: str) -> bool:

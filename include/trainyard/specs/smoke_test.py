@@ -54,10 +54,8 @@ def _tiers(conf: BaseRunConf) -> tuple[CapacityRung, ...]:
     """Return a ladder's tiers with the test's instance count; tiers that differ in their counts only are merged."""
     if not conf.capacity_ladder:
         return ()
-    tiers: dict[tuple[str, bool], CapacityRung] = {}
-    for each in conf.rungs:
-        tiers.setdefault((each.instance_type, each.use_spot_instances), each)
-    return tuple(replace(each, instance_count=conf.smoke_instance_count) for each in tiers.values())
+    tiers = (replace(each, instance_count=conf.smoke_instance_count) for each in conf.rungs)
+    return tuple(dict.fromkeys(tiers))
 
 
 def _warm_up(conf: RunConf, changed: Mapping[str, Any]) -> dict[str, Any]:
