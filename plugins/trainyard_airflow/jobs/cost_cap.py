@@ -132,7 +132,8 @@ class MoneyStops:
                 "/opt/ml/model",
                 **told,
                 next_step="see the log of the task watch_rules; move the model and its batches to the GPU, or load "
-                "data faster; then clear the task train, which resumes from the last checkpoint",
+                "data faster; then clear the task train"
+                + (", which resumes from the last checkpoint" if found else ""),
             )
         return BudgetExceededError(
             f"the cost cap stopped the training{at}, and it left no model in /opt/ml/model",
