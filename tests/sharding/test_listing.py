@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 DATA = ("part-0.csv", "year=2026/part-1.csv", "_region=eu/part-2.csv")
 NO_DATA = (
     "_temporary/0/task_1/part-0.csv",
-    "_delta_log/00000.checkpoint.csv",
     "_spark_metadata/0.csv",
     "_committed_17.csv",
     "year=2026/_started_17.csv",
@@ -103,3 +102,49 @@ def test_arrow_files_of_an_earlier_save_are_not_read(tmp_path: Path) -> None:
     (root / "state.json").write_text(json.dumps(saved))
     _, files = list_files(Source(uri=str(root)), LocalObjects(tmp_path / "store"))
     assert [file.name for file in files] == [names[0]]
+
+
+LOGS = {
+    "Delta Lake": ("_delta_log/00000000000000000000.json", "delta_scan"),
+    "Hudi": (".hoodie/hoodie.properties", 'format("hudi")'),
+    "Iceberg": ("metadata/v1.metadata.json", "iceberg_scan"),
+}
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+@pytest.mark.parametrize("source", ["", "/lake", "/lake/", "/lake/*/*.parquet", "/l*/*/*.parquet"])
+@pytest.mark.parametrize("kind", LOGS)
+def test_tables_with_a_log_of_their_files_are_refused(
+    tmp_path: Path, kind: str, source: str, is_remote: bool
+) -> None:
+    log, remedy = LOGS[kind]
+    root = write(tmp_path / "bucket", ("lake/data/a.parquet", f"lake/{log}", "other/b.parquet"))
+    uri = ("s3://bucket" if is_remote else str(root)) + source
+    with pytest.raises(DataError, match=f"{kind} table") as caught:
+        list_files(Source(uri=uri), LocalObjects(tmp_path))
+    assert (caught.value.got or "").endswith(log.partition("/")[0] + "/")
+    assert remedy in (caught.value.next_step or "")
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+def test_files_beside_a_table_with_a_log_are_read(tmp_path: Path, is_remote: bool) -> None:
+    names = (f"in/lake/{log}" for log, _ in LOGS.values())
+    root = write(tmp_path / "bucket", ("in/a.csv", "in/lake/data/b.csv", *names))
+    uri = ("s3://bucket" if is_remote else str(root)) + "/in/*.csv"
+    _, files = list_files(Source(uri=uri), LocalObjects(tmp_path))
+    assert [file.name for file in files] == ["a.csv"]
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+def test_files_of_a_table_that_the_source_names_are_read(tmp_path: Path, is_remote: bool) -> None:
+    root = write(tmp_path / "bucket" / "lake", ("_delta_log/0.json", "a.parquet", "b=1/c.parquet"))
+    start = "s3://bucket/lake" if is_remote else str(root)
+    for name in ("a.parquet", "b=1"):
+        _, files = list_files(Source(uri=f"{start}/{name}"), LocalObjects(tmp_path))
+        assert len(files) == 1
+
+
+def test_folder_metadata_without_data_beside_it_is_no_iceberg_table(tmp_path: Path) -> None:
+    root = write(tmp_path / "in", ("a.parquet", "metadata/x.metadata.json"))
+    _, files = list_files(Source(uri=str(root)), LocalObjects(tmp_path / "store"))
+    assert [file.name for file in files] == ["a.parquet"]

@@ -9,7 +9,7 @@ import re
 import sysconfig
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainyard.errors import DataError, SpecError, near_matches
 from trainyard.sharding.line_blocks import READ_ERRORS, opened
@@ -26,7 +26,7 @@ from trainyard.sharding.source_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from trainyard.sharding.objects import Objects
 
@@ -99,14 +99,42 @@ _STDLIB_LEFT_OUT = frozenset(
 )
 
 
+class _TableKind(NamedTuple):
+    """Kind of table whose log names the files of each version.
+
+    Attributes:
+        title: the name that users know.
+        log_suffix: end of the name of a file in the log.
+        remedy: statement that exports the current version.
+    """
+
+    title: str
+    log_suffix: str
+    remedy: str
+
+
+_SPARK = 'spark.read.format("{}").load(...).write.parquet(...)'
+_DUCKDB = "COPY (SELECT * FROM {}_scan('...')) TO 'out.parquet' in DuckDB, or {}"
+_TABLE_KINDS = {
+    "_delta_log": _TableKind(
+        "Delta Lake", ".json", _DUCKDB.format("delta", _SPARK.format("delta"))
+    ),
+    ".hoodie": _TableKind("Hudi", "hoodie.properties", _SPARK.format("hudi")),
+    "metadata": _TableKind(
+        "Iceberg", ".metadata.json", _DUCKDB.format("iceberg", _SPARK.format("iceberg"))
+    ),
+}
+"""Kinds of tables by the folder of their log. That of Iceberg has a common name, and is beside the folder `data`."""
+
+
 def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[SourceFile]]:
     """Return the format and the files of a source, sorted by name and limited to `max_source_bytes`.
 
     Files of other formats, and linked folders, are not read: a warning names them.
 
     Raises:
-        DataError: the source is missing or empty, its format cannot be derived, or it has files of a compression that
-            is not supported.
+        DataError: the source is missing or empty, its format cannot be derived, it has files of a compression that
+            is not supported, or it is a Delta Lake, Hudi or Iceberg table.
         SpecError: the source contains a local file that a run may not read.
     """  # noqa: DOC501 - the named function returns a DataError
     found = _found(source, objects)
@@ -138,7 +166,10 @@ def _found(source: Source, objects: Objects) -> list[SourceFile]:
     paths, root = _local_paths(source)
     if source.files:
         source.files.check(paths, where="source")
-    return [_local_file(path, root) for path in paths]
+    found = [_local_file(path, root) for path in paths]
+    if paths != [Path(source.uri).expanduser()]:  # a single file may be of any table
+        _check_no_table(source.uri, found, _local_logs(found, root))
+    return found
 
 
 def _local_paths(source: Source) -> tuple[list[Path], Path]:
@@ -180,7 +211,7 @@ def _stdlib_files() -> list[SourceFile]:
 def _remote_files(uri: str, objects: Objects) -> list[SourceFile]:
     wildcard = min((uri.find(mark) for mark in "*?[" if mark in uri), default=len(uri))
     is_glob = wildcard < len(uri)
-    heads = list(objects.list(uri[:wildcard]))
+    heads = listed = list(objects.list(uri[:wildcard]))
     if is_glob:
         heads = [head for head in heads if PurePosixPath(head.uri).match(uri)]
     elif not uri.endswith("/"):
@@ -189,7 +220,7 @@ def _remote_files(uri: str, objects: Objects) -> list[SourceFile]:
     pattern = uri.removeprefix(root) if is_glob else ""
     if not is_glob and any(head.uri != uri for head in heads):
         root = uri.rstrip("/") + "/"
-    return [
+    found = [
         SourceFile(
             name=head.uri.removeprefix(root),
             uri=head.uri,
@@ -200,6 +231,51 @@ def _remote_files(uri: str, objects: Objects) -> list[SourceFile]:
         for head in heads
         if not head.uri.endswith("/") and _is_data(head.uri.removeprefix(root), pattern)
     ]
+    _check_no_table(uri, found, (head.uri.removeprefix(root) for head in listed))
+    return found
+
+
+def _local_logs(found: list[SourceFile], root: Path) -> Iterator[str]:
+    """Yield the names of files in logs of tables, in or above the folders of the files."""
+    for folder in _folders_of(found):
+        for log_folder, kind in _TABLE_KINDS.items():
+            logs = (root / folder / log_folder).glob(f"*{kind.log_suffix}")
+            yield from (_relative(path, root) for path in logs)
+
+
+def _folders_of(found: list[SourceFile]) -> set[PurePosixPath]:
+    """Return the folders of the files, and those above, up to the root of the source."""
+    folders = {PurePosixPath(file.name).parent for file in found}
+    return folders.union(*(folder.parents for folder in folders))
+
+
+def _check_no_table(uri: str, found: list[SourceFile], names: Iterable[str]) -> None:
+    """Check that the files are not those of all versions of a table, which would be read as one version.
+
+    Args:
+        uri: address of the source.
+        found: files of the source.
+        names: names of all listed files, also of those that are not data.
+
+    Raises:
+        DataError: a folder of the files, or one above, has the log of a table.
+    """
+    folders = _folders_of(found)
+    for name in names:
+        *above, log_folder, file = ["", *name.split("/")]
+        kind = _TABLE_KINDS.get(log_folder)
+        if kind is None or not file.endswith(kind.log_suffix):
+            continue
+        table = PurePosixPath(*above)
+        if (table / "data" if kind.title == "Iceberg" else table) in folders:
+            raise DataError(
+                f"the source has files of a {kind.title} table, also those that are not in its current version",
+                job_name="sharding",
+                where=uri,
+                got=f"{table / log_folder}/",
+                allowed="files that are all read, without a log of versions",
+                next_step=f"export the current version and set source to it, for example with {kind.remedy}",
+            )
 
 
 def _local_file(path: Path, root: Path) -> SourceFile:
