@@ -13,7 +13,7 @@ import pytest
 from tests.sharding.test_bad_input import quarantine
 from tests.sharding.test_exact_values import sharded
 from tests.sharding.test_foreign_data import names_by_part
-from trainyard.errors import DataError
+from trainyard.errors import DataError, SpecError
 from trainyard.sharding.csv_quotes import open_quote
 from trainyard.sharding.line_blocks import line_blocks
 
@@ -461,3 +461,72 @@ def test_unknown_column_of_usecols_is_refused(tmp_path: Path, store: Store) -> N
     for columns in (["a", "z"], [0, 9]):
         with pytest.raises(DataError, match="usecols"):
             store.shard(tmp_path / "t.csv", csv_options={"sep": ";", "usecols": columns})
+
+
+ROW_NAMES = {
+    "pandas": (",t\n", "{n},t{c}\n", {}),
+    "R, quoted": ('"","t"\n', '"{n}","t{c}"\n', {}),
+    "semicolon": (";t\n", "{n};t{c}\n", {"sep": ";"}),
+    "encoding": (",t\n", "{n},t{c}\n", {"encoding": "utf-8"}),
+    "two characters": ("::t\n", "{n}::t{c}\n", {"sep": "::"}),
+    "later header": ("a,table\n,t\n", "{n},t{c}\n", {"header": 1}),
+    "line of units": (",t\nm,s\n", "{n},t{c}\n", {"skiprows": [1]}),
+    "last": ("t,\n", "t{c},{n}\n", {"encoding": "utf-8"}),
+    "usecols": ("x,,t\n", "1,{n},t{c}\n", {"usecols": [1, 2]}),
+}
+
+
+def write_rows(path: Path, header: str, row: str) -> None:
+    path.write_text(header + "".join(row.format(n=at, c=at % 3) for at in range(ROWS)))
+
+
+@pytest.mark.parametrize("case", ROW_NAMES)
+def test_column_without_a_name_is_ignored_by_its_empty_name(
+    tmp_path: Path, store: Store, case: str
+) -> None:
+    header, row, options = ROW_NAMES[case]
+    write_rows(tmp_path / "t.csv", header, row)
+    settings = {"ignore_columns": ("",), "validation_fraction": 0, "test_fraction": 0}
+    result = store.shard(tmp_path / "t.csv", csv_options=options, **settings)
+    assert [column.name for column in result.index.schema or ()] == ["t"]
+    assert result.index.num_rows == ROWS
+
+
+def test_column_without_a_name_has_its_type_with_options(tmp_path: Path, store: Store) -> None:
+    write_rows(tmp_path / "t.csv", ",t\n", "{n},t{c}\n")
+    with (tmp_path / "t.csv").open("a") as file:
+        file.write('x,t1\n5,"t1" more\n')
+    for options in ({}, {"encoding": "utf-8"}):
+        result = store.shard(tmp_path / "t.csv", csv_options=options, max_bad_row_fraction=0.1)
+        assert [column.name for column in result.index.schema or ()] == ["", "t"]
+        assert rows_of(store, result) == [(at, f"t{at % 3}") for at in range(ROWS)]
+
+
+@pytest.mark.parametrize("options", [{}, {"encoding": "utf-8"}], ids=["plain", "options"])
+def test_column_that_is_called_unnamed_keeps_its_name(
+    tmp_path: Path, store: Store, options: dict[str, Any]
+) -> None:
+    write_rows(tmp_path / "t.csv", "Unnamed: 0,t\n", "{n},t{c}\n")
+    result = store.shard(tmp_path / "t.csv", csv_options=options)
+    assert [column.name for column in result.index.schema or ()] == ["Unnamed: 0", "t"]
+
+
+def test_several_columns_without_a_name_keep_the_names_of_pandas(
+    tmp_path: Path, store: Store
+) -> None:
+    write_rows(tmp_path / "t.csv", ",t,\n", "{n},t{c},{n}\n")
+    result = store.shard(tmp_path / "t.csv", csv_options={"sep": ","})
+    found = [column.name for column in result.index.schema or ()]
+    assert found == ["Unnamed: 0", "t", "Unnamed: 2"]
+
+
+@pytest.mark.parametrize("setting", ["ignore_columns", "category_columns"])
+@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
+@pytest.mark.parametrize("options", [{}, {"encoding": "utf-8"}], ids=["plain", "options"])
+def test_unknown_name_in_a_list_of_columns_is_refused(
+    tmp_path: Path, store: Store, setting: str, name: str, options: dict[str, Any]
+) -> None:
+    write_rows(tmp_path / "t.csv", ",t\n" if name else "n,t\n", "{n},t{c}\n")
+    with pytest.raises(SpecError, match=f"{setting}: is not a column") as caught:
+        store.shard(tmp_path / "t.csv", csv_options=options, **{setting: (name,)})
+    assert ("allowed: '', t" if name else "allowed: n, t") in str(caught.value)

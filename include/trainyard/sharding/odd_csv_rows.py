@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import TextIOWrapper
 
+    from pandas.io.parsers import TextFileReader
+
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
     from trainyard.sharding.settings import ShardSettings
@@ -164,8 +166,9 @@ class OddCsvTable(TextSchema):
             return
         for chunk in chunks:
             _check_width(file, chunk)
-            self._columns = [str(name) for name in chunk.columns]
-            yield self._selection.of(chunk)
+            names = {} if self._options.get("names") else _empty_names(chunks, chunk)
+            self._columns = [names.get(name, name) for name in map(str, chunk.columns)]
+            yield self._selection.of(chunk).rename(columns=names)
 
     def _checked_lines(
         self,
@@ -213,7 +216,7 @@ class OddCsvTable(TextSchema):
             yield field.sub(lambda mark: mark[0].replace(self._escape, 2 * self._escape), line)
 
     def _is_of_type(self, at: int, text: str) -> bool | None:
-        name = self._columns[at] if at < len(self._columns) else ""
+        name = self._columns[at] if at < len(self._columns) else None
         if name not in self.schema.names or text in self._missing:
             return None
         kind = self.schema.field(name).type
@@ -331,6 +334,16 @@ def _number_pattern(decimal: str, thousands: str | None) -> str:
     point = re.escape(decimal)
     number = rf"(({whole})({point}\d*)?|{point}\d+)([eE][+-]?\d+)?"
     return rf"^\s*[+-]?({number}|(?i:inf|infinity))\s*$"
+
+
+def _empty_names(chunks: TextFileReader, chunk: pd.DataFrame) -> dict[str, str]:
+    """Return a new name, "", for the column without a name, which pandas calls `Unnamed: N`.
+
+    Several such columns keep the names of pandas.
+    """
+    engine = chunks._engine  # type: ignore[attr-defined]  # noqa: SLF001  (there is no public record of them)
+    named: set[str] = getattr(engine, "unnamed_cols", set()).intersection(chunk.columns)
+    return dict.fromkeys(named, "") if len(named) == 1 else {}
 
 
 def _check_width(file: SourceFile, chunk: pd.DataFrame) -> None:

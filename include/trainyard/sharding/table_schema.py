@@ -144,8 +144,8 @@ _NO_COLUMN_LEFT = Finding(
 
 def _check_names(names: list[str], settings: ShardSettings) -> None:
     wanted = {
-        "target_column": (settings.target_column,),
-        "text_column": (settings.text_column,),
+        "target_column": filter(None, [settings.target_column]),
+        "text_column": filter(None, [settings.text_column]),
         "ignore_columns": settings.ignore_columns,
         "category_columns": settings.category_columns,
     }
@@ -153,7 +153,7 @@ def _check_names(names: list[str], settings: ShardSettings) -> None:
         unknown_column(where, name, names)
         for where, each in wanted.items()
         for name in each
-        if name and name not in names
+        if name not in names
     ]
     if findings:
         raise SpecError(findings, subject="shard settings")
@@ -166,7 +166,7 @@ def unknown_column(where: str, name: str, names: list[str]) -> Finding:
         where=where,
         what="is not a column of the table",
         got=repr(name),
-        allowed=", ".join(names[:30]),
+        allowed=", ".join(each or "''" for each in names[:30]),
         next_step=f"did you mean {near[0]!r}?" if near else None,
     )
 

@@ -117,7 +117,11 @@ SECTIONS: Sections = {
             "For tables: the column to predict.",
             TEXT_OR_NONE,
         ),
-        "ignore_columns": ("Columns left out", "For tables: columns to ignore.", _NAMES),
+        "ignore_columns": (
+            "Columns left out",
+            "For tables: columns to ignore.",
+            {"type": "array", "items": {"type": "string"}},  # "" is the column of row names
+        ),
         "category_columns": (
             "Category columns",
             "For tables in csv or jsonl: columns of numbers to read as categories.",
