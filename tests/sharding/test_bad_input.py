@@ -158,6 +158,20 @@ def test_unusable_file_is_refused(
     assert not list(store.list("s3://bucket/"))
 
 
+@pytest.mark.parametrize("name", ["t.jsonl.zst", "t.csv.zst", "t.npy.zst"])
+@pytest.mark.parametrize("exponent", [28, 31])
+def test_zstd_of_a_large_window_has_a_remedy(
+    tmp_path: Path, store: Store, name: str, exponent: int
+) -> None:
+    content = b'{"a": 1}\n'
+    window, last_raw_block = (exponent - 10) << 3, len(content) << 3 | 1
+    frame = b"\x28\xb5\x2f\xfd\x00" + bytes([window]) + last_raw_block.to_bytes(3, "little")
+    (tmp_path / name).write_bytes(frame + content)
+    with pytest.raises(DataError, match="window above 128 MiB") as caught:
+        store.shard(tmp_path / name, vocab_size=9 if "npy" in name else 0)
+    assert "zstd -d --long=31" in (caught.value.next_step or "")
+
+
 def test_missing_source_names_the_nearest(tmp_path: Path, store: Store) -> None:
     (tmp_path / "customers.csv").write_text(good_csv())
     with pytest.raises(DataError, match=r"did you mean .*customers\.csv"):

@@ -17,6 +17,9 @@ COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 INDEX_SUFFIX = ".idx"
 """Suffix of a Megatron array's index, which is in the same folder."""
 
+_ZSTD_WINDOW = "Frame requires too much memory"
+"""Part of zstd's message for a window that is too large for its decompressor."""
+
 
 class FileStamp(NamedTuple):
     """Values that change with a local file's content: size in bytes, times in nanoseconds since 1970, inode."""
@@ -117,6 +120,15 @@ def suffix_of(name: str) -> str:
 
 def unreadable(file: SourceFile, error: Exception) -> DataError:
     """Return the error for a file that cannot be opened, read or decompressed."""
+    if file.compression == "zstd" and _ZSTD_WINDOW in str(error):
+        return DataError(
+            "a .zst file is compressed with a window above 128 MiB, as by zstd --long=28 or more",
+            job_name="sharding",
+            where=file.name,
+            got=str(error),
+            allowed="windows up to 128 MiB (zstd --long=27)",
+            next_step="compress it again: zstd -d --long=31 -c in.zst | zstd -o out.zst",
+        )
     return DataError(
         "a source file cannot be read",
         job_name="sharding",
