@@ -21,7 +21,7 @@ from trainyard.errors import DataError
 from trainyard.sharding.table_encoder import Categories
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.sharding.conftest import Store
@@ -315,3 +315,85 @@ def test_lists_of_ids_may_drift(tmp_path: Path, store: Store) -> None:
         source = write_drift(tmp_path / suffix, *(pa.array(rows, kind) for kind in kinds), suffix)
         result = store.shard(source, text_column="x", vocab_size=1000)
         assert result.index.num_rows == 2 * ROWS
+
+
+class Month(pa.ExtensionType):
+    """Number of months, as the periods of pandas: without the type, a column of plain whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "test.month")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> Month:
+        return cls()
+
+
+@pytest.fixture(params=[True, False], ids=["registered", "unknown"])
+def month(request: pytest.FixtureRequest) -> Iterator[Month]:
+    """Yield a type that this process does not know, or knows because a package has registered it."""
+    if request.param:
+        pa.register_extension_type(Month())
+    yield Month()
+    if request.param:
+        pa.unregister_extension_type("test.month")
+
+
+def write_months(path: Path, month: Month) -> Path:
+    months = pa.ExtensionArray.from_storage(month, pa.array(NUMBERS))
+    write_arrow(path, pa.table({"n": range(ROWS), "x": months, "s": TEXTS}))
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather", "arrow"])
+def test_extension_type_is_refused_whether_or_not_it_is_registered(
+    tmp_path: Path, store: Store, suffix: str, month: Month
+) -> None:
+    source = write_months(tmp_path / f"t.{suffix}", month)
+    with pytest.raises(DataError, match="column's type is not supported") as caught:
+        store.shard(source)
+    assert (caught.value.where, caught.value.got) == ("column 'x'", "extension<test.month>")
+    assert "VARCHAR" in (caught.value.next_step or "")
+    assert store.shard(source, ignore_columns=("x",)).index.num_rows == ROWS
+    assert store.shard(source, text_column="s", **WHOLE).index.num_rows == ROWS
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_extension_type_of_a_later_file_is_refused(
+    tmp_path: Path, store: Store, suffix: str, month: Month
+) -> None:
+    months = pa.ExtensionArray.from_storage(month, pa.array(NUMBERS))
+    source = write_drift(tmp_path / "in", pa.array(NUMBERS), months, suffix)
+    with pytest.raises(DataError, match=r"extension<test\.month>"):
+        store.shard(source)
+
+
+EXTENSIONS = {
+    "arrow.uuid": pa.array([at.to_bytes(16) for at in range(ROWS)], pa.uuid()),
+    "arrow.json": pa.array(["{}"] * ROWS, pa.json_()),
+    "arrow.bool8": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1] * ROWS, pa.int8())),
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_remedy_for_an_extension_type_is_a_conversion(
+    tmp_path: Path, store: Store, name: str, suffix: str
+) -> None:
+    table = pa.table({"n": range(ROWS), "x": EXTENSIONS[name]})
+    write_arrow(tmp_path / f"t.{suffix}", table)
+    with pytest.raises(DataError, match=f"extension<{name}>") as caught:
+        store.shard(tmp_path / f"t.{suffix}")
+    assert "CAST(x AS VARCHAR)" in (caught.value.next_step or "")
+
+
+@pytest.mark.parametrize("name", ["google:sqlType:datetime", "arrow.r.vctrs"])
+def test_annotation_of_a_plain_type_is_no_extension_type(
+    tmp_path: Path, store: Store, name: str
+) -> None:
+    field = pa.field("x", pa.int64(), metadata={"ARROW:extension:name": name, "unit": "m"})
+    table = pa.table([pa.array(NUMBERS), pa.array(TEXTS)], pa.schema([field, ("s", pa.string())]))
+    write_arrow(tmp_path / "t.feather", table)
+    assert store.shard(tmp_path / "t.feather").index.num_rows == ROWS

@@ -9,13 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from trainyard.errors import DataError
-from trainyard.sharding.table_schema import is_text, joined_dtype
+from trainyard.sharding.table_schema import is_text, joined_dtype, unsupported_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from trainyard.sharding.quarantine import BadRows
     from trainyard.sharding.source_files import SourceFile
+
+_PLAIN_EXTENSIONS = ("google:sqlType:", "arrow.r.vctrs")
+"""Starts of names with which BigQuery and R annotate columns whose values are plain."""
 
 
 def check_names(file: SourceFile, names: list[str]) -> None:
@@ -50,6 +53,7 @@ def joined_schema(
     Raises:
         DataError: the file lacks a column, has another type in one, or has further columns.
     """
+    _check_no_extensions(schema, wanted.names)
     added = [] if known is None else sorted({*schema.names} - {*wanted.names, *known})
     if added:
         raise DataError(
@@ -120,11 +124,39 @@ def _is_local(kind: pa.DataType) -> bool:
 
 
 def wanted_schema(schema: pa.Schema, *, ignored: frozenset[str], only: str | None) -> pa.Schema:
-    """Return the columns of a file that are read. A dictionary column gets the type of its values."""
-    names = [only] if only in schema.names else schema.names
-    return pa.schema(
-        [(name, plain_type(schema.field(name).type)) for name in names if name not in ignored]
-    )
+    """Return the columns of a file that are read. A dictionary column gets the type of its values.
+
+    Raises:
+        DataError: a column has an extension type.
+    """
+    columns = [only] if only is not None and only in schema.names else schema.names
+    names = [name for name in columns if name not in ignored]
+    _check_no_extensions(schema, names)
+    return pa.schema([(name, plain_type(schema.field(name).type)) for name in names])
+
+
+def _check_no_extensions(schema: pa.Schema, names: list[str]) -> None:
+    """Check that no column has an extension type, such as UUID.
+
+    If no package has registered the type in this process, Arrow returns the type of its storage, and annotates it.
+
+    Raises:
+        DataError: one of the named columns has an extension type.
+    """  # noqa: DOC501 - the named function returns a DataError
+    for field in (field for field in schema if field.name in names):
+        if isinstance(field.type, pa.BaseExtensionType):
+            extension = field.type.extension_name
+        else:
+            extension = (
+                (field.metadata or {}).get(b"ARROW:extension:name", b"").decode(errors="replace")
+            )
+        if extension and not extension.startswith(_PLAIN_EXTENSIONS):
+            raise unsupported_type(
+                field.name,
+                f"extension<{extension}>",
+                remedy="convert it before sharding, for example to text: "
+                f"CAST({field.name} AS VARCHAR) in DuckDB, .astype(str) in pandas",
+            )
 
 
 def with_types(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

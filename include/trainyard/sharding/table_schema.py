@@ -231,13 +231,20 @@ def _kind(name: str, arrow_type: Any) -> ColumnKind:
         return ColumnKind.NUMBER
     if types.is_integer(arrow_type) or types.is_floating(arrow_type):
         return ColumnKind.NUMBER
-    raise DataError(
+    raise unsupported_type(name, str(arrow_type))
+
+
+def unsupported_type(
+    name: str, got: str, *, remedy: str = "flatten it before sharding"
+) -> DataError:
+    """Return the error for a column whose type has no encoding."""
+    return DataError(
         "a column's type is not supported",
         job_name="sharding",
         where=f"column {name!r}",
-        got=str(arrow_type),
+        got=got,
         allowed="numbers, booleans, dates and times, strings",
-        next_step="add the column to ignore_columns, or flatten it before sharding",
+        next_step=f"add the column to ignore_columns, or {remedy}",
     )
 
 
