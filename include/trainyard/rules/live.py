@@ -177,7 +177,7 @@ class _File:
     stood: int = 0
     """Number of consecutive polls without growth."""
     is_doubted: bool = False
-    """Whether the file was missing or shorter at a poll, and may have been replaced."""
+    """True if a poll found the file missing or shorter: it may have been replaced."""
     settled: int = -1
     """The size at which a shorter file was verified to be the same file; -1 if it never was."""
     reader: StatisticsReader | None = None
@@ -233,7 +233,7 @@ class _Stream:
     is_behind: bool = False
     """Whether there is more to read at once than the pieces last returned."""
     waits: bool = False
-    """Whether there is a part with content that has not been started."""
+    """True if a part has content, but its reading has not begun."""
     passed_to: int = 0
     """The part after the last skipped gap; missing parts before it are no longer read."""
     ready: deque[tuple[int, Timed]] = field(default_factory=deque)

@@ -19,7 +19,7 @@ from trainyard.rules.series import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 
 SCALER_SKIPS = 40
@@ -52,12 +52,9 @@ class NonFinite(LossRule):
 
     def watch(self, facts: Facts) -> RuleState[StepRecord]:
         """Return a new state."""
-        allowed = facts.skipped_steps or 0
-        scaled = self.skipped_steps - 1 if is_scaled(facts) else 0
-        return _NonFinite(
-            {"loss": 1 + allowed, "gradient norm": 1 + max(allowed, scaled)},
-            harmless=max(1 + allowed, self.skipped_steps),
-        )
+        fewest = 1 + (facts.skipped_steps or 0)
+        most = max(fewest, self.skipped_steps)
+        return _NonFinite(fewest=fewest, most=most, is_scaled=is_scaled(facts))
 
 
 def is_scaled(facts: Facts) -> bool:
@@ -66,17 +63,19 @@ def is_scaled(facts: Facts) -> bool:
 
 
 class _NonFinite(RuleState[StepRecord]):
-    def __init__(self, needed: Mapping[str, int], *, harmless: int) -> None:
-        """Begin. `needed` values in a row are an issue, or `harmless` losses of steps with a finite gradient norm."""
-        self._needed, self._harmless = needed, harmless
-        self._rows = {name: SeriesRow(count) for name, count in needed.items()}
-        self._rows["loss"] = SeriesRow(harmless)
+    def __init__(self, *, fewest: int, most: int, is_scaled: bool) -> None:
+        """Begin. An issue needs `fewest` values in a row, or `most` if their steps do no damage."""
+        self._fewest, self._most, self._is_scaled = fewest, most, is_scaled
+        self._rows = {name: SeriesRow(most) for name in ("loss", "gradient norm")}
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         values = {"loss": record.loss, "gradient norm": record.gradient_norm}
         seen = {name: value for name, value in values.items() if value is not None}
         is_harmless = math.isfinite(seen.get("gradient norm", math.nan))
-        needed = {**self._needed, "loss": self._harmless} if is_harmless else self._needed
+        needed = {
+            "loss": self._most if is_harmless else self._fewest,
+            "gradient norm": self._most if self._is_scaled else self._fewest,
+        }
         for name, value in seen.items():
             self._rows[name].add(record.step, is_met=not math.isfinite(value))
         bad = [

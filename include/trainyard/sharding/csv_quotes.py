@@ -95,8 +95,11 @@ def without_comments(
     step = 2 if doublequote else 1
     is_quoted = False
     for line in lines:
-        at, is_start, end = 0, not is_quoted, len(line)
-        while at < end and (comment in line or (quote and quote in line)):
+        if comment not in line and (quote is None or quote not in line):
+            yield line
+            continue
+        at, is_start = 0, not is_quoted
+        while at < len(line):
             char, width = line[at], 1
             if char == escapechar:
                 width = 2
@@ -111,9 +114,7 @@ def without_comments(
                 char == delimiter or (is_start and skipinitialspace and char == " ")
             )
             at += width
-        else:
-            at = end
-        if at == end:
+        if at >= len(line):
             yield line
         elif line[:at].strip():
             yield line[:at] + line[len(line.rstrip("\r\n")) :]

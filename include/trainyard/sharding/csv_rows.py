@@ -250,7 +250,6 @@ class CsvTable(TextSchema):
         except csv.Error as error:
             raise unreadable(file, error) from error
         self._check_header(file, header)
-        check_names(file, header)
         return header, delimiter
 
     def _check_header(self, file: SourceFile, header: list[str]) -> None:
@@ -262,6 +261,7 @@ class CsvTable(TextSchema):
         self.names = self.names or header
         if sorted(header) != sorted(self.names):
             raise _other_columns(file, header, self.names)
+        check_is_header(file, header)
 
     def _sample(self, file: SourceFile) -> pa.Table:
         header, delimiter = self._read_header(file) or ([], "")
@@ -341,7 +341,7 @@ def empty_header(file: SourceFile, kind: type[DataError] = DataError) -> DataErr
     )
 
 
-def check_names(file: SourceFile, names: list[str]) -> None:
+def check_is_header(file: SourceFile, names: list[str]) -> None:
     """Check that the names of a header do not look like a row of data.
 
     Whole numbers are names if there are only such and they rise in equal steps, such as pixels and years.

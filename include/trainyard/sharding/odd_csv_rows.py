@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from trainyard.errors import DataError, NoContentError
 from trainyard.sharding.csv_format import ColumnSelection, CsvFormat, LineStream
 from trainyard.sharding.csv_quotes import CsvRecord, QuoteCheck, csv_records
-from trainyard.sharding.csv_rows import check_names, empty_header
+from trainyard.sharding.csv_rows import check_is_header, empty_header
 from trainyard.sharding.csv_types import MISSING, column_type, is_of_type, parse_column
 from trainyard.sharding.line_blocks import MAX_LINE_BYTES, READ_ERRORS, never_closed, opened
 from trainyard.sharding.source_files import ReadProgress, SourceFile, unreadable
 from trainyard.sharding.table_batch import TableBatch, TextSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from io import TextIOWrapper
 
     from pandas.io.parsers import TextFileReader
@@ -73,7 +73,7 @@ class OddCsvTable(TextSchema):
         self.schema = pa.schema([])
         first = self._first_rows()
         if self._format.has_header and "header" not in options:
-            check_names(files[0], [str(name) for name in first.columns])
+            check_is_header(files[0], [str(name) for name in first.columns])
         strings = {str(name): self._strings(first[name]) for name in first.columns}
         self.names = list(strings)
         schema = pa.schema(
@@ -228,20 +228,24 @@ class OddCsvTable(TextSchema):
         missing = {_EMPTY_LINE, *self._missing} | _texts_of(
             self._missing_of.get(str(column.name), ())
         )
-        numbers = set() if is_text else set(map(self._number_of, missing)) - {None}
-        if numbers:  # -999.0 is the mark -999, too
-            missing |= {value for value in column.unique() if self._number_of(value) in numbers}
+        if not is_text and (numbers := set(self._numbers(missing).values())):
+            found = self._numbers(column.unique())  # -999.0 is the mark -999, too
+            missing |= {text for text, number in found.items() if number in numbers}
         return pa.array(
             [None if value in missing else value for value in column],
             pa.string(),
             from_pandas=True,
         )
 
-    def _number_of(self, text: object) -> float | None:
-        if not isinstance(text, str) or re.search(self._number, text, re.ASCII) is None:
-            return None
-        plain = text.replace(self._thousands, "") if self._thousands else text
-        return float(plain.replace(self._decimal, "."))
+    def _numbers(self, texts: Iterable[object]) -> dict[str, float]:
+        """Return the numbers among texts, by text."""
+        found = [
+            each
+            for each in texts
+            if isinstance(each, str) and re.search(self._number, each, re.ASCII)
+        ]
+        plain = self._plain_numbers(pa.array(found, pa.string()))
+        return dict(zip(found, map(float, plain.to_pylist()), strict=True))
 
     def _check_columns(self, file: SourceFile, chunk: pd.DataFrame) -> None:
         missing = [name for name in self.schema.names if name not in map(str, chunk.columns)]
