@@ -130,7 +130,7 @@ def test_job_of_a_task_that_is_still_deferred_goes_on(
         HandoverSupervisor(state),
         raising=False,
     )
-    monkeypatch.setattr("trainyard_airflow.triggers.kill_job.NOTE_LIMIT_S", 3.0)
+    monkeypatch.setattr("trainyard_airflow.triggers.kill_job.NOTE_LIMIT_S", 0.0)
     trigger = submit(script(WAITS), task)
     trigger.task_instance = TRY
     name = trigger.followed.job_name

@@ -33,7 +33,7 @@ _LOOK_S = 2.0
 STATE_LIMIT_S = 8.0
 """Seconds that a cancelled trigger waits for Airflow to report its task's state."""
 NOTE_LIMIT_S = 8.0
-"""Seconds that it then waits for another trigger's tag on the job; the rest of the limit is for the stop."""
+"""Seconds that it then waits for another trigger's tag on the job, longer only while the tags cannot be read."""
 
 
 async def kill_job(
@@ -61,7 +61,7 @@ async def kill_job(
     """
     deadline = time.monotonic() + (KILL_LIMIT_S if limit_s is None else limit_s)
     is_deferred = task is not None and await task.is_deferred(STATE_LIMIT_S)
-    if is_deferred and not await _is_followed_by_a_later_try(followed, follower):
+    if is_deferred and not await _is_followed_by_a_later_try(followed, follower, deadline):
         log.info(
             "Job %s is not stopped: its task is deferred, and another triggerer follows it",
             followed.job_name,
@@ -140,17 +140,21 @@ async def note_follower(client: Any, arn: str, follower: str | None) -> None:
         log.warning("The tag with the triggerer that follows %s was not written: %s", arn, error)
 
 
-async def _is_followed_by_a_later_try(followed: Followed, follower: str | None) -> bool:
+async def _is_followed_by_a_later_try(
+    followed: Followed, follower: str | None, deadline: float
+) -> bool:
     """Return whether a trigger of a later try of the task tags the job within `NOTE_LIMIT_S`.
 
-    The tag of another triggerer for the same deferral ends the wait with False.
+    The tag of another triggerer for the same deferral ends the wait with False. While the tags cannot be read, the wait
+    goes on until `deadline` (of `time.monotonic`): no answer is no proof that nobody tagged the job.
     """
     api = JOB_APIS[followed.kind]
-    deadline = time.monotonic() + NOTE_LIMIT_S
-    while time.monotonic() < deadline:
+    end_of_wait = time.monotonic() + NOTE_LIMIT_S
+    is_read = False
+    while time.monotonic() < (end_of_wait if is_read else deadline):
         try:
             async with (
-                asyncio.timeout(max(0.1, deadline - time.monotonic())),
+                asyncio.timeout(min(_ONE_TRY_S, max(0.1, deadline - time.monotonic()))),
                 shared_clients(followed.connection, "sagemaker") as clients,
             ):
                 client = clients["sagemaker"]
@@ -162,6 +166,7 @@ async def _is_followed_by_a_later_try(followed: Followed, follower: str | None) 
                 "It is not known which triggerer follows job %s (%r)", followed.job_name, error
             )
         else:
+            is_read = True
             if is_taken_over(tags, from_follower=follower):
                 return False
             if is_of_later_try(tags, from_follower=follower):
