@@ -150,7 +150,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
             "inputs: must name instance_groups on every channel or on none; got none on y",
         ),
         ({"entry_point": "t.py", "container_entry_point": ["sh"]}, "entry_point: needs the"),
-        ({"source_dir": "src"}, "source_dir: has no entry_point to run"),
+        ({"source_dir": "src"}, "source_dir: is set, but entry_point is not"),
         (
             {"distribution": {"torch_distributed": {"enabled": True}}},
             "distribution: needs an entry_point to start",

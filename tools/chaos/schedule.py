@@ -1,4 +1,4 @@
-"""Schedule of the faults of one chaos run, drawn from a seed: kind, moment and severity. Pure.
+"""Schedule of one chaos run's faults (kind, moment, severity), drawn from a seed. Pure.
 
 The same seed gives the same schedule on every machine. A moment is a step of the training or the start of a task, never
 a time.

@@ -24,7 +24,7 @@ IDENTITY = "identity"
 
 
 def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> int:
-    """Write the checkpoint of a step; return its bytes.
+    """Write the checkpoint of a step; return its size in bytes.
 
     Raises:
         OSError: a file cannot be written.

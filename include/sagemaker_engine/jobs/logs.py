@@ -69,7 +69,7 @@ class LogFile:
         self._write(lines)
 
     def say(self, text: str) -> None:
-        """Write a line of the engine itself."""
+        """Write one of the engine's own lines to the stream."""
         self._write([text.encode()])
 
     def close(self) -> None:

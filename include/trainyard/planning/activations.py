@@ -19,7 +19,7 @@ BYTES_FP32 = 4
 
 
 class Recompute(StrEnum):
-    """Activations that the backward pass recomputes instead of keeping."""
+    """Activations that are recomputed in the backward pass instead of kept."""
 
     NONE = "none"
     SELECTIVE = "selective"

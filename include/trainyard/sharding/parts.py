@@ -85,8 +85,8 @@ class PartIndex:
             ) from error
         if index.version != VERSION:
             raise ContractError(
-                "a part was written by another release",
-                got=f"version {index.version}",
+                "the index of a part was written by another release of Trainyard",
+                got=f"an index of version {index.version}",
                 allowed=f"version {VERSION}",
                 next_step="run the sharding again, with the same release in the jobs and in Airflow",
             )

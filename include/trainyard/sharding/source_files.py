@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,6 +35,13 @@ class FileStamp(NamedTuple):
         """Return the current stamp of a file. Raises OSError if the file does not exist."""
         status = path.stat()
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+    def __str__(self) -> str:
+        modified, changed = (
+            datetime.fromtimestamp(ns / 1e9, tz=UTC).isoformat()
+            for ns in (self.modified_ns, self.changed_ns)
+        )
+        return f"{self.size} bytes, modified {modified}, metadata changed {changed}, inode {self.inode}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +112,8 @@ def check_unchanged(files: Iterable[SourceFile]) -> None:
                 "a source file changed while it was read",
                 job_name="sharding",
                 where=file.name,
-                got=f"{found.size} bytes, with other times or another inode",
-                allowed=f"the file of {file.stamp.size} bytes that was listed",
+                got=str(found),
+                allowed=f"{file.stamp}, as it was listed",
                 next_step="start again when no process writes to the source",
             )
 

@@ -84,7 +84,7 @@ def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
         )
     if spec.source_dir and not spec.entry_point:
         yield Finding(
-            where="source_dir", what="has no entry_point to run", next_step="set entry_point"
+            where="source_dir", what="is set, but entry_point is not", next_step="set entry_point"
         )
 
 

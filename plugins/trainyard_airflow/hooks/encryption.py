@@ -14,7 +14,7 @@ _OWN = ("ServerSideEncryption", "SSEKMSKeyId", "SSECustomerAlgorithm")
 
 
 def encrypt_writes(client: Any, kms_key_id: str | None) -> Any:
-    """Make an S3 client request SSE-KMS with this key in each write that sets no encryption.
+    """Add SSE-KMS with `kms_key_id` to each write of an S3 client that sets no encryption.
 
     A bucket policy may require `x-amz-server-side-encryption` in the request even if the bucket has a default.
 

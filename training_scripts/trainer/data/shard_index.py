@@ -167,9 +167,10 @@ class Column:
 
 
 def map_values(path: Path, shard: Mapping[str, Any], entry: Mapping[str, Any]) -> Column:
-    """Return a shard's column, over the memory-mapped file; `entry` is the column's entry in the index's schema.
+    """Return one column of a shard, as tensors that map the file; `entry` is its entry in the index's schema.
 
-    If the shard has no buffer of the column, all its values are missing. If it has no validity buffer, none is missing.
+    If the shard does not store the column, all values are missing. If it stores the column without a validity buffer,
+    none is.
 
     Raises:
         DataError: the dtype is not known.

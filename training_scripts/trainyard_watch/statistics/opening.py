@@ -168,7 +168,7 @@ def _hook(paths: ContainerPaths) -> tuple[dict[str, Any] | None, bool]:
 
 
 def _shipping(ranks: Ranks) -> tuple[S3Prefix | None, int | None]:
-    """Return the S3 prefix of the statistics, and the newest attempt there, on the host's first rank.
+    """On the host's first rank, return the S3 prefix of the statistics and the newest attempt there.
 
     Return (None, None) on other ranks and if the host ships no statistics, and (prefix, None) if S3 does not answer.
     """

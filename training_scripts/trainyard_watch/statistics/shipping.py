@@ -50,7 +50,7 @@ PART = re.compile(r"(rank-\d{5,}\.attempt-\d{4,})\.part-(\d{4,})\.jsonl")
 NOT_FINITE = re.compile(rb'"(?:nan|-?inf)"')
 ENDS = re.compile(rb'"mark":"(?:done|checkpoint_failed)"')
 CANNOT_SHIP = (
-    "STATISTICS DO NOT REACH S3 (%s): rules read the job's log meanwhile; S3 is tried again after 5 s to 5 minutes. "
+    "STATISTICS DO NOT REACH S3 (%s): rules read the job's log meanwhile. "
     "Give the job's role s3:ListBucket and s3:PutObject on the prefix, and access to S3"
 )
 TAKEN = (

@@ -69,7 +69,7 @@ class RegistryTables:
         tags: list[dict[str, str]],
         at: float,
     ) -> None:
-        """Insert a row other than a package, with its tags; `at` is in epoch seconds.
+        """Insert a row and its tags, `at` in epoch seconds; packages have a method of their own.
 
         Raises:
             ExistingRowError: A row with this ARN exists.
@@ -123,7 +123,7 @@ class RegistryTables:
             )
 
     def delete(self, table: str, arn: str) -> None:
-        """Delete a row other than a group, with its tags.
+        """Delete a row and its tags; groups have `delete_group`.
 
         Raises:
             MissingRowError: The row does not exist.

@@ -219,7 +219,11 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         from trainyard.planning.quota_needs import EVALUATION  # a DAG file imports this module
 
         findings = list(self.quota_findings(plan))
-        lacking = [each for each in findings if each.where == EVALUATION]
+        lacking = [
+            each
+            for each in findings
+            if each.where == EVALUATION and each.severity is Severity.ERROR
+        ]
         if not lacking or plan.conf.evaluation_place != "auto":
             return plan, findings
         try:
@@ -229,8 +233,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         reason = f"{other.evaluation.reason}, because the account's quotas lack {lacking[0].got}"
         told = Finding(
             where="evaluation_place",
-            what="is auto, so the training job evaluates the test split as its last step",
-            got=str(lacking[0].got),
+            what="is auto, and the quota is too small for a processing job: "
+            "the training job evaluates the test split as its last step",
+            got=f"{lacking[0].got} needed",
             allowed=lacking[0].allowed,
             next_step="to use a processing job, request an increase in Service Quotas",
             severity=Severity.WARNING,

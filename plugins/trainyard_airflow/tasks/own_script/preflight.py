@@ -74,7 +74,7 @@ class ScriptPreflightOperator(PreflightOperator):
         return plan_script(params, job_attempts=JOB_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield settings that AWS would reject, ignore or mishandle, unknown rules, and faults of the evaluation."""
+        """Yield findings on rules, on the evaluation, and on settings that AWS would reject, ignore or mishandle."""
         conf = _readable(params)
         if conf is None:
             return

@@ -1,4 +1,4 @@
-"""Moves of a module's parameters and buffers to another device."""
+"""Functions that put a module's parameters and buffers on another device."""
 
 from __future__ import annotations
 
