@@ -40,6 +40,7 @@ def content(endpoint: Endpoint, uri: str) -> bytes:
     return bytes(body.read())
 
 
+@pytest.mark.slow
 def test_job_completes_and_says_what_it_inferred(ended: dict[str, Any]) -> None:
     assert (ended["AutoMLJobStatus"], ended["AutoMLJobSecondaryStatus"]) == (
         "Completed",
@@ -54,6 +55,7 @@ def test_job_completes_and_says_what_it_inferred(ended: dict[str, Any]) -> None:
     assert "FailureReason" not in ended
 
 
+@pytest.mark.slow
 def test_best_candidate_is_the_best_of_the_list(endpoint: Endpoint, ended: dict[str, Any]) -> None:
     listed = automl.candidates(
         endpoint,
@@ -73,6 +75,7 @@ def test_best_candidate_is_the_best_of_the_list(endpoint: Endpoint, ended: dict[
     assert [each["CandidateName"] for each in named] == [best["CandidateName"]]
 
 
+@pytest.mark.slow
 def test_steps_of_a_candidate_are_jobs_of_the_account(
     endpoint: Endpoint, ended: dict[str, Any]
 ) -> None:
@@ -91,6 +94,7 @@ def test_steps_of_a_candidate_are_jobs_of_the_account(
             assert tags == [{"Key": "team", "Value": "returns"}]
 
 
+@pytest.mark.slow
 def test_columns_of_no_use_are_left_out_and_the_others_are_typed(
     endpoint: Endpoint, ended: dict[str, Any]
 ) -> None:
@@ -106,6 +110,7 @@ def test_columns_of_no_use_are_left_out_and_the_others_are_typed(
     assert schema["classes"] == ["no", "yes"]
 
 
+@pytest.mark.slow
 def test_explanation_names_the_columns_that_decide(
     endpoint: Endpoint, ended: dict[str, Any]
 ) -> None:
@@ -120,6 +125,7 @@ def test_explanation_names_the_columns_that_decide(
     assert sum(map(sum, insights["confusion_matrix"])) == 120
 
 
+@pytest.mark.slow
 def test_artifact_serves_rows_by_the_inference_contract(
     endpoint: Endpoint, ended: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -145,6 +151,7 @@ def test_artifact_serves_rows_by_the_inference_contract(
     assert sum(chances) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_jobs_are_listed_by_filter_and_page(endpoint: Endpoint, ended: dict[str, Any]) -> None:
     name = ended["AutoMLJobName"]
     answer = endpoint.sagemaker.list_auto_ml_jobs(NameContains=name, StatusEquals="Completed")
@@ -161,6 +168,7 @@ def test_jobs_are_listed_by_filter_and_page(endpoint: Endpoint, ended: dict[str,
     assert "NextToken" not in rest
 
 
+@pytest.mark.slow
 def test_name_is_taken_and_an_ended_job_cannot_be_stopped(
     endpoint: Endpoint, ended: dict[str, Any]
 ) -> None:
@@ -194,6 +202,7 @@ def test_missing_target_column_fails_the_job_and_names_the_columns(endpoint: End
     assert automl.candidates(endpoint, seen["AutoMLJobName"]) == []
 
 
+@pytest.mark.slow
 def test_stopped_job_stops_its_candidates_and_launches_no_more(endpoint: Endpoint) -> None:
     wanted = automl.request(endpoint, candidates=250)
     name = automl.start(endpoint, wanted)
@@ -251,6 +260,7 @@ def test_first_version_of_the_api_makes_the_same_job(endpoint: Endpoint) -> None
     assert automl.finished(endpoint, name)["AutoMLJobStatus"] == "Stopped"
 
 
+@pytest.mark.slow
 def test_first_version_describes_no_job_of_the_second(
     endpoint: Endpoint, ended: dict[str, Any]
 ) -> None:

@@ -140,6 +140,7 @@ def test_same_seed_draws_the_same_values_and_repeats_nothing(
     ]
 
 
+@pytest.mark.slow
 def test_failed_trials_are_counted_and_survived(endpoint: Endpoint) -> None:
     wanted = tuning.request(
         endpoint, "Grid", ranges=tuning.COLORS, jobs=None, static={"fails_for": "green"}
@@ -166,6 +167,7 @@ def test_search_without_a_single_objective_fails(endpoint: Endpoint) -> None:
     assert "BestTrainingJob" not in described
 
 
+@pytest.mark.slow
 def test_hyperband_stops_the_worse_and_ends_at_the_most_resource(endpoint: Endpoint) -> None:
     wanted = tuning.request(
         endpoint,
@@ -217,6 +219,7 @@ def test_stop_ends_the_running_trials_and_launches_no_more(endpoint: Endpoint) -
         endpoint.sagemaker.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
 
 
+@pytest.mark.slow
 def test_identical_warm_start_knows_the_overall_best(
     endpoint: Endpoint, random: dict[str, Any]
 ) -> None:
@@ -251,6 +254,7 @@ def test_transfer_begins_with_the_parents_best_point(
     assert "OverallBestTrainingJob" not in described
 
 
+@pytest.mark.slow
 def test_definitions_take_turns_and_have_their_own_checkpoints(endpoint: Endpoint) -> None:
     spot = {
         "EnableManagedSpotTraining": True,

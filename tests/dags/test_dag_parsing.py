@@ -118,6 +118,7 @@ def test_every_dag_file_is_accounted_for(bag):
     assert {dag_id: dag.fileloc.rpartition("/")[2] for dag_id, dag in bag.dags.items()} == DAG_IDS
 
 
+@pytest.mark.slow
 def test_dag_file_parses_within_its_limit(parsed):
     assert parsed["share"] < PARSE_LIMIT
 

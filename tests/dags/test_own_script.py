@@ -399,6 +399,7 @@ script_pipeline(
 """
 
 
+@pytest.mark.slow
 def test_stages_of_the_authors_own_take_the_place_of_the_runs(
     database: Any, aws_connection: RunningEngine, launched: dict[str, Any], tmp_path: Path
 ) -> None:

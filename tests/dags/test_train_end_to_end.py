@@ -321,6 +321,7 @@ def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(
     assert "tune" not in {each["task_id"] for each in record["tasks"]}
 
 
+@pytest.mark.slow
 def test_failing_script_fails_the_run_once_and_the_report_says_why(database, aws_connection, s3):
     dag_run, states = run(database, global_batch_size=65536)  # more than the split has: a rank sees
 

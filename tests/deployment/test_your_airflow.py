@@ -137,6 +137,7 @@ def test_the_example_of_init_is_green(cell: AirflowCell) -> None:
     assert row["cost_usd"] > 0, "the fleet page has the cost of a run without a report"
 
 
+@pytest.mark.slow
 def test_a_shipped_dag_is_green(cell: AirflowCell) -> None:
     tasks = run(cell, "train_end_to_end", SMALL_RUN)
 

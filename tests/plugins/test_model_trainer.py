@@ -309,6 +309,7 @@ def test_the_linter_sees_what_the_sdks_driver_does(source: str, clients: AwsClie
     assert job.spec.launch is None
 
 
+@pytest.mark.slow
 def test_the_operator_trains_with_torchrun_on_two_hosts(
     source: str, aws_connection: RunningEngine, task: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -120,6 +120,7 @@ def test_the_form_starts_a_run_with_its_values_that_preflight_accepts(
     stack.passes_preflight(DAG_ID, run_id)
 
 
+@pytest.mark.slow
 def test_the_form_refuses_what_rest_refuses_with_the_same_message(
     browser: WebDriver, stack: LiveStack
 ) -> None:

@@ -76,7 +76,11 @@ WAYS = {
 
 
 @pytest.mark.parametrize(
-    ("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 2e-3)], ids=["fp32", "bf16"]
+    ("precision", "tolerance"),
+    [
+        pytest.param("fp32", 1e-5, id="fp32"),
+        pytest.param("bf16", 2e-3, id="bf16", marks=pytest.mark.slow),
+    ],
 )
 def test_every_way_to_measure_gives_the_same_metrics(
     make_job, evaluation, tmp_path, token_data, precision, tolerance

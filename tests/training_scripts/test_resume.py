@@ -58,7 +58,9 @@ def test_killed_run_ends_bit_for_bit_like_the_unbroken_one(make_job, unbroken):
     "settings",
     [
         pytest.param({"precision": "fp16"}, id="fp16-scaler"),
-        pytest.param({"world_size": 3, "global_batch_size": 6}, id="3-ranks"),
+        pytest.param(
+            {"world_size": 3, "global_batch_size": 6}, id="3-ranks", marks=pytest.mark.slow
+        ),
         pytest.param({"epochs": 1.5, "max_steps": 0, "global_batch_size": 64}, id="epoch-end"),
         pytest.param({"precision": "bf16", "num_workers": 2}, id="bf16-loaders", marks=SLOW),
         pytest.param({"world_size": 2, "micro_batch_size": 2}, id="accumulation", marks=SLOW),
@@ -99,6 +101,7 @@ def history_of(job):
     ]
 
 
+@pytest.mark.slow
 def test_2_ranks_then_1_then_2_lose_and_repeat_no_sample(make_job):
     settings = {"max_steps": 24, "checkpoint_interval": 4, "keep_checkpoints": 9}
     unbroken, job = make_job("unbroken"), make_job()

@@ -29,6 +29,7 @@ def told(job, *names):
     return {each["step"]: [each[name] for name in names] for each in job.events("step")}
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_rest_of_a_run_has_the_samples_and_rates_of_the_whole_one(make_job):
     whole, job = make_job("whole"), make_job()

@@ -68,8 +68,10 @@ def baseline(tables: Tables) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("name", "algorithm"),
     [
-        *(("breast_cancer", each) for each in (FASTEST, "extra-trees")),
-        *(("wine", each) for each in (FASTEST, "randomforest", "mlp")),
+        ("breast_cancer", FASTEST),
+        ("wine", FASTEST),
+        pytest.param("breast_cancer", "extra-trees", marks=pytest.mark.slow),
+        *(pytest.param("wine", each, marks=pytest.mark.slow) for each in ("randomforest", "mlp")),
         *(("diabetes", each) for each in ENSEMBLING_ALGORITHMS),
     ],
 )
