@@ -99,7 +99,7 @@ def test_an_evaluation_type_of_our_choice_without_quota_gives_way_to_the_last_st
     assert result["plan"]["evaluation"]["place"] == Place.TRAINING
     assert "quota" in result["plan"]["evaluation"]["reason"]
     assert any(
-        "so the training job evaluates the test split" in w for w in result["plan"]["warnings"]
+        "the training job evaluates the test split as its last step" in w for w in result["plan"]["warnings"]
     )
     assert "test" in train.inputs
     assert isinstance(evaluate, LastStepEvaluation)
