@@ -10,9 +10,9 @@ import pytest
 
 from sagemaker_engine.testing import faults
 from tests.plugins.test_preflight import preflight, refusal
-from trainyard.errors import Severity
+from trainyard.errors import Finding, Severity
 from trainyard.planning.evaluation_plan import Place
-from trainyard.planning.quota_needs import LONGEST_RUN, QuotaNeed
+from trainyard.planning.quota_needs import EVALUATION, LONGEST_RUN, QuotaNeed
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.quota_check import quota_findings
 from trainyard_airflow.tasks.end_to_end.jobs import (
@@ -20,6 +20,7 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
     evaluation_spec,
     training_spec,
 )
+from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.shared.run_state import RunState
 
 if TYPE_CHECKING:
@@ -99,10 +100,21 @@ def test_an_evaluation_type_of_our_choice_without_quota_gives_way_to_the_last_st
     assert result["plan"]["evaluation"]["place"] == Place.TRAINING
     assert "quota" in result["plan"]["evaluation"]["reason"]
     assert any(
-        "the training job evaluates the test split as its last step" in w for w in result["plan"]["warnings"]
+        "the training job evaluates the test split as its last step" in each
+        for each in result["plan"]["warnings"]
     )
     assert "test" in train.inputs
     assert isinstance(evaluate, LastStepEvaluation)
+
+
+def test_an_evaluation_whose_quota_is_not_listed_keeps_its_job(aws_connection, task, monkeypatch):
+    unlisted = Finding(where=EVALUATION, what="has no quota", severity=Severity.WARNING)
+    monkeypatch.setattr(PreflightOperator, "quota_findings", lambda *_: iter([unlisted]))
+
+    plan = preflight(task)["plan"]
+
+    assert plan["evaluation"]["place"] == Place.PROCESSING
+    assert str(unlisted) in plan["warnings"]
 
 
 @pytest.mark.parametrize(
