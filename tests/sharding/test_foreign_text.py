@@ -180,12 +180,12 @@ def test_row_of_data_is_not_taken_as_the_header(
 
 
 @pytest.mark.parametrize("options", QUOTING, ids=["plain", "options"])
-@pytest.mark.parametrize("header", ["0,1,2,3", "2000,2005,2010", "country,2019,7", ",0,x", "0"])
+@pytest.mark.parametrize("header", ["0,1,2,3", "2000,2005,2010", "country,2019", ",0,x", "0"])
 def test_numbers_that_name_columns_are_a_header(
     tmp_path: Path, store: Store, header: str, options: dict[str, Any]
 ) -> None:
     width = len(header.split(","))
-    rows = "".join(",".join([f"{at}"] * width) + "\n" for at in range(ROWS))
+    rows = "".join(",".join([f"{at}.5"] * width) + "\n" for at in range(ROWS))
     (tmp_path / "t.csv").write_text(f"{header}\n{rows}")
     result = store.shard(tmp_path / "t.csv", csv_options=options)
     assert len(rows_of(store, result)) == ROWS

@@ -1,133 +1,253 @@
-"""Format of csv files with `csv_options`: text, dialect and selected columns."""
+"""Format of csv files with `csv_options`: text, dialect, header and selected columns."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from trainyard.sharding.csv_quotes import without_comments
-from trainyard.sharding.csv_rows import DELIMITER_BYTES, delimiter_of
+from trainyard.sharding.csv_header import DELIMITER_BYTES, check_delimiter_line, delimiter_of
+from trainyard.sharding.csv_quotes import CsvRecord, csv_records, without_comments
+from trainyard.sharding.line_blocks import never_closed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pandas as pd
+    from collections.abc import Iterable, Iterator
 
     from trainyard.sharding.source_files import SourceFile
+
+    Records = Iterator[tuple[int, CsvRecord]]
+    """Rows as (number of the first line, record)."""
 
 _BYTE_ORDER_MARK = "\ufeff"
 _DIALECT = ("quotechar", "escapechar", "doublequote", "skipinitialspace", "quoting")
 
 
 class CsvFormat:
-    """Encoding and dialect of csv files.
+    """Encoding, dialect and header of csv files.
 
     Args:
-        options: arguments of `pandas.read_csv`. The arguments for encoding, delimiter and comments are removed from it.
+        options: arguments of `pandas.read_csv`.
         others: characters that are delimiters only if no other one splits the header.
+        marks: marks of missing values.
     """
 
-    def __init__(self, options: dict[str, Any], *, others: str) -> None:
-        self._encoding = options.pop("encoding", None) or "utf-8"
-        self._errors = options.pop("encoding_errors", None) or "strict"
-        delimiters = [options.pop(name, None) for name in ("sep", "delimiter")]
+    def __init__(self, options: dict[str, Any], *, others: str, marks: Iterable[str]) -> None:
+        self._encoding = options.get("encoding") or "utf-8"
+        self._errors = options.get("encoding_errors") or "strict"
+        delimiters = [options.get(name) for name in ("sep", "delimiter")]
         self._delimiter = next((each for each in delimiters if each is not None), None)
-        self._comment, self._others = options.pop("comment", None), others
+        self._comment, self._others = options.get("comment"), others
         self._dialect = {name: options[name] for name in _DIALECT if name in options}
         if name := options.get("dialect"):  # pandas prefers it to the options
             dialect = csv.get_dialect(name)
             self._delimiter = dialect.delimiter
             self._dialect |= {name: getattr(dialect, name) for name in _DIALECT}
+        if self._dialect.get("quoting") == csv.QUOTE_NONNUMERIC:
+            self._dialect["quoting"] = csv.QUOTE_MINIMAL  # `csv` would read floats
         skipped = options.get("skiprows") or 0
-        self.num_skipped = skipped if isinstance(skipped, int) else max(skipped) + 1
-        """Number of lines at the start that pandas does not parse."""
-        self.has_header = options.get("header", 0 if not options.get("names") else None) is not None
+        self._skipped = range(skipped) if isinstance(skipped, int) else frozenset(skipped)
+        names, header = options.get("names"), options.get("header", "infer")
+        self._names = None if names is None else [str(name) for name in names]
+        self.is_header_certain = header != "infer" or self._names is not None
+        """Whether the user has declared the header, or the names."""
+        self._header: int | None = 0
+        if header != "infer" or self._names is not None:
+            self._header = None if header == "infer" else header
+        self.skips_empty_lines = options.get("skip_blank_lines", True)
+        escape = self._dialect.get("escapechar") or ""
+        self._escape, self._escaped_marks = escape, [m for m in marks if escape and escape in m]
 
     def decoded(self, stream: BinaryIO) -> io.TextIOWrapper:
         """Return a text reader of a stream. It closes the stream when it is garbage-collected."""
         return io.TextIOWrapper(stream, self._encoding, self._errors, newline="")
 
-    def lines(
-        self, file: SourceFile, text: io.TextIOWrapper
-    ) -> tuple[Iterator[str], dict[str, Any]]:
-        """Return the lines of a file's text without comments, and the arguments of `csv.reader` for them."""
+    def read(self, file: SourceFile, text: io.TextIOWrapper) -> NamedRecords | None:
+        """Return the header and the rows of a file; None for a file without content.
+
+        Raises:
+            DataError: the first line only names the delimiter, or the delimiter is unclear.
+            ValueError: the file has no such header.
+        """
         head = (text.read(DELIMITER_BYTES) + text.readline()).removeprefix(_BYTE_ORDER_MARK)
         first = io.StringIO(head, newline="")
-        delimiter = self._delimiter or self._delimiter_of(file, list(first)[self.num_skipped :])
+        delimiter = self._delimiter or self._delimiter_of(file, list(first))
         first.seek(0)
         dialect = {"quotechar": '"', **self._dialect, "delimiter": delimiter}
-        lines = chain(first, text)
-        if self._comment is not None:
-            # pandas counts the lines that it skips, and skips empty ones.
-            skipped = [
-                "\n" if self._is_comment(each) else each for each in islice(lines, self.num_skipped)
-            ]
-            plain = {"quoting": csv.QUOTE_NONE} if len(delimiter) > 1 else {}
-            lines = chain(skipped, without_comments(lines, self._comment, **dialect | plain))
-        return lines, dialect
+        records = self._records(_NumberedLines(chain(first, text)), dialect)
+        found = self._named(file, records)
+        return found and found._replace(delimiter=delimiter, quote=dialect["quotechar"] or '"')
+
+    def _delimiter_of(self, file: SourceFile, lines: list[str]) -> str:
+        kept = [
+            line
+            for at, line in enumerate(lines)
+            if at not in self._skipped and not self._is_comment(line)
+        ]
+        if self._header:  # pandas does not count empty lines
+            filled = [line for line in kept if line.strip() or not self.skips_empty_lines]
+            kept = filled[self._header :]
+        return delimiter_of(file, "".join(kept), others=self._others, **self._dialect)
 
     def _is_comment(self, line: str) -> bool:
         return self._comment is not None and line.lstrip().startswith(self._comment)
 
-    def _delimiter_of(self, file: SourceFile, lines: list[str]) -> str:
-        kept = [line for line in lines if not self._is_comment(line)]
-        return delimiter_of(file, "".join(kept), others=self._others, **self._dialect)
+    def _named(self, file: SourceFile, records: Records) -> NamedRecords | None:
+        passed: list[tuple[int, CsvRecord]] = []
+        num_passed = 0
+        for line, record in records:
+            passed.append((line, record))
+            if record.fields is not None and _is_blank(record.fields) and self.skips_empty_lines:
+                continue
+            if not num_passed and not self._header:
+                check_delimiter_line(file, "".join(record.lines).rstrip("\r\n"))
+            if self._header is None and (self._names or record.fields is not None):
+                names = self._names or [str(at) for at in range(len(record.fields or ()))]
+                return NamedRecords(names, [], chain(passed, records))
+            if num_passed == self._header:
+                if record.fields is None:
+                    raise ValueError(f"line {line}, the header, has text after a closing quote")
+                header = named_columns(record.fields)
+                return NamedRecords(self._names or header, header, records)
+            num_passed += 1
+        if num_passed:
+            raise ValueError(
+                f"csv_options have header: {self._header}, and the file has {num_passed} lines"
+            )
+        return None
+
+    def _records(self, lines: _NumberedLines, dialect: dict[str, Any]) -> Records:
+        for at in range(max(self._skipped, default=-1) + 1):
+            line = next(lines, None)
+            if line is None:
+                return
+            if at not in self._skipped and not self._is_comment(line):
+                yield from islice(self._parsed(chain([line], lines), lines, dialect), 1)
+        yield from self._parsed(lines, lines, dialect)
+
+    def _parsed(
+        self, left: Iterator[str], numbered: _NumberedLines, dialect: dict[str, Any]
+    ) -> Records:
+        """Yield the rows of lines without comments.
+
+        Raises:
+            ValueError: a quoted field is never closed, or a field is too long.
+        """  # noqa: DOC501 - the named function returns a ValueError
+        delimiter = dialect["delimiter"]
+        is_pattern = len(delimiter) > 1  # quotes are plain characters then
+        if self._comment is not None:
+            plain = {"quoting": csv.QUOTE_NONE} if is_pattern else {}
+            left = without_comments(left, self._comment, **dialect | plain)
+        if is_pattern:
+            records = _split_records(left, re.compile(delimiter))
+        else:
+            if self._escaped_marks:
+                left = self._with_marks(left, delimiter)
+            records = csv_records(left, **dialect)
+        line = numbered.number
+        try:
+            for record in records:
+                line = numbered.number
+                yield line - len(record.lines) + 1, record
+        except csv.Error as error:
+            if "unexpected end" in str(error):
+                raise never_closed(line + 1) from error
+            raise ValueError(f"line {line + 1}: {error}") from error
+
+    def _with_marks(self, lines: Iterator[str], delimiter: str) -> Iterator[str]:
+        r"""Yield lines with the escape character doubled in fields that are marks such as `\N`: `csv` removes one."""
+        end, marks = re.escape(delimiter), "|".join(map(re.escape, self._escaped_marks))
+        field = re.compile(rf"(?:^|(?<={end}))(?:{marks})(?={end}|[\r\n]*$)")
+        for line in lines:
+            yield field.sub(lambda mark: mark[0].replace(self._escape, 2 * self._escape), line)
+
+
+class NamedRecords(NamedTuple):
+    """Rows of one csv file.
+
+    Attributes:
+        names: the name of each field: those of the header, or those that replace them.
+        header: the names in the file; empty without a header.
+        records: the rows.
+        delimiter: the delimiter, or a pattern of several characters.
+        quote: the character that encloses fields.
+    """
+
+    names: list[str]
+    header: list[str]
+    records: Records
+    delimiter: str = ","
+    quote: str = '"'
 
 
 class ColumnSelection:
-    """Selection of the columns in `usecols`, which pandas does not get: it would cut off rows with too many fields.
+    """Selection of the columns in `usecols`. Rows are still checked in full width.
 
     Args:
-        options: arguments of `pandas.read_csv`. `usecols` is removed, and `names` if it has only selected columns.
+        options: arguments of `pandas.read_csv`. `names` is removed if it has only selected columns.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self._wanted: list[str | int] | None = options.pop("usecols", None)
+        self._wanted: list[str | int] | None = options.get("usecols")
         self._new_names = None
         names = options.get("names")
         are_numbers = all(isinstance(each, int) for each in self._wanted or ())
         if names and self._wanted and are_numbers and len(names) == len(self._wanted):
-            self._new_names = options.pop("names")
+            self._new_names = [str(name) for name in options.pop("names")]
             options.setdefault("header", None)
 
-    def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the selected columns, in the order of the file. Rows with missing fields get None in the last column.
+    def of(self, names: list[str]) -> dict[str, int]:
+        """Return the positions of the selected columns by name, in the order of the file.
 
         Raises:
             ValueError: a column does not exist.
         """
-        if self._wanted is None:
-            return rows
-        names = [str(name) for name in rows.columns]
-        known: dict[str | int, int] = {at: at for at in range(len(names))}
-        known |= {name: at for at, name in enumerate(names)}
-        if unknown := [each for each in self._wanted if each not in known]:
-            raise ValueError(
-                f"usecols has columns that the file lacks: {unknown}; the file has {names}"
-            )
-        selected = rows.iloc[:, sorted({known[each] for each in self._wanted})]
-        is_short = rows.isna().any(axis="columns")
-        if is_short.any():
-            selected = selected.copy()
-            selected.loc[is_short, selected.columns[-1]] = None
-        return selected if self._new_names is None else selected.set_axis(self._new_names, axis=1)
+        positions = list(range(len(names)))
+        if self._wanted is not None:
+            known: dict[str | int, int] = {at: at for at in positions}
+            known |= {f"Unnamed: {at}": at for at, name in enumerate(names) if not name}
+            known |= {name: at for at, name in enumerate(names)}
+            if unknown := [each for each in self._wanted if each not in known]:
+                raise ValueError(
+                    f"usecols has columns that the file lacks: {unknown}; the file has {names}"
+                )
+            positions = sorted({known[each] for each in self._wanted})
+        return dict(zip(self._new_names or [names[at] for at in positions], positions, strict=True))
 
 
-class LineStream:
-    """Text stream over an iterator of lines, as pandas expects it."""
+def named_columns(header: list[str]) -> list[str]:
+    """Return the names in a header. If several are empty, they become `Unnamed: 0` and so on, by their positions."""
+    if header.count("") <= 1:
+        return header
+    return [name or f"Unnamed: {at}" for at, name in enumerate(header)]
+
+
+class _NumberedLines:
+    """Iterator of lines that counts them."""
 
     def __init__(self, lines: Iterator[str]) -> None:
-        self._lines = lines
+        self._lines, self.number = lines, 0
 
     def __iter__(self) -> Iterator[str]:
-        return self._lines
+        return self
 
-    def readline(self) -> str:
-        """Return the next line, or an empty string at the end."""
-        return next(self._lines, "")
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.number += 1
+        return line
 
-    def read(self) -> str:
-        """Return the remaining lines as one text."""
-        return "".join(self._lines)
+
+def _is_blank(fields: list[str]) -> bool:
+    return len(fields) <= 1 and not "".join(fields).strip()
+
+
+def _split_records(lines: Iterable[str], pattern: re.Pattern[str]) -> Iterator[CsvRecord]:
+    """Yield rows that are split at a pattern. If it matches spaces, lines may also begin and end with it."""
+    has_edges = pattern.fullmatch(" ") is not None
+    for line in lines:
+        text = line.rstrip("\r\n")
+        fields = pattern.split(text) if text else []
+        if has_edges and fields:
+            fields = fields[not fields[0] : len(fields) - (not fields[-1])]
+        yield CsvRecord((line,), fields)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUOTES_REMEDY = 'if quotes are plain characters, set csv_options: {"quoting": 3}'
-_ESCAPES_REMEDY = (
+ESCAPES_REMEDY = (
     "if a backslash escapes quotes, as in Spark's files, set csv_options: "
     r'{"escapechar": "\\", "doublequote": false}'
 )
@@ -162,7 +162,7 @@ class QuoteCheck:
         """Return the reason why a row that starts at line `line` is bad, or None."""
         if record.fields is None:
             is_escaped = any(f"\\{self._quote}" in line for line in record.lines)
-            return f"text after a closing quote: {_ESCAPES_REMEDY if is_escaped else QUOTES_REMEDY}"
+            return f"text after a closing quote: {ESCAPES_REMEDY if is_escaped else QUOTES_REMEDY}"
         if len(record.lines) == 1:
             return None
         verdict = self._contains_rows(record.lines, num_columns)

@@ -6,11 +6,9 @@ import codecs
 import csv
 import io
 import json
-import re
-from collections import Counter
 from contextlib import suppress
-from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +16,16 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from trainyard.errors import DataError, NoContentError
+from trainyard.sharding.csv_header import (
+    DELIMITER_BYTES,
+    check_delimiter_line,
+    check_header,
+    check_repeated,
+    delimiter_of,
+    empty_header,
+    other_columns,
+    sampled_rows,
+)
 from trainyard.sharding.csv_quotes import (
     CsvRecord,
     QuoteCheck,
@@ -39,7 +47,7 @@ from trainyard.sharding.csv_types import (
     parse_column,
 )
 from trainyard.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks
-from trainyard.sharding.source_files import ReadProgress, SourceFile, suffix_of, unreadable
+from trainyard.sharding.source_files import ReadProgress, SourceFile, unreadable
 from trainyard.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
 
 if TYPE_CHECKING:
@@ -52,9 +60,7 @@ if TYPE_CHECKING:
 _SAMPLE_FILES = 4
 _SAMPLE_ROWS = 20_000
 _LONGEST_CODE = 64
-_DELIMITER_ROWS, DELIMITER_BYTES = 50, 65_536
 _MISSING = frozenset(MISSING)
-_EXCEL_DELIMITER = re.compile(r"sep=.", re.IGNORECASE)
 _Rows = list[tuple[int, list[str]]]
 """Rows as (number of the first line, fields)."""
 _Records = list[tuple[int, CsvRecord]]
@@ -238,9 +244,9 @@ class CsvTable(TextSchema):
         whole = (
             data if len(data) <= DELIMITER_BYTES else data[:DELIMITER_BYTES].rpartition(b"\n")[0]
         )
-        delimiter = delimiter_of(file, whole.decode("utf-8-sig", errors="replace"))
-        if _EXCEL_DELIMITER.fullmatch(first):
-            raise _delimiter_line(file, first)
+        check_delimiter_line(file, first)
+        text = whole.decode("utf-8-sig", errors="replace")
+        delimiter = delimiter_of(file, text)
         if open_quote(first.encode() + b"\n", delimiter.encode()) is not None:
             raise _line_end_in_header(file, first, delimiter)
         if "\r" in first:
@@ -249,19 +255,14 @@ class CsvTable(TextSchema):
             header = next(csv.reader([first], delimiter=delimiter), [])
         except csv.Error as error:
             raise unreadable(file, error) from error
-        self._check_header(file, header)
-        return header, delimiter
-
-    def _check_header(self, file: SourceFile, header: list[str]) -> None:
         if not header:
             raise empty_header(file)
-        twice = sorted(name for name, count in Counter(header).items() if count > 1)
-        if twice:
-            raise _repeated_columns(file, header, twice)
+        check_repeated(file, header, delimiter)
         self.names = self.names or header
         if sorted(header) != sorted(self.names):
-            raise _other_columns(file, header, self.names)
-        check_is_header(file, header)
+            raise other_columns(file, header, self.names)
+        check_header(file, header, sampled_rows(text, delimiter))
+        return header, delimiter
 
     def _sample(self, file: SourceFile) -> pa.Table:
         header, delimiter = self._read_header(file) or ([], "")
@@ -296,17 +297,6 @@ def _other_encoding(file: SourceFile, line: bytes, encoding: str) -> DataError:
     )
 
 
-def _delimiter_line(file: SourceFile, first: str) -> DataError:
-    return DataError(
-        "a csv file begins with a line that names its delimiter, as Excel writes it",
-        job_name="sharding",
-        where=file.name,
-        got=first,
-        allowed="a header with the names of the columns",
-        next_step=f'set csv_options: {{"sep": "{first[-1]}", "skiprows": 1}}, or delete the line',
-    )
-
-
 def _line_end_in_header(file: SourceFile, first: str, delimiter: str) -> DataError:
     return DataError(
         "a column's name has a line end, or the header has a quote that is never closed",
@@ -325,67 +315,6 @@ def _carriage_returns(file: SourceFile) -> DataError:
         where=file.name,
         allowed="line feeds, or carriage returns and line feeds",
         next_step="convert it, for example with: tr '\\r' '\\n'",
-    )
-
-
-def empty_header(file: SourceFile, kind: type[DataError] = DataError) -> DataError:
-    """Return the error for a csv file without a header; `kind` is `NoContentError` if no file has content."""
-    return kind(
-        "the first line of a csv file is empty",
-        job_name="sharding",
-        where=file.name,
-        got="an empty line",
-        allowed="a header with the names of the columns",
-        next_step="add a header line, or set the column names in csv_options: "
-        '{"header": null, "names": ["a", "b"]}',
-    )
-
-
-def check_is_header(file: SourceFile, names: list[str]) -> None:
-    """Check that the names of a header do not look like a row of data.
-
-    Whole numbers are names if there are only such and they rise in equal steps, such as pixels and years.
-
-    Raises:
-        DataError: a name is a number with a sign, a point or an exponent, or the whole numbers do not rise in this way.
-    """
-    texts = [name.strip() for name in names]
-    numbers = [text for text in texts if is_of_type(text, pa.float64())]
-    if all(text.isdecimal() for text in numbers):
-        steps = {int(after) - int(before) for before, after in pairwise(numbers)}
-        if len(numbers) < len(texts) or texts == ["0"] or (len(steps) == 1 and min(steps) > 0):
-            return
-    raise DataError(
-        "the first line of a csv file looks like a row of data and not like a header",
-        job_name="sharding",
-        where=file.name,
-        got=", ".join(names),
-        allowed="a header with the names of the columns",
-        next_step='if the file has no header, set csv_options: {"header": null, "names": ["a", "b"]}; '
-        'if these are names, set csv_options: {"header": 0}',
-    )
-
-
-def _repeated_columns(file: SourceFile, header: list[str], twice: list[str]) -> DataError:
-    return DataError(
-        f"a csv file has two columns of the same name: {', '.join(map(repr, twice))}",
-        job_name="sharding",
-        where=file.name,
-        got=", ".join(header),
-        allowed="a different name for each column",
-        next_step="rename one of them in the header line",
-    )
-
-
-def _other_columns(file: SourceFile, header: list[str], expected: list[str]) -> DataError:
-    return DataError(
-        "the columns of a csv file differ from those of the first file",
-        job_name="sharding",
-        where=file.name,
-        got=", ".join(header),
-        allowed=", ".join(expected),
-        next_step="give all files the same columns, or select some files with a glob; "
-        'if the files have no header, set csv_options: {"header": null, "names": ["a", "b"]}',
     )
 
 
@@ -475,33 +404,3 @@ def _read_block(
 
 def _has_wrong_bytes(value: str) -> bool:
     return not value.isascii() and any("\udc80" <= each <= "\udcff" for each in value)
-
-
-def delimiter_of(file: SourceFile, text: str, *, others: str = "", **dialect: Any) -> str:
-    """Return a tab for `.tsv`, otherwise the delimiter that splits most rows into as many fields as the header.
-
-    Delimiters within quotes are not counted. For a header of one field, return a comma.
-
-    Args:
-        file: the file.
-        text: its first lines.
-        others: characters that are delimiters only if no other one splits the header.
-        dialect: arguments of `csv.reader`.
-    """
-    if suffix_of(file.name) == ".tsv":
-        return "\t"
-    fitting = {each: _num_fitting(text, delimiter=each, **dialect) for each in ",;\t|"}
-    candidates = [each for each in fitting if each not in others]
-    best = max(candidates, key=fitting.__getitem__)
-    # Numbers with thousands in US form are quoted: the comma may then be the delimiter, too.
-    return best if any(fitting[best]) else max(fitting, key=fitting.__getitem__)
-
-
-def _num_fitting(text: str, **dialect: Any) -> tuple[int, int]:
-    """Return the number of rows with as many fields as the first, and that number of fields; zeros for one field."""
-    reader = csv.reader(io.StringIO(text, newline=""), **dialect)
-    try:
-        header, *rows = [len(row) for row in islice(reader, _DELIMITER_ROWS) if row] or [0]
-    except (csv.Error, ValueError):
-        return 0, 0
-    return (rows.count(header), header) if header > 1 else (0, 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from trainyard.sharding.csv_quotes import QUOTES_REMEDY, open_quote
+from trainyard.sharding.csv_quotes import ESCAPES_REMEDY, QUOTES_REMEDY, open_quote
 from trainyard.sharding.source_files import unreadable
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def _too_long(line: int, *, is_csv: bool) -> ValueError:
 
 def never_closed(line: int) -> ValueError:
     """Return the error for a quote that opens a field and is never closed."""
-    return ValueError(f"a quoted field that starts in line {line} is never closed; {QUOTES_REMEDY}")
+    return ValueError(
+        f"a quoted field that starts in line {line} is never closed; {QUOTES_REMEDY}; {ESCAPES_REMEDY}"
+    )
 
 
 @contextmanager

@@ -1,23 +1,28 @@
-"""Record batches from csv files that need `pandas.read_csv` options: encodings, comments, decimal commas."""
+"""Record batches from csv files that need `csv_options`: encodings, comments, decimal commas."""
 
 from __future__ import annotations
 
 import csv
 import re
 from contextlib import contextmanager
-from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainyard.errors import DataError, NoContentError
-from trainyard.sharding.csv_format import ColumnSelection, CsvFormat, LineStream
-from trainyard.sharding.csv_quotes import CsvRecord, QuoteCheck, csv_records
-from trainyard.sharding.csv_rows import check_is_header, empty_header
+from trainyard.errors import NoContentError
+from trainyard.sharding.csv_format import ColumnSelection, CsvFormat, NamedRecords
+from trainyard.sharding.csv_header import (
+    NUM_SAMPLED,
+    check_header,
+    check_repeated,
+    empty_header,
+    other_columns,
+)
+from trainyard.sharding.csv_quotes import QuoteCheck
 from trainyard.sharding.csv_types import MISSING, column_type, is_of_type, parse_column
-from trainyard.sharding.line_blocks import MAX_LINE_BYTES, READ_ERRORS, never_closed, opened
+from trainyard.sharding.line_blocks import MAX_LINE_BYTES, READ_ERRORS, opened
 from trainyard.sharding.source_files import ReadProgress, SourceFile, unreadable
 from trainyard.sharding.table_batch import TableBatch, TextSchema
 
@@ -25,21 +30,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from io import TextIOWrapper
 
-    from pandas.io.parsers import TextFileReader
-
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
     from trainyard.sharding.settings import ShardSettings
 
 _CHUNK_ROWS = 20_000
-_EMPTY_LINE = "\ue000"
-"""Mark in place of an empty line of a single column, which pandas would skip."""
+
+
+class _Chunk(NamedTuple):
+    """Rows of a file with as many fields as the file has names.
+
+    Attributes:
+        columns: the strings of each selected column.
+        lines: the number of each row's first line.
+        texts: the text of each row.
+    """
+
+    columns: dict[str, list[str]]
+    lines: list[int]
+    texts: list[str]
 
 
 class OddCsvTable(TextSchema):
-    """Table of csv files, read by pandas with the user's options. It is slower than `CsvTable` and as strict.
+    """Table of csv files with the user's options, the names of which are those of `pandas.read_csv`.
 
-    Line numbers are derived from rows: lines that the options skip are not counted.
+    It is slower than `CsvTable` and as strict.
 
     Raises:
         DataError: a file cannot be read.
@@ -55,26 +70,23 @@ class OddCsvTable(TextSchema):
         self._files, self._objects, self._bad_rows = files, objects, bad_rows
         self._settings = settings
         options = dict(settings.csv_options)
-        self._decimal = options.pop("decimal", ".")
-        self._thousands = options.pop("thousands", None)
-        self._missing = set(MISSING) if options.pop("keep_default_na", True) else {""}
-        marks = options.pop("na_values", ())
+        self._decimal = options.get("decimal", ".")
+        self._thousands = options.get("thousands")
+        self._missing = set(MISSING) if options.get("keep_default_na", True) else {""}
+        marks = options.get("na_values", ())
         self._missing_of = marks if isinstance(marks, dict) else {}
         self._missing |= set() if isinstance(marks, dict) else _texts_of(marks)
         every = self._missing.union(*map(_texts_of, self._missing_of.values()))
-        self._escape: str = options.get("escapechar") or ""
-        self._escaped_marks = [each for each in every if self._escape and self._escape in each]
         self._number = _number_pattern(self._decimal, self._thousands)
-        self._format = CsvFormat(options, others=f"{self._decimal}{self._thousands or ''}")
         self._selection = ColumnSelection(options)
-        self._options = options
+        others = f"{self._decimal}{self._thousands or ''}"
+        self._format = CsvFormat(options, others=others, marks=every)
         self._columns: list[str] = []
-        csv.field_size_limit(MAX_LINE_BYTES)  # pandas drops rows with longer fields
+        self._expected: tuple[list[str], list[str]] | None = None
+        csv.field_size_limit(MAX_LINE_BYTES)
         self.schema = pa.schema([])
         first = self._first_rows()
-        if self._format.has_header and "header" not in options:
-            check_is_header(files[0], [str(name) for name in first.columns])
-        strings = {str(name): self._strings(first[name]) for name in first.columns}
+        strings = {name: self._strings(values, name) for name, values in first.columns.items()}
         self.names = list(strings)
         schema = pa.schema(
             [
@@ -86,8 +98,8 @@ class OddCsvTable(TextSchema):
         nullable = {name for name, values in strings.items() if values.null_count}
         super().__init__(schema, nullable)
 
-    def _first_rows(self) -> pd.DataFrame:
-        """Return the first rows of the first file with rows. If no file has any, return a frame with only the columns.
+    def _first_rows(self) -> _Chunk:
+        """Return the first rows of the first file with rows. If no file has any, return a chunk with only the columns.
 
         Raises:
             DataError: no file has content.
@@ -96,7 +108,7 @@ class OddCsvTable(TextSchema):
         for file in self._files:
             with self._chunks(file, None) as (chunks, _):
                 for chunk in chunks:
-                    if len(chunk):
+                    if chunk.lines:
                         return chunk
                     first = chunk if first is None else first
         if first is None:
@@ -113,18 +125,16 @@ class OddCsvTable(TextSchema):
         for file in self._files:
             with self._chunks(file, self._bad_rows) as (chunks, raw):
                 for chunk in chunks:
-                    self._check_columns(file, chunk)
-                    if not len(chunk):
+                    if not chunk.lines:
                         continue
                     batch = self._typed(file, chunk)
-                    first = int(chunk.index[0]) + 2
                     done = progress.at(file, raw.tell())
-                    yield file, TableBatch(batch=batch, done=done, first_line=first)
+                    yield file, TableBatch(batch=batch, done=done, first_line=chunk.lines[0])
 
     @contextmanager
     def _chunks(
         self, file: SourceFile, bad_rows: BadRows | None
-    ) -> Iterator[tuple[Iterator[pd.DataFrame], Any]]:
+    ) -> Iterator[tuple[Iterator[_Chunk], Any]]:
         """Open a file, and yield the selected columns of its rows, and the stored stream.
 
         Raises:
@@ -134,86 +144,77 @@ class OddCsvTable(TextSchema):
             with opened(file, self._objects) as (stream, raw):
                 text = self._format.decoded(stream)
                 yield self._read(file, text, bad_rows), raw
-        except (*READ_ERRORS, TypeError) as error:
+        except (*READ_ERRORS, TypeError, csv.Error) as error:
             raise unreadable(file, error) from error
 
     def _read(
         self, file: SourceFile, text: TextIOWrapper, bad_rows: BadRows | None
-    ) -> Iterator[pd.DataFrame]:
-        def bad_line(fields: list[str]) -> None:
-            if bad_rows is not None:
-                reason = f"wrong number of fields: {len(fields)}"
-                bad_rows.add(file.name, 0, reason, ",".join(fields))
-
-        lines, dialect = self._format.lines(file, text)
-        if self._escaped_marks:
-            lines = self._with_marks(lines, dialect["delimiter"])
-        # A longer delimiter is a pattern, and quotes are plain characters beside it.
-        if len(dialect["delimiter"]) == 1:
-            lines = self._checked_lines(file, lines, dialect, bad_rows)
-        options: dict[str, Any] = {**self._options, "sep": dialect["delimiter"]}
-        try:
-            chunks = pd.read_csv(
-                cast("TextIO", LineStream(lines)),
-                **options,
-                engine="python",
-                dtype=str,
-                keep_default_na=False,
-                chunksize=_CHUNK_ROWS,
-                on_bad_lines=bad_line,
-            )
-        except pd.errors.EmptyDataError:
+    ) -> Iterator[_Chunk]:
+        found = self._format.read(file, text)
+        if found is None:
             return
-        for chunk in chunks:
-            _check_width(file, chunk)
-            names = {} if self._options.get("names") else _empty_names(chunks, chunk)
-            self._columns = [names.get(name, name) for name in map(str, chunk.columns)]
-            yield self._selection.of(chunk).rename(columns=names)
+        first = list(islice(found.records, NUM_SAMPLED))
+        check_repeated(file, found.names, found.delimiter)
+        self._columns = found.names
+        selected = self._selection.of(found.names)
+        self._check_columns(file, selected, found.header)
+        rows = [record.fields for _, record in first if record.fields]
+        check_header(file, found.names, rows, is_certain=self._format.is_header_certain)
+        found = found._replace(records=chain(first, found.records))
+        good = self._good_rows(file, found, bad_rows)
+        is_first = True
+        while (rows_read := list(islice(good, _CHUNK_ROWS))) or is_first:
+            is_first = False
+            yield _Chunk(
+                {name: [fields[at] for _, fields, _ in rows_read] for name, at in selected.items()},
+                [line for line, _, _ in rows_read],
+                [text for _, _, text in rows_read],
+            )
 
-    def _checked_lines(
-        self,
-        file: SourceFile,
-        lines: Iterator[str],
-        dialect: dict[str, Any],
-        bad_rows: BadRows | None,
-    ) -> Iterator[str]:
-        """Yield the lines of a file without those of rows with stray quotes, which pandas would drop or join.
+    def _check_columns(self, file: SourceFile, columns: dict[str, int], header: list[str]) -> None:
+        """Check that the file has the columns of the first. Names of `csv_options` replace only the same header.
 
         Raises:
-            ValueError: a quoted field is never closed, or there is text after a closing quote in the header.
-        """
-        line, width = 1, 0
-        for text in islice(lines, self._format.num_skipped):
-            yield text
-            line += 1
+            DataError: it has other columns.
+        """  # noqa: DOC501 - the named function returns a DataError
+        names = list(columns)
+        self._expected = self._expected or (names, header)
+        expected, first_header = self._expected
+        if sorted(names) != sorted(expected):
+            raise other_columns(file, names, expected)
+        is_renamed = any(header[at : at + 1] != [name] for name, at in columns.items())
+        if is_renamed and header != first_header:
+            raise other_columns(file, header, first_header)
+
+    def _good_rows(
+        self, file: SourceFile, found: NamedRecords, bad_rows: BadRows | None
+    ) -> Iterator[tuple[int, list[str], str]]:
+        """Yield line, fields and text of the rows that have a field for each name; the others are bad rows."""
+        width = len(found.names)
         check = QuoteCheck(
             file.name,
-            dialect["delimiter"],
+            found.delimiter,
             self._is_of_type,
-            quote=dialect["quotechar"] or '"',
+            quote=found.quote,
             warns=bad_rows is not None,  # without, the types of the columns are unknown
         )
-        records = csv_records(lines, **dialect)
-        while (record := _next_record(records, line)) is not None:
-            fault = check.fault(record, line, width)
-            if fault and not width and self._format.has_header:
-                raise ValueError(f"line {line}, the header, has {fault}")
-            if fault is None:
-                is_missing = width == 1 and not record.fields  # an empty line of a single column
-                yield from [f"{_EMPTY_LINE}\n"] if is_missing else record.lines
-            elif bad_rows is not None:
+        for line, record in found.records:
+            fields = record.fields
+            if fault := check.fault(record, line, width):
                 for number, text in enumerate(record.lines, start=line):
-                    bad_rows.add(file.name, number, fault, text.rstrip("\r\n"))
-            if record.fields:
-                width = width or len(record.fields)
-            line += record.num_lines
-
-    def _with_marks(self, lines: Iterator[str], delimiter: str) -> Iterator[str]:
-        r"""Yield lines with the escape character doubled in fields that are marks such as `\N`: pandas removes one."""
-        end, marks = re.escape(delimiter), "|".join(map(re.escape, self._escaped_marks))
-        field = re.compile(rf"(?:^|(?<={end}))(?:{marks})(?={end}|[\r\n]*$)")
-        for line in lines:
-            yield field.sub(lambda mark: mark[0].replace(self._escape, 2 * self._escape), line)
+                    if bad_rows is not None:
+                        bad_rows.add(file.name, number, fault, text.rstrip("\r\n"))
+                continue
+            if not fields and width == 1:
+                fields = [""]  # an empty line of a single column is a missing value
+            elif not fields and self._format.skips_empty_lines:
+                continue
+            text = "".join(record.lines).rstrip("\r\n")
+            if fields is not None and len(fields) == width:
+                yield line, fields, text
+            elif bad_rows is not None:
+                reason = f"wrong number of fields: {len(fields or ())} for {width} columns"
+                bad_rows.add(file.name, line, reason, text)
 
     def _is_of_type(self, at: int, text: str) -> bool | None:
         name = self._columns[at] if at < len(self._columns) else None
@@ -224,75 +225,39 @@ class OddCsvTable(TextSchema):
             return re.search(self._number, text, re.ASCII) is not None
         return is_of_type(text, kind)
 
-    def _strings(self, column: pd.Series[str], *, is_text: bool = False) -> pa.Array:
-        missing = {_EMPTY_LINE, *self._missing} | _texts_of(
-            self._missing_of.get(str(column.name), ())
-        )
+    def _strings(self, column: list[str], name: str, *, is_text: bool = False) -> pa.Array:
+        missing = self._missing | _texts_of(self._missing_of.get(name, ()))
         if not is_text and (numbers := set(self._numbers(missing).values())):
-            found = self._numbers(column.unique())  # -999.0 is the mark -999, too
+            found = self._numbers(set(column))  # -999.0 is the mark -999, too
             missing |= {text for text, number in found.items() if number in numbers}
-        return pa.array(
-            [None if value in missing else value for value in column],
-            pa.string(),
-            from_pandas=True,
-        )
+        return pa.array([None if value in missing else value for value in column], pa.string())
 
-    def _numbers(self, texts: Iterable[object]) -> dict[str, float]:
+    def _numbers(self, texts: Iterable[str]) -> dict[str, float]:
         """Return the numbers among texts, by text."""
-        found = [
-            each
-            for each in texts
-            if isinstance(each, str) and re.search(self._number, each, re.ASCII)
-        ]
+        found = [each for each in texts if re.search(self._number, each, re.ASCII)]
         plain = self._plain_numbers(pa.array(found, pa.string()))
         return dict(zip(found, map(float, plain.to_pylist()), strict=True))
 
-    def _check_columns(self, file: SourceFile, chunk: pd.DataFrame) -> None:
-        missing = [name for name in self.schema.names if name not in map(str, chunk.columns)]
-        if missing:
-            raise DataError(
-                "a csv file lacks columns of the first file",
-                job_name="sharding",
-                where=file.name,
-                got=", ".join(map(str, chunk.columns)),
-                allowed=", ".join(self.schema.names),
-                next_step="give all files the same columns, or select some files with a glob",
-            )
-
-    def _typed(self, file: SourceFile, chunk: pd.DataFrame) -> pa.RecordBatch:
-        chunk.columns = chunk.columns.map(str)
-        strings = {
-            field.name: self._strings(chunk[field.name], is_text=field.type == pa.string())
-            for field in self.schema
-        }
-        parsed = {
-            field.name: parse_column(
-                strings[field.name]
-                if field.type == pa.string()
-                else self._plain_numbers(strings[field.name]),
+    def _typed(self, file: SourceFile, chunk: _Chunk) -> pa.RecordBatch:
+        columns, faults = [], {}
+        for field in self.schema:
+            is_text = field.type == pa.string()
+            strings = self._strings(chunk.columns[field.name], field.name, is_text=is_text)
+            parsed, wrong = parse_column(
+                strings if is_text else self._plain_numbers(strings),
                 field.type,
                 self._settings,
                 name=field.name,
                 is_fractional=field.name in self.fractional,
             )
-            for field in self.schema
-        }
-        faults = {
-            row: f"wrong type: column {name!r} is {self.schema.field(name).type}, "
-            f"got {strings[name][row].as_py()[:50]!r}"
-            for name, (_, wrong) in parsed.items()
-            for row, _ in wrong
-        }
-        short = [row for row, cut in enumerate(chunk.isna().any(axis="columns")) if cut]
-        faults |= dict.fromkeys(short, f"wrong number of fields: fewer than {chunk.shape[1]}")
-        first = int(chunk.index[0]) + 2
+            columns.append(parsed)
+            for row, _ in wrong:
+                text = strings[row].as_py()[:50]
+                faults[row] = f"wrong type: column {field.name!r} is {field.type}, got {text!r}"
         for row, reason in sorted(faults.items()):
-            content = ",".join(str(value) for value in chunk.iloc[row])
-            self._bad_rows.add(file.name, first + row, reason, content)
-        batch = pa.RecordBatch.from_arrays(
-            [values for values, _ in parsed.values()], schema=self.schema
-        )
-        kept = pa.array([row not in faults for row in range(len(chunk))], pa.bool_())
+            self._bad_rows.add(file.name, chunk.lines[row], reason, chunk.texts[row])
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        kept = pa.array([row not in faults for row in range(len(chunk.lines))], pa.bool_())
         return batch.filter(kept) if faults else batch
 
     def _plain_numbers(self, values: pa.Array) -> pa.Array:
@@ -303,20 +268,6 @@ class OddCsvTable(TextSchema):
         plain = pc.replace_substring(plain, self._decimal, ".")
         others = pc.replace_substring(values, ".", self._decimal)
         return pc.if_else(pc.match_substring_regex(values, self._number), plain, others)
-
-
-def _next_record(records: Iterator[CsvRecord], line: int) -> CsvRecord | None:
-    """Return the row that starts in a line; None at the end.
-
-    Raises:
-        ValueError: a quoted field is never closed, or a field is too long.
-    """  # noqa: DOC501 - the named function returns a ValueError
-    try:
-        return next(records, None)
-    except csv.Error as error:
-        if "unexpected end" in str(error):
-            raise never_closed(line) from error
-        raise ValueError(f"line {line}: {error}") from error
 
 
 def _texts_of(marks: Any) -> set[str]:
@@ -338,30 +289,3 @@ def _number_pattern(decimal: str, thousands: str | None) -> str:
     point = re.escape(decimal)
     number = rf"(({whole})({point}\d*)?|{point}\d+)([eE][+-]?\d+)?"
     return rf"^\s*[+-]?({number}|(?i:inf|infinity))\s*$"
-
-
-def _empty_names(chunks: TextFileReader, chunk: pd.DataFrame) -> dict[str, str]:
-    """Return a new name, "", for the column without a name, which pandas calls `Unnamed: N`.
-
-    Several such columns keep the names of pandas.
-    """
-    engine = chunks._engine  # type: ignore[attr-defined]  # noqa: SLF001  (there is no public record of them)
-    named: set[str] = getattr(engine, "unnamed_cols", set()).intersection(chunk.columns)
-    return dict.fromkeys(named, "") if len(named) == 1 else {}
-
-
-def _check_width(file: SourceFile, chunk: pd.DataFrame) -> None:
-    """Check that pandas did not use the first fields as row labels, as it does if rows are longer than the header.
-
-    Raises:
-        DataError: the rows have more fields than there are column names.
-    """
-    if not isinstance(chunk.index, pd.RangeIndex):
-        raise DataError(
-            "the rows of a csv file have more fields than there are column names",
-            job_name="sharding",
-            where=file.name,
-            got=f"{chunk.shape[1] + chunk.index.nlevels} fields",
-            allowed=f"{chunk.shape[1]}: {', '.join(map(str, chunk.columns))}",
-            next_step="name every column in the header or in csv_options, and remove delimiters at the ends of lines",
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -190,6 +191,7 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
             got=str(error),
             allowed="text, numbers, booleans, null, lists and objects of these",
         )
+    yield from _csv_findings(settings.csv_options)
     for name in sorted(set(settings.csv_options) - CSV_OPTIONS):
         near = near_matches(name, list(CSV_OPTIONS))
         yield Finding(
@@ -205,6 +207,38 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
             got=settings.target_column,
             next_step="remove it from one of the two",
         )
+
+
+def _csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
+    header, quoting = options.get("header"), options.get("quoting", 0)
+    is_line = type(header) is int and header >= 0
+    if not (header is None or is_line or header == "infer"):
+        yield Finding(
+            where="csv_options.header",
+            what="is not the number of a line",
+            got=str(header),
+            allowed="0 or more, or null if the file has no header",
+            next_step="for a header of several lines, skip the others with skiprows, or set header: 0 and names",
+        )
+    if type(quoting) is not int or quoting not in range(4):
+        yield _out_of_range("csv_options.quoting", quoting, "0, 1, 2 or 3 (quotes are characters)")
+    for name in ("sep", "delimiter"):
+        sep = options.get(name)
+        if isinstance(sep, str) and len(sep) > 1 and (fault := _pattern_fault(sep)):
+            yield Finding(
+                where=f"csv_options.{name}",
+                what=f"has several characters and is therefore a pattern, but {fault}",
+                got=sep,
+                allowed="one character, or a regular expression without groups",
+                next_step=f"for these characters set {json.dumps(re.escape(sep))}",
+            )
+
+
+def _pattern_fault(pattern: str) -> str | None:
+    try:
+        return "it has a group" if re.compile(pattern).groups else None
+    except re.error as error:
+        return f"not a valid one: {error}"
 
 
 def _vocabulary_findings(settings: ShardSettings) -> Iterator[Finding]:
