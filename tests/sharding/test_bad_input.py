@@ -252,6 +252,29 @@ def test_nested_column_is_refused_unless_ignored(tmp_path: Path, store: Store) -
     assert result.index.num_rows == 100
 
 
+@pytest.mark.parametrize("num_rows", [5, 30_000], ids=["first", "late"])
+@pytest.mark.parametrize(("value", "kind"), [({"c": 1}, "an object"), ([1, 2], "a list")])
+def test_nested_value_of_jsonl_is_named_by_its_line(
+    tmp_path: Path, store: Store, value: Any, kind: str, num_rows: int
+) -> None:
+    rows = '{"a": 1}\n' * num_rows + json.dumps({"a": 1, "b": value}) + "\n"
+    (tmp_path / "t.jsonl").write_text(rows)
+    with pytest.raises(DataError, match="type is not supported") as caught:
+        store.shard(tmp_path / "t.jsonl")
+    assert caught.value.where == f"column 'b' in t.jsonl:{num_rows + 1}"
+    assert caught.value.got == f"{kind}: {json.dumps(value)}"
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(2)], ids=str)
+def test_binary_column_is_refused_with_a_cast(
+    tmp_path: Path, store: Store, kind: pa.DataType
+) -> None:
+    pq.write_table(pa.table({"x": pa.array([b"ab"] * 9, kind)}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="type is not supported") as caught:
+        store.shard(tmp_path / "t.parquet")
+    assert "cast it to string" in (caught.value.next_step or "")
+
+
 def test_missing_tokenizer_file_is_refused(tmp_path: Path, store: Store) -> None:
     (tmp_path / "t.txt").write_text("text\n")
     with pytest.raises(SpecError, match="cannot be read as a tokenizer: FileNotFound"):

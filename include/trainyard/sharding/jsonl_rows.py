@@ -14,7 +14,12 @@ from trainyard.errors import DataError, SpecError
 from trainyard.sharding.line_blocks import LineBlock, line_blocks
 from trainyard.sharding.source_files import ReadProgress, SourceFile
 from trainyard.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
-from trainyard.sharding.table_schema import ReplanNeededError, inexact_numbers, unknown_column
+from trainyard.sharding.table_schema import (
+    ReplanNeededError,
+    inexact_numbers,
+    unknown_column,
+    unsupported_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +100,7 @@ class JsonlTable(TextSchema):
         counts = {kind: sum(type(value) is kind for value in values) for kind in (str, bool, int)}
         numbers = counts[int] + sum(type(value) is float for value in values)
         if any(isinstance(value, dict | list) for value in values):
-            return pa.list_(pa.null())  # refused, by name, when the columns are planned
+            raise self._nested(name)
         if counts[bool] == max(*counts.values(), numbers):
             return pa.bool_()
         if numbers < counts[str]:
@@ -103,6 +108,23 @@ class JsonlTable(TextSchema):
         if counts[int] < numbers:
             return pa.float64()
         return _whole_type([value for value in values if type(value) is int], name)
+
+    def _nested(self, name: str) -> DataError:
+        """Return the error for a column with lists or objects, which names the first of them."""
+        got = place = ""
+        for at, row in self._numbered_rows():
+            if isinstance(value := row.get(name), dict | list):
+                kind = "a list" if isinstance(value, list) else "an object"
+                got, place = f"{kind}: {json.dumps(value)[:50]}", at
+                break
+        return unsupported_type(name, got, place=place)
+
+    def _numbered_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for file in self._files:
+            for block in line_blocks(file, self._objects):
+                for line, content in enumerate(block.data.split(b"\n"), start=block.first_line):
+                    for row in _objects([content]):
+                        yield f"{file.name}:{line}", row
 
     def _parsed(self, file: SourceFile, block: LineBlock) -> pa.RecordBatch:
         try:
@@ -149,11 +171,9 @@ class JsonlTable(TextSchema):
             ReplanNeededError: a column was added, and the source must be read again.
         """
         late: dict[str, list[dict[str, Any]]] = {}
-        for file in self._files:
-            for block in line_blocks(file, self._objects):
-                for row in _objects(block.data.split(b"\n")):
-                    for name in row.keys() - set(self.names):
-                        late.setdefault(name, []).append({name: row[name]})
+        for _, row in self._numbered_rows():
+            for name in row.keys() - set(self.names):
+                late.setdefault(name, []).append({name: row[name]})
         if not late:
             return
         for name in sorted(late.keys() - set(self._settings.ignore_columns)):

@@ -231,17 +231,20 @@ def _kind(name: str, arrow_type: Any) -> ColumnKind:
         return ColumnKind.NUMBER
     if types.is_integer(arrow_type) or types.is_floating(arrow_type):
         return ColumnKind.NUMBER
+    if str(arrow_type).startswith(("binary", "large_binary", "fixed_size_binary")):
+        remedy = "cast it to string if it holds text, decode(x) in DuckDB or .cast(pa.string()) in pyarrow"
+        raise unsupported_type(name, str(arrow_type), remedy=remedy)
     raise unsupported_type(name, str(arrow_type))
 
 
 def unsupported_type(
-    name: str, got: str, *, remedy: str = "flatten it before sharding"
+    name: str, got: str, *, remedy: str = "flatten it before sharding", place: str | None = None
 ) -> DataError:
-    """Return the error for a column whose type has no encoding."""
+    """Return the error for a column whose type has no encoding; `place` is the file and line of a value."""
     return DataError(
         "a column's type is not supported",
         job_name="sharding",
-        where=f"column {name!r}",
+        where=f"column {name!r}" + (f" in {place}" if place else ""),
         got=got,
         allowed="numbers, booleans, dates and times, strings",
         next_step=f"add the column to ignore_columns, or {remedy}",
