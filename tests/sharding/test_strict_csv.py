@@ -121,6 +121,7 @@ def test_whole_numbers_in_other_steps_name_columns_on_request(
 REAL_HEADERS = {
     "year": ("country,2019", lambda at: f"c{at % 7},{at * 1000}"),
     "years": ("country,1990,2000,2010", lambda at: f"c{at % 7},{at},{at + 1},{at + 2}"),
+    "counts of words": ("doc,0,1,2,3", lambda at: f"d{at},{at % 2},{at % 3},{at % 4},{at % 5}"),
     "pixels": ("0,1,2,3", lambda at: f"{at % 9},{at % 3},{at % 5},{at % 2}"),
     "series of pandas": (",0", lambda at: f"{at},{at % 3}"),
     "fractions": ("0", lambda at: f"{at / 4}"),
@@ -231,6 +232,10 @@ WRONG_OPTIONS: list[dict[str, Any]] = [
     {"header": True},
     {"header": "first"},
     {"quoting": 4},
+    {"skiprows": 1.5},
+    {"skiprows": [0, -1]},
+    {"names": "ab"},
+    {"usecols": 1},
     {"sep": "(;|,)"},
     {"sep": "||("},
 ]

@@ -230,10 +230,10 @@ def _is_row(names: list[str], columns: list[Sequence[str]]) -> bool:
     steps = {after - before for before, after in pairwise(whole)}
     if len(steps) > 1 or min(steps, default=1) <= 0:
         return True
+    if len(numbers) > _FEW_NUMBERS:
+        return False
     occur = [name in column for name, column in zip(names, columns, strict=True)]
     if len(numbers) == len(names):
-        if len(names) > _FEW_NUMBERS:
-            return False
         is_other = len(names) == 1 and names != ["0"]
         return is_other or any(occur) or all(map(_is_inside, names, columns))
     if names[0] == "" and whole == list(range(len(whole))):

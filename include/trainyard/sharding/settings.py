@@ -222,6 +222,22 @@ def _csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
         )
     if type(quoting) is not int or quoting not in range(4):
         yield _out_of_range("csv_options.quoting", quoting, "0, 1, 2 or 3 (quotes are characters)")
+    lines = options.get("skiprows") or 0
+    if not all(type(each) is int and each >= 0 for each in _listed(lines)):
+        yield Finding(
+            where="csv_options.skiprows",
+            what="is not a number of lines, or a list of the numbers of lines",
+            got=str(lines),
+            allowed="0 or more",
+        )
+    for name in ("names", "usecols"):
+        if not isinstance(options.get(name, []), list | tuple | None):
+            yield Finding(
+                where=f"csv_options.{name}",
+                what="is not a list of columns",
+                got=str(options[name]),
+                allowed='a list, such as ["a", "b"]',
+            )
     for name in ("sep", "delimiter"):
         sep = options.get(name)
         if isinstance(sep, str) and len(sep) > 1 and (fault := _pattern_fault(sep)):
@@ -232,6 +248,10 @@ def _csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
                 allowed="one character, or a regular expression without groups",
                 next_step=f"for these characters set {json.dumps(re.escape(sep))}",
             )
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _pattern_fault(pattern: str) -> str | None:
