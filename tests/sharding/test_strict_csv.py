@@ -302,6 +302,13 @@ def test_bad_row_is_named_by_its_line_with_options(tmp_path: Path, store: Store)
     assert result.index.num_rows == 3
 
 
+def test_comment_behind_an_empty_field_leaves_a_short_row(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "t.csv").write_text("a\tb\tc\n" + "1\t2\t3\n" * ROWS + "\t# no\t1\n  # note\n")
+    options = {"sep": "\t", "comment": "#"}
+    result = store.shard(tmp_path / "t.csv", csv_options=options, max_bad_row_fraction=0.1, **WHOLE)
+    assert result.index.bad_rows["count"] == 1
+
+
 def test_line_of_spaces_beside_columns_is_a_bad_row(tmp_path: Path, store: Store) -> None:
     (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * ROWS + "   \n")
     for options in PATHS:

@@ -182,7 +182,7 @@ def _num_fitting(text: str, **dialect: Any) -> tuple[int, int]:
 def _two_delimiters(file: SourceFile, text: str, *two: str) -> DataError:
     options = " or ".join(f'{{"sep": {json.dumps(each)}}}' for each in two)
     return DataError(
-        "the delimiter of a csv file is unclear: two delimiters split as many rows as evenly",
+        "the delimiter of a csv file is unclear: two delimiters split the same number of rows",
         job_name="sharding",
         where=file.name,
         got=" and ".join(map(repr, two)) + f" in {text.splitlines()[0][:200]!r}",

@@ -116,7 +116,7 @@ def without_comments(
             at += width
         if at >= len(line):
             yield line
-        elif line[:at].strip():
+        elif line[:at].strip() or delimiter in line[:at]:
             yield line[:at] + line[len(line.rstrip("\r\n")) :]
 
 
