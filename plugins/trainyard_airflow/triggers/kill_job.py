@@ -146,7 +146,7 @@ async def _is_followed_by_a_later_try(
     """Return whether a trigger of a later try of the task tags the job within `NOTE_LIMIT_S`.
 
     The tag of another triggerer for the same deferral ends the wait with False. While the tags cannot be read, the wait
-    goes on until `deadline` (of `time.monotonic`): no answer is no proof that nobody tagged the job.
+    goes on until `deadline` (of `time.monotonic`), because somebody may have tagged the job.
     """
     api = JOB_APIS[followed.kind]
     end_of_wait = time.monotonic() + NOTE_LIMIT_S
