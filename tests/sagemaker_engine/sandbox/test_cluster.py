@@ -207,22 +207,27 @@ def test_process_one_ends_though_its_holder_died_before_it_could_ask_for_that(
     alive, hold_alive = os.pipe()
     holder = os.fork()
     if holder == 0:
-        if "user" in isolated:
-            linux.unshare(linux.Namespace.USER)
-        linux.unshare(linux.Namespace.PID)
-        here, there = socket.socketpair()
-        if os.fork() == 0:
-            here.close()
-            os.close(hold_alive)
-            os.read(alive, 1)  # The end: the holder is gone.
-            with suppress(OSError):
-                _bind_to_parent(0, there)
-                os.write(writer, b"survived")
-        os._exit(0)
+        status = 1
+        try:  # whatever fails: this copy of pytest ends here, and runs no test
+            if "user" in isolated:
+                linux.unshare(linux.Namespace.USER)
+            linux.unshare(linux.Namespace.PID)
+            here, there = socket.socketpair()
+            if os.fork() == 0:
+                here.close()
+                os.close(hold_alive)
+                os.read(alive, 1)  # The end: the holder is gone.
+                with suppress(OSError):
+                    _bind_to_parent(0, there)
+                    os.write(writer, b"survived")
+            status = 0
+        finally:
+            os._exit(status)
     os.close(writer)
     os.close(hold_alive)
-    os.waitpid(holder, 0)
+    _, status = os.waitpid(holder, 0)
 
+    assert status == 0
     assert os.read(reader, 10) == b""
 
 
