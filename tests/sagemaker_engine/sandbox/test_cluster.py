@@ -7,16 +7,14 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sagemaker_engine.sandbox import capabilities, linux
+from sagemaker_engine.sandbox import capabilities
 from sagemaker_engine.sandbox.cluster import SandboxCluster, SandboxError
-from sagemaker_engine.sandbox.cluster_process import _bind_to_parent
 from sagemaker_engine.sandbox.egress import PORT_INSIDE, EgressProxy
 from sagemaker_engine.sandbox.instance import ClusterPlan, Overlay
 from sagemaker_engine.sandbox.relay import Relay
@@ -200,34 +198,38 @@ def test_closing_a_cluster_ends_everything_that_runs_in_it(plan_of: Any, isolate
     _wait_until(lambda: not any(_lives(pid) for pid in pids))
 
 
+HOLDER = """
+import os, socket, sys
+from contextlib import suppress
+from sagemaker_engine.sandbox import linux
+from sagemaker_engine.sandbox.cluster_process import _bind_to_parent
+
+writer, alone = int(sys.argv[1]), sys.argv[2:]
+alive, hold_alive = os.pipe()
+if "user" in alone:
+    linux.unshare(linux.Namespace.USER)
+linux.unshare(linux.Namespace.PID)
+here, there = socket.socketpair()
+if os.fork() == 0:
+    here.close()
+    os.close(hold_alive)
+    os.read(alive, 1)  # The end: the holder is gone.
+    with suppress(OSError):
+        _bind_to_parent(0, there)
+        os.write(writer, b"survived")
+os._exit(0)
+"""
+"""Program of a holder; a copy of pytest may have threads, and may then not leave its user's namespace."""
+
+
 def test_process_one_ends_though_its_holder_died_before_it_could_ask_for_that(
     isolated: Any,
 ) -> None:
     reader, writer = os.pipe()
-    alive, hold_alive = os.pipe()
-    holder = os.fork()
-    if holder == 0:
-        status = 1
-        try:  # whatever fails: this copy of pytest ends here, and runs no test
-            if "user" in isolated:
-                linux.unshare(linux.Namespace.USER)
-            linux.unshare(linux.Namespace.PID)
-            here, there = socket.socketpair()
-            if os.fork() == 0:
-                here.close()
-                os.close(hold_alive)
-                os.read(alive, 1)  # The end: the holder is gone.
-                with suppress(OSError):
-                    _bind_to_parent(0, there)
-                    os.write(writer, b"survived")
-            status = 0
-        finally:
-            os._exit(status)
+    command = [sys.executable, "-c", HOLDER, str(writer), *map(str, isolated)]
+    subprocess.run(command, pass_fds=(writer,), check=True)
     os.close(writer)
-    os.close(hold_alive)
-    _, status = os.waitpid(holder, 0)
 
-    assert status == 0
     assert os.read(reader, 10) == b""
 
 
