@@ -219,7 +219,7 @@ if os.fork() == 0:
         os.write(writer, b"survived")
 os._exit(0)
 """
-"""Program of a holder; a copy of pytest may have threads, and may then not leave its user's namespace."""
+"""Program of the process that holds process one. A fork of pytest may have threads, and unshare then fails."""
 
 
 def test_process_one_ends_though_its_holder_died_before_it_could_ask_for_that(
@@ -237,9 +237,12 @@ def test_instances_end_with_the_process_that_holds_them(plan_of: Any, isolated: 
     plan, readers = plan_of(["echo up; exec sleep 1000"], isolated)
     holder = os.fork()
     if holder == 0:
-        cluster = SandboxCluster(plan)
-        cluster.start()
-        signal.pause()
+        try:
+            cluster = SandboxCluster(plan)
+            cluster.start()
+            signal.pause()
+        finally:
+            os._exit(1)  # an error ends this copy of pytest, too
     os.close(plan.instances[0].descriptor)
     assert os.read(readers["algo-1"], 10) == b"up\n"
 
