@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from trainyard.errors import DataError
-from trainyard.sharding.table_schema import is_text, joined_dtype, unsupported_type
+from trainyard.sharding.table_schema import (
+    is_text,
+    joined_dtype,
+    repeated_names,
+    unsupported_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,8 +31,7 @@ def check_names(file: SourceFile, names: list[str]) -> None:
     Raises:
         DataError: a name occurs twice.
     """
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
+    if twice := repeated_names(names):
         raise DataError(
             "a file has two columns of the same name",
             job_name="sharding",

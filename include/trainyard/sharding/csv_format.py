@@ -51,10 +51,9 @@ class CsvFormat:
         names, header = options.get("names"), options.get("header", "infer")
         self._names = None if names is None else [str(name) for name in names]
         self.is_header_certain = header != "infer" or self._names is not None
-        """Whether the user has declared the header, or the names."""
-        self._header: int | None = 0
-        if header != "infer" or self._names is not None:
-            self._header = None if header == "infer" else header
+        """True if the options set `header` or `names`: the first line may then look like a row of data."""
+        no_header = None if self.is_header_certain else 0
+        self._header: int | None = no_header if header == "infer" else header
         self.skips_empty_lines = options.get("skip_blank_lines", True)
         escape = self._dialect.get("escapechar") or ""
         self._escape, self._escaped_marks = escape, [m for m in marks if escape and escape in m]
@@ -108,7 +107,7 @@ class CsvFormat:
             if num_passed == self._header:
                 if record.fields is None:
                     raise ValueError(f"line {line}, the header, has text after a closing quote")
-                header = named_columns(record.fields)
+                header = _named_columns(record.fields)
                 return NamedRecords(self._names or header, header, records)
             num_passed += 1
         if num_passed:
@@ -216,7 +215,7 @@ class ColumnSelection:
         return dict(zip(self._new_names or [names[at] for at in positions], positions, strict=True))
 
 
-def named_columns(header: list[str]) -> list[str]:
+def _named_columns(header: list[str]) -> list[str]:
     """Return the names in a header. If several are empty, they become `Unnamed: 0` and so on, by their positions."""
     if header.count("") <= 1:
         return header

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from collections import Counter
 from contextlib import suppress
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from trainyard.errors import DataError
 from trainyard.sharding.csv_quotes import csv_records
 from trainyard.sharding.csv_types import MISSING, is_of_type
 from trainyard.sharding.source_files import suffix_of
+from trainyard.sharding.table_schema import repeated_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,23 +106,24 @@ def check_repeated(file: SourceFile, names: list[str], delimiter: str) -> None:
     Raises:
         DataError: two columns have.
     """
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    twice = repeated_names(names)
     if not twice:
         return
-    several = json.dumps(2 * re.escape(delimiter))
+    remedy = "rename one of them in the header line"
+    if "" in twice:
+        several = json.dumps(2 * re.escape(delimiter))
+        remedy = (
+            f'if the delimiter is {2 * delimiter!r}, set csv_options: {{"sep": {several}}}, because several characters '
+            "are a pattern; otherwise name each column in the header line"
+        )
     raise DataError(
         f"a csv file has two columns of the same name: {', '.join(map(repr, twice))}",
         job_name="sharding",
         where=file.name,
         got=", ".join(names),
         allowed="a different name for each column",
-        next_step=(
-            f'if the delimiter is {2 * delimiter!r}, set csv_options: {{"sep": {several}}}, because several characters '
-            "are a pattern; otherwise name each column in the header line, or "
-            if "" in twice
-            else "rename one of them in the header line, or "
-        )
-        + f'set csv_options: {{"header": 0, "names": ["a", "b"]}}; if the file has no header, {_NO_HEADER}',
+        next_step=f'{remedy}, or set csv_options: {{"header": 0, "names": ["a", "b"]}}; '
+        f"if the file has no header, {_NO_HEADER}",
     )
 
 
@@ -151,8 +152,7 @@ def empty_header(file: SourceFile, kind: type[DataError] = DataError) -> DataErr
         where=file.name,
         got="an empty line",
         allowed="a header with the names of the columns",
-        next_step="add a header line, or set the column names in csv_options: "
-        '{"header": null, "names": ["a", "b"]}',
+        next_step=f"add a header line, or {_NO_HEADER}",
     )
 
 

@@ -44,7 +44,7 @@ from trainyard.sharding.csv_types import (
     column_type,
     is_beyond_float,
     is_of_type,
-    parse_column,
+    typed_rows,
 )
 from trainyard.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks
 from trainyard.sharding.source_files import ReadProgress, SourceFile, unreadable
@@ -199,30 +199,12 @@ class CsvTable(TextSchema):
     def _typed_rows(
         self, file: SourceFile, rows: _Rows, header: list[str], delimiter: str
     ) -> pa.Table:
-        columns, faults = [], {}
-        for field in self.schema:
-            at = header.index(field.name)
-            values = pa.array(
-                [None if row[at] in _MISSING else row[at] for _, row in rows], pa.string()
-            )
-            parsed, wrong = parse_column(
-                values,
-                field.type,
-                self._settings,
-                name=field.name,
-                is_fractional=field.name in self.fractional,
-            )
-            columns.append(parsed)
-            for position, text in wrong:
-                faults[position] = (
-                    f"wrong type: column {field.name!r} is {field.type}, got {text[:50]!r}"
-                )
-        for position in sorted(faults):
-            line, row = rows[position]
-            self._bad_rows.add(file.name, line, faults[position], delimiter.join(row))
-        table = pa.table(columns, schema=self.schema)
-        kept = pa.array([at not in faults for at in range(len(rows))], pa.bool_())
-        return table.filter(kept) if faults else table
+        columns = _columns([row for _, row in rows], header)
+        batch, faults = typed_rows(columns, self.schema, self._settings, fractional=self.fractional)
+        for at, reason in faults.items():
+            line, row = rows[at]
+            self._bad_rows.add(file.name, line, reason, delimiter.join(row))
+        return pa.Table.from_batches([batch])
 
     def _read_header(self, file: SourceFile) -> tuple[list[str], str] | None:
         """Return the names of the columns and the delimiter; None for a file without content, which Spark may write.
@@ -271,13 +253,15 @@ class CsvTable(TextSchema):
         records = _split_rows(text, delimiter, first_line=1, is_single=len(header) == 1)
         rows = [record.fields or [] for _, record in records]
         fitting = [row for row in rows[1 : _SAMPLE_ROWS + 1] if len(row) == len(header)]
-        columns = {
-            name: pa.array(
-                [None if row[at] in _MISSING else row[at] for row in fitting], pa.string()
-            )
-            for at, name in enumerate(header)
-        }
-        return pa.table(columns).select(self.names)
+        return pa.table(_columns(fitting, header)).select(self.names)
+
+
+def _columns(rows: list[list[str]], header: list[str]) -> dict[str, pa.Array]:
+    """Return the strings of each column, with null for missing values."""
+    return {
+        name: pa.array([None if row[at] in _MISSING else row[at] for row in rows], pa.string())
+        for at, name in enumerate(header)
+    }
 
 
 def _type_of(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:

@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from trainyard.sharding.table_schema import ReplanNeededError, inexact_numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
     from trainyard.sharding.settings import ShardSettings
 
 log = logging.getLogger(__name__)
@@ -118,6 +120,48 @@ def parse_column(
     positions = pc.indices_nonzero(wrong).to_pylist()
     parsed = pc.if_else(pc.is_valid(values), parsed, pa.scalar(None, parsed.type)).cast(kind)
     return parsed, [(at, values[at].as_py()) for at in positions]
+
+
+def typed_rows(
+    columns: Mapping[str, pa.Array],
+    schema: pa.Schema,
+    settings: ShardSettings,
+    *,
+    fractional: Collection[str],
+    plain_numbers: Callable[[pa.Array], pa.Array] | None = None,
+) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """Return rows with the types of a schema, without those that have invalid strings, and the reasons by position.
+
+    Args:
+        columns: the strings of each column.
+        schema: the types.
+        settings: see `parse_column`.
+        fractional: columns that must stay columns of floats.
+        plain_numbers: replaces the separators of numbers by those of `parse_column`; None if they have these.
+
+    Raises:
+        ReplanNeededError, DataError: see `parse_column`.
+    """
+    parsed, faults = [], {}
+    for field in schema:
+        strings = plain = columns[field.name]
+        if plain_numbers is not None and field.type != pa.string():
+            plain = plain_numbers(strings)
+        values, wrong = parse_column(
+            plain,
+            field.type,
+            settings,
+            name=field.name,
+            is_fractional=field.name in fractional,
+        )
+        parsed.append(values)
+        for at, _ in wrong:
+            text = strings[at].as_py()[:50]
+            faults[at] = f"wrong type: column {field.name!r} is {field.type}, got {text!r}"
+    batch = pa.RecordBatch.from_arrays(parsed, schema=schema)
+    if faults:
+        batch = batch.filter(pa.array([at not in faults for at in range(len(batch))], pa.bool_()))
+    return batch, dict(sorted(faults.items()))
 
 
 def check_codes(values: pa.Array, *, name: str) -> None:

@@ -111,20 +111,20 @@ class JsonlTable(TextSchema):
 
     def _nested(self, name: str) -> DataError:
         """Return the error for a column with lists or objects, which names the first of them."""
-        got = place = ""
-        for at, row in self._numbered_rows():
+        for file, line, row in self._numbered_rows():
             if isinstance(value := row.get(name), dict | list):
                 kind = "a list" if isinstance(value, list) else "an object"
-                got, place = f"{kind}: {json.dumps(value)[:50]}", at
-                break
-        return unsupported_type(name, got, place=place)
+                got = f"{kind}: {json.dumps(value)[:50]}"
+                return unsupported_type(name, got, place=f"{file.name}:{line}")
+        return unsupported_type(name, "a list or an object")
 
-    def _numbered_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _numbered_rows(self) -> Iterator[tuple[SourceFile, int, dict[str, Any]]]:
+        """Yield each JSON object of all files, with its file and line."""
         for file in self._files:
             for block in line_blocks(file, self._objects):
                 for line, content in enumerate(block.data.split(b"\n"), start=block.first_line):
                     for row in _objects([content]):
-                        yield f"{file.name}:{line}", row
+                        yield file, line, row
 
     def _parsed(self, file: SourceFile, block: LineBlock) -> pa.RecordBatch:
         try:
@@ -171,7 +171,7 @@ class JsonlTable(TextSchema):
             ReplanNeededError: a column was added, and the source must be read again.
         """
         late: dict[str, list[dict[str, Any]]] = {}
-        for _, row in self._numbered_rows():
+        for _, _, row in self._numbered_rows():
             for name in row.keys() - set(self.names):
                 late.setdefault(name, []).append({name: row[name]})
         if not late:

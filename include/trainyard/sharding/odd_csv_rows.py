@@ -21,7 +21,7 @@ from trainyard.sharding.csv_header import (
     other_columns,
 )
 from trainyard.sharding.csv_quotes import QuoteCheck
-from trainyard.sharding.csv_types import MISSING, column_type, is_of_type, parse_column
+from trainyard.sharding.csv_types import MISSING, column_type, is_of_type, typed_rows
 from trainyard.sharding.line_blocks import MAX_LINE_BYTES, READ_ERRORS, opened
 from trainyard.sharding.source_files import ReadProgress, SourceFile, unreadable
 from trainyard.sharding.table_batch import TableBatch, TextSchema
@@ -199,7 +199,7 @@ class OddCsvTable(TextSchema):
             warns=bad_rows is not None,  # without, the types of the columns are unknown
         )
         for line, record in found.records:
-            fields = record.fields
+            fields = record.fields or []
             if fault := check.fault(record, line, width):
                 for number, text in enumerate(record.lines, start=line):
                     if bad_rows is not None:
@@ -210,10 +210,10 @@ class OddCsvTable(TextSchema):
             elif not fields and self._format.skips_empty_lines:
                 continue
             text = "".join(record.lines).rstrip("\r\n")
-            if fields is not None and len(fields) == width:
+            if len(fields) == width:
                 yield line, fields, text
             elif bad_rows is not None:
-                reason = f"wrong number of fields: {len(fields or ())} for {width} columns"
+                reason = f"wrong number of fields: {len(fields)} for {width} columns"
                 bad_rows.add(file.name, line, reason, text)
 
     def _is_of_type(self, at: int, text: str) -> bool | None:
@@ -239,26 +239,20 @@ class OddCsvTable(TextSchema):
         return dict(zip(found, map(float, plain.to_pylist()), strict=True))
 
     def _typed(self, file: SourceFile, chunk: _Chunk) -> pa.RecordBatch:
-        columns, faults = [], {}
-        for field in self.schema:
-            is_text = field.type == pa.string()
-            strings = self._strings(chunk.columns[field.name], field.name, is_text=is_text)
-            parsed, wrong = parse_column(
-                strings if is_text else self._plain_numbers(strings),
-                field.type,
-                self._settings,
-                name=field.name,
-                is_fractional=field.name in self.fractional,
-            )
-            columns.append(parsed)
-            for row, _ in wrong:
-                text = strings[row].as_py()[:50]
-                faults[row] = f"wrong type: column {field.name!r} is {field.type}, got {text!r}"
-        for row, reason in sorted(faults.items()):
-            self._bad_rows.add(file.name, chunk.lines[row], reason, chunk.texts[row])
-        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        kept = pa.array([row not in faults for row in range(len(chunk.lines))], pa.bool_())
-        return batch.filter(kept) if faults else batch
+        columns = {
+            name: self._strings(chunk.columns[name], name, is_text=kind == pa.string())
+            for name, kind in zip(self.schema.names, self.schema.types, strict=True)
+        }
+        batch, faults = typed_rows(
+            columns,
+            self.schema,
+            self._settings,
+            fractional=self.fractional,
+            plain_numbers=self._plain_numbers,
+        )
+        for at, reason in faults.items():
+            self._bad_rows.add(file.name, chunk.lines[at], reason, chunk.texts[at])
+        return batch
 
     def _plain_numbers(self, values: pa.Array) -> pa.Array:
         """Return numbers with other separators as `1234.5`, and other values in a form that is not numeric."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -235,6 +236,11 @@ def _kind(name: str, arrow_type: Any) -> ColumnKind:
         remedy = "cast it to string if it holds text, decode(x) in DuckDB or .cast(pa.string()) in pyarrow"
         raise unsupported_type(name, str(arrow_type), remedy=remedy)
     raise unsupported_type(name, str(arrow_type))
+
+
+def repeated_names(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once, in alphabetical order."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def unsupported_type(
