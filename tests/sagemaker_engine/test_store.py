@@ -114,9 +114,19 @@ def test_modified_time_never_runs_back(tmp_path: Path) -> None:
     times = iter([50.0, 40.0])
     store = JobStore(tmp_path / "engine.sqlite", clock=lambda: next(times))
     add(store, "job")
-    assert store.update_state(TRAINING, "job", lambda _state: None).modified_at == 50.0
-    assert store.update_state(TRAINING, "job", lambda _state: None).modified_at == 50.0
+    assert store.update_state(TRAINING, "job", lambda state: state.update(n=1)).modified_at == 50.0
+    assert store.update_state(TRAINING, "job", lambda state: state.update(n=2)).modified_at == 50.0
     store.close()
+
+
+def test_a_change_that_changes_nothing_is_no_modification(store: JobStore) -> None:
+    add(store, "job")
+    before = store.get(TRAINING, "job")
+
+    def same(state: dict[str, Any]) -> None:
+        state["TrainingJobStatus"] = "InProgress"
+
+    assert store.update_state(TRAINING, "job", same) == before
 
 
 def test_first_stop_request_counts(store: JobStore) -> None:
@@ -176,7 +186,7 @@ def test_changed_since_tells_what_was_written_even_after_a_deletion(store: JobSt
     add(store, "gone")
     revision = store.get(TRAINING, "gone").revision
     store.delete(TRAINING, "gone")
-    store.update_state(TRAINING, "old", lambda _state: None)
+    store.update_state(TRAINING, "old", lambda state: state.update(n=1))
     assert [job.name for job in store.changed_since(revision)] == ["old"]
 
 

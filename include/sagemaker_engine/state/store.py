@@ -134,8 +134,8 @@ class JobStore:
     ) -> JobRow:
         """Edit the state in place with `change`, in one transaction, and return the job.
 
-        Nothing is written if `change` raises, or if `when` returns False for the job's row in this transaction. The
-        modification time is updated and never decreases.
+        Nothing is written if `change` raises or changes nothing, or if `when` returns False for the job's row in this
+        transaction. Otherwise the modification time is updated; it never decreases.
 
         Raises:
             UnknownJobError: The job does not exist.
@@ -246,7 +246,10 @@ class JobStore:
         self, db: sqlite3.Connection, row: JobRow, change: Callable[[dict[str, Any]], None]
     ) -> None:
         state = row.state
+        before = json.dumps(state)
         change(state)
+        if json.dumps(state) == before:
+            return
         modified_at = max(self._clock(), row.modified_at)
         state["LastModifiedTime"] = modified_at
         db.execute(

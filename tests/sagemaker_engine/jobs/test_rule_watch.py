@@ -10,6 +10,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from sagemaker_engine.jobs.job import Job
 from sagemaker_engine.jobs.rule_watch import RuleWatch
 from sagemaker_engine.state import database
@@ -26,8 +28,6 @@ from tests.sagemaker_engine.jobs.conftest import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from sagemaker_engine.state.store import JobRow
     from tests.sagemaker_engine.jobs.conftest import JobBench
@@ -202,6 +202,22 @@ def test_job_without_rules_has_no_thread_until_it_is_given_some(bench: JobBench)
     watch.finish()
     assert statuses(bench.row("job").state, "Profiler") == {"late": "Error"}
     assert rule_threads() == []
+
+
+@pytest.mark.parametrize("rules", [[], [rule("nan", "NoSuchRule")]], ids=["none", "one"])
+def test_an_ended_job_is_not_modified_by_its_rules(
+    bench: JobBench, rules: list[dict[str, Any]]
+) -> None:
+    """A client that saw `Completed` and reads the job again must see the same LastModifiedTime."""
+    watch = watch_of(bench, DebugRuleConfigurations=rules)
+    watch.start()
+    watch.finish()
+    watch.job.finish("Completed")
+    ended = bench.row("job")
+
+    watch.finish()
+
+    assert bench.row("job") == ended
 
 
 def test_stop_is_sent_after_a_bad_line_and_while_the_store_was_busy(
