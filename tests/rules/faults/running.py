@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -12,9 +13,6 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import torch.nn.parallel.distributed  # noqa: F401 what the first rank would import: seconds
-from torch import _dynamo  # noqa: F401 as above
 
 from trainer.process import run_rank
 from trainyard.rules.records import MarkRecord
@@ -73,6 +71,7 @@ def run_training(
         world_size: ranks.
         ends_s: kill the ranks after so long: one of them hangs. What a watcher's clock would say then is added.
     """
+    _import_once_for_all_forks()
     (folder / "input").mkdir(parents=True)
     (folder / "input" / "data").symlink_to(data)
     began = time.monotonic()
@@ -88,6 +87,12 @@ def run_training(
     logs = [(folder / f"rank-{rank}.log").read_text() for rank in range(world_size)]
     seconds = time.monotonic() - began
     return Observed(records=records, exit_codes=codes, seconds=seconds, log="\n".join(logs))
+
+
+def _import_once_for_all_forks() -> None:
+    """Import what each rank would import; it takes seconds."""
+    for name in ("torch.nn.parallel.distributed", "torch._dynamo"):
+        importlib.import_module(name)
 
 
 def _ports(world_size: int) -> list[tuple[int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.ensemble import GradientBoostingClassifier
 
 from tests.rules.faults.running import Observed
 from trainyard.rules.records import Record, Trees
@@ -11,6 +10,8 @@ from trainyard.rules.records import Record, Trees
 
 def boosted_records() -> Observed:
     """Boost trees that are too deep on rows of which one feature tells nearly everything."""
+    from sklearn.ensemble import GradientBoostingClassifier  # takes seconds
+
     draw = np.random.default_rng(0)
     rows = draw.normal(size=(400, 6))
     labels = rows[:, 0] + 0.1 * rows[:, 1] + 0.05 * draw.normal(size=400) > 0
