@@ -17,7 +17,7 @@ from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 from trainyard_airflow.triggers.followed import Followed
 from trainyard_airflow.triggers.job import JobTrigger
-from trainyard_airflow.triggers.job_feed import Subscription
+from trainyard_airflow.triggers.job_feed import Subscription, subscribed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +90,17 @@ def line(at_ms: int, event_id: str = "a") -> dict[str, Any]:
 def subscription(**members: Any) -> Subscription:
     """Return the subscription of a job whose log is read from 1,000 s on."""
     return Subscription(job_name="job", reads_logs=True, since_ms=1_000_000, **members)
+
+
+@pytest.mark.usefixtures("service")
+def test_the_last_subscription_leaves_no_task_behind() -> None:
+    async def tasks_left(*, open_s: float) -> int:
+        async with subscribed(ConnectionArguments(), JobKind.TRAINING, subscription()):
+            await asyncio.sleep(open_s)
+        return len(asyncio.all_tasks()) - 1
+
+    for open_s in (0.0, 0.05, 0.5):  # before, while and after the clients open
+        assert asyncio.run(tasks_left(open_s=open_s)) == 0
 
 
 def test_a_line_is_taken_once_and_none_from_before() -> None:

@@ -47,6 +47,8 @@ _LOGS_EVERY_S = 5.0
 _LOG_OVERLAP_MS = 15_000
 """Milliseconds by which a line may arrive later than it was printed."""
 _LOG_PAGES = 5
+_CLOSE_S = 10.0
+"""Seconds to wait for closing clients; a job whose task was killed is stopped after them, within Airflow's 30 s."""
 _LOG_ROUNDS_BEHIND = 4
 _MOST_LINES = 2_000
 _LINES_AT_ONCE = 500
@@ -171,7 +173,8 @@ async def subscribed(
 ) -> AsyncIterator[JobFeed]:
     """Subscribe to the running loop's feed of a connection and kind for the duration of the block, and yield the feed.
 
-    The feed is created with its first subscription, and ends with its last.
+    The feed is created with its first subscription, and ends with its last, which waits until the feed's clients are
+    closed: if the loop ended meanwhile, a client that is being opened would leave its sockets open.
     """
     known = _OF_LOOPS.setdefault(asyncio.get_running_loop(), {})
     key = repr(sorted(connection.to_dict().items())), kind
@@ -182,8 +185,10 @@ async def subscribed(
     try:
         yield feed
     finally:
-        if feed.remove(subscription) and known.get(key) is feed:
-            del known[key]
+        if feed.remove(subscription):
+            if known.get(key) is feed:
+                del known[key]
+            await feed.close()
 
 
 class JobFeed:
@@ -218,16 +223,18 @@ class JobFeed:
                 self._tasks.append(task)
 
     def remove(self, subscription: Subscription) -> bool:
-        """Remove a subscription, and return whether it was the last one, which ends the feed."""
+        """Remove a subscription, and return whether it was the last one; the feed must then be closed."""
         others = self._of_job.get(subscription.job_name, set())
         others.discard(subscription)
         if not others:
             self._of_job.pop(subscription.job_name, None)
-        if self._of_job:
-            return False
+        return not self._of_job
+
+    async def close(self) -> None:
+        """End the feed, and wait at most `_CLOSE_S` seconds for the end of its tasks."""
         for each in self._tasks:
             each.cancel()
-        return True
+        await asyncio.wait(self._tasks, timeout=_CLOSE_S)
 
     @property
     def _all(self) -> list[Subscription]:
