@@ -43,7 +43,8 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
     parts = read_parts(plan, objects)
     filled = [part for part in parts if part.index.splits]
     bad_rows = _all_bad_rows(plan, parts, objects)
-    bad_rows.check(sum(part.index.num_rows for part in parts))
+    num_read = plan.settings.num_read(sum(part.index.num_rows for part in parts))
+    bad_rows.check(num_read)
     _check_splits(plan, filled)
     with (
         folder_under_way(work_dir) as folder,
@@ -64,7 +65,7 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
             splits=splits,
             bad_rows={
                 "count": bad_rows.count,
-                "fraction": bad_rows.check(sum(split.num_rows for split in splits.values())),
+                "fraction": bad_rows.check(num_read),
                 "quarantine": QUARANTINE_NAME if has_samples else None,
             },
             **described,
@@ -87,10 +88,7 @@ def _all_bad_rows(plan: DatasetPlan, parts: list[PartIndex], objects: Objects) -
 
 
 def _check_splits(plan: DatasetPlan, parts: list[PartIndex]) -> None:
-    rule = SplitRule(
-        validation_fraction=plan.settings.validation_fraction,
-        test_fraction=plan.settings.test_fraction,
-    )
+    rule = SplitRule.of(plan.settings)
     for split in SPLITS:
         if rule.fraction(split) and not any(split in part.index.splits for part in parts):
             raise too_few_rows(split, 0, 1)

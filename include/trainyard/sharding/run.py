@@ -107,7 +107,7 @@ def _shard(
         if has_samples := reading.bad_rows.write(quarantine):
             uploads.send(quarantine, QUARANTINE_NAME)
         uploads.wait()
-        num_rows = sum(split.num_rows for split in written.splits.values())
+        num_read = plan.settings.num_read(sum(split.num_rows for split in written.splits.values()))
         index = ShardIndex(
             fingerprint=plan.fingerprint,
             source=plan.source,
@@ -116,7 +116,7 @@ def _shard(
             splits=written.splits,
             bad_rows={
                 "count": reading.bad_rows.count,
-                "fraction": reading.bad_rows.check(num_rows),
+                "fraction": reading.bad_rows.check(num_read),
                 "quarantine": QUARANTINE_NAME if has_samples else None,
             },
             **written.described,
