@@ -273,6 +273,7 @@ def test_every_param_has_title_and_section_and_accepts_its_default():
         ("max_steps", "many"),
         ("precision", "fp64"),
         ("validation_fraction", 1),
+        ("sample_fraction", 0),
         ("learning_rate", 0),
         ("model", "llama"),
         ("use_spot_instances", "yes"),

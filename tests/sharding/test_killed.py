@@ -19,8 +19,10 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset
+from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset, shard_set
 source, out, left = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+if "drafts" in sys.argv:
+    shard_set.PARTS_BYTES = 1_000
 
 class Killed(LocalObjects):
     __slots__ = ()
@@ -42,8 +44,12 @@ print(result.uploaded, result.reused)
 """
 
 
-def start(source: Path, out: Path, *, left: int = 0) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SCRIPT, str(source), str(out), str(left)]
+def start(
+    source: Path, out: Path, *, left: int = 0, by_drafts: bool = False
+) -> subprocess.Popen[str]:
+    """Start a run that is killed after `left` puts; with `by_drafts` it takes the source for a large one."""
+    how = "drafts" if by_drafts else "pieces"
+    command = [sys.executable, "-c", SCRIPT, str(source), str(out), str(left), how]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
@@ -60,22 +66,35 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "left", [1, pytest.param(3, marks=pytest.mark.slow), 6, pytest.param(7, marks=pytest.mark.slow)]
+    ("left", "by_drafts"),
+    [
+        (1, False),
+        pytest.param(3, False, marks=pytest.mark.slow),
+        (6, False),
+        pytest.param(7, False, marks=pytest.mark.slow),
+        pytest.param(2, True, marks=pytest.mark.slow),
+        (9, True),
+        pytest.param(12, True, marks=pytest.mark.slow),
+    ],
 )
-def test_a_killed_run_is_finished_by_the_next_one(tmp_path: Path, source: Path, left: int) -> None:
-    start(source, tmp_path / "whole").communicate()
+def test_a_killed_run_is_finished_by_the_next_one(
+    tmp_path: Path, source: Path, left: int, by_drafts: bool
+) -> None:
+    start(source, tmp_path / "whole", by_drafts=by_drafts).communicate()
     whole = tree(tmp_path / "whole")
     out = tmp_path / "out"
-    killed = start(source, out, left=left)
+    killed = start(source, out, left=left, by_drafts=by_drafts)
     killed.communicate()
     assert killed.returncode == -9
     assert list((out / "work").iterdir())
-    assert any("index.json" in name for name in tree(out)) == (left == len(whole))
+    was_complete = any("index.json" in name for name in tree(out))
+    num_puts = 2 * len(whole) - 1 if by_drafts else len(whole)  # all but the index twice
+    assert was_complete == (left == num_puts)
 
-    start(source, out).communicate()
+    start(source, out, by_drafts=by_drafts).communicate()
 
     assert tree(out) == whole
-    if left < len(whole):  # else the data set was found complete, and nothing was to be written
+    if not was_complete:  # else nothing was to be written
         assert not list((out / "work").iterdir())
 
 

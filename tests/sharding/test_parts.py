@@ -20,6 +20,7 @@ from trainyard.sharding.__main__ import main
 from trainyard.sharding.merge import merge_parts
 from trainyard.sharding.parts import files_of_part, part_name, read_parts, write_part
 from trainyard.sharding.plan import plan_dataset
+from trainyard.sharding.uploads import UNDER_WAY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,37 +166,30 @@ def test_merge_names_the_missing_part(tmp_path: Path, store: Store) -> None:
     assert store.head(f"{plan.uri}/index/index.json") is None
 
 
+class NoIndex(Store):
+    """A store that dies before it stores the index."""
+
+    __slots__ = ()
+
+    def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
+        if uri.endswith("index/index.json"):
+            raise OSError("killed")
+        super().put_file(path, uri, sha256=sha256)
+
+
 def test_merge_that_was_cut_off_before_the_index_can_be_done_again(
     tmp_path: Path, store: Store
 ) -> None:
-    source = table_files(tmp_path / "in")
-    first = shard_in_parts(store, source, num_parts=3)
-    rows = Counter(store.table(first))
-    (store.root / first.uri.removeprefix("s3://") / "index" / "index.json").unlink()
-    plan, _ = plan_dataset(
-        Source(uri=str(source)),
-        ShardSettings(num_shards=6, max_bad_row_fraction=0.0),
-        store,
-        destination=DESTINATION,
-        num_parts=3,
-    )
-    assert plan.uri == first.uri
+    plan, rows = planned_parts(tmp_path, store)
+    with pytest.raises(OSError, match="killed"):
+        merge_parts(plan, NoIndex(store.root))
+    assert store.head(f"{plan.uri}/index/index.json") is None
 
-    again = merge_parts(plan, store)
-
-    assert again == first.index
-    assert (
-        Counter(
-            store.table(
-                ShardingResult(index=again, uri=plan.uri, uploaded=0, reused=0, uploaded_bytes=0)
-            )
-        )
-        == rows
-    )
+    assert rows_of(store, plan, merge_parts(plan, store)) == rows
 
 
 class CutOff(Store):
-    """A store that dies after it has stored so many recoded shards, before it notes what it stored."""
+    """A store that dies after it has stored so many published shards, before it notes what it stored."""
 
     __slots__ = ("left",)
 
@@ -213,7 +207,9 @@ class CutOff(Store):
 
 def planned_parts(tmp_path: Path, store: Store) -> tuple[DatasetPlan, Counter[tuple[Any, ...]]]:
     """Write three parts, and return the plan and the rows that one process finds."""
-    source = table_files(tmp_path / "in")
+    source = tmp_path / "in"
+    if not source.exists():
+        table_files(source)
     settings = ShardSettings(num_shards=6, max_bad_row_fraction=0.0)
     rows = Counter(store.table(store.shard(source, num_shards=6)))
     plan, files = plan_dataset(
@@ -251,11 +247,31 @@ def test_merge_beside_another_one_recodes_each_shard_once(tmp_path: Path, store:
         def open(self, uri: str, *, etag: str | None = None) -> Any:
             if "/train/" in uri and not done:
                 done.append(merge_parts(plan, store))
+                assert not list(store.list(f"{plan.uri}/{UNDER_WAY}/"))
             return super().open(uri, etag=etag)
 
     index = merge_parts(plan, OvertakenPart(store.root))
     assert done == [index]
     assert rows_of(store, plan, index) == rows
+
+
+def test_parts_that_end_after_the_merge_of_another_run_change_nothing(
+    tmp_path: Path, store: Store
+) -> None:
+    """Instances of two runs shard one source, and those of the second run end later."""
+    plan, rows = planned_parts(tmp_path, store)
+    index = merge_parts(plan, store)
+    published = {each.uri: each.sha256 for each in store.list(f"{plan.uri}/")}
+
+    planned_parts(tmp_path, store)
+
+    found = {each.uri: each.sha256 for each in store.list(f"{plan.uri}/")}
+    assert {uri: found[uri] for uri in published if "/parts/" not in uri} == {
+        uri: sha256 for uri, sha256 in published.items() if "/parts/" not in uri
+    }
+    assert merge_parts(plan, store) == index
+    assert rows_of(store, plan, index) == rows
+    assert not list(store.list(f"{plan.uri}/{UNDER_WAY}/"))
 
 
 def test_merge_refuses_a_shard_that_no_part_wrote(tmp_path: Path, store: Store) -> None:

@@ -65,6 +65,7 @@ def test_text_from_a_form_is_read() -> None:
         ),
         ({"vocab_size": 9, "eos_token_id": 9}, "eos_token_id: is not an id of the vocabulary"),
         ({"validation_fraction": 0}, "validation_fraction: is not a share of the rows"),
+        ({"sample_fraction": 0}, "sample_fraction: is not a share of the rows"),
         (
             {"validation_fraction": 0.6, "test_fraction": 0.4},
             "validation_fraction: leaves, together with test_fraction, no rows to train on; got a sum of 1",

@@ -45,7 +45,8 @@ def too_few_rows(split: str, num_rows: int, num_shards: int) -> DataError:
         where=f"split {split}",
         got=f"{num_rows} row(s) for {num_shards} shard(s)",
         allowed="at least one row per shard",
-        next_step="add data, change the fractions (0 disables a split), or use fewer readers or shards",
+        next_step="add data or raise sample_fraction, change the fractions (0 disables a split), or use fewer readers "
+        "or shards",
     )
 
 

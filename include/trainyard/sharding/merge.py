@@ -12,13 +12,13 @@ from trainyard.errors import DataError
 from trainyard.sharding.balance import too_few_rows
 from trainyard.sharding.index import INDEX_NAME, SchemaColumn, Shard, ShardIndex, Split
 from trainyard.sharding.parts import PartIndex, read_parts
-from trainyard.sharding.plan import warn_of_older_layout
+from trainyard.sharding.plan import finished_index, warn_of_older_layout
 from trainyard.sharding.quarantine import BadRows
 from trainyard.sharding.run import QUARANTINE_NAME, folder_under_way
 from trainyard.sharding.split_rule import SPLITS, SplitRule
 from trainyard.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
 from trainyard.sharding.table_schema import joined_dtype
-from trainyard.sharding.uploads import Uploads, digest_file
+from trainyard.sharding.uploads import Sent, Uploads, delete_drafts, digest_file, final_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,25 +34,40 @@ Codes = np.ndarray[Any, np.dtype[np.int32]]
 
 
 def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = None) -> ShardIndex:
-    """Write and return the index of a data set whose parts are complete.
+    """Publish the shards of all parts, and write and return the index, unless another merge has already done so.
 
     Raises:
         DataError: a part is missing, parts disagree on the columns, there are too many bad rows, or a split is empty.
-    """
+    """  # noqa: DOC501 - a file that another process deleted
+    index = finished_index(plan, objects)
+    if index is None:
+        try:
+            index = _merged(plan, objects, work_dir)
+        except FileNotFoundError:
+            # Another merge may have completed the data set, and deleted the drafts of the parts.
+            index = finished_index(plan, objects)
+            if index is None:
+                raise
+    delete_drafts(objects, plan.uri)
+    return index
+
+
+def _merged(plan: DatasetPlan, objects: Objects, work_dir: Path | None) -> ShardIndex:
     warn_of_older_layout(plan, objects)
     parts = read_parts(plan, objects)
     filled = [part for part in parts if part.index.splits]
     bad_rows = _all_bad_rows(plan, parts, objects)
-    bad_rows.check(sum(part.index.num_rows for part in parts))
+    num_read = plan.settings.num_read(sum(part.index.num_rows for part in parts))
+    bad_rows.check(num_read)
     _check_splits(plan, filled)
     with (
         folder_under_way(work_dir) as folder,
-        Uploads(objects, plan.uri, existing=frozenset()) as uploads,
+        Uploads(objects, plan.uri, existing=_stored(plan, objects)) as uploads,
     ):
         if filled[0].index.kind == "columns":
             splits, described = _merged_columns(plan, filled, uploads, folder)
         else:
-            splits, described = _merged_tokens(filled)
+            splits, described = _merged_tokens(plan, filled, uploads, folder)
         if has_samples := bad_rows.write(folder / "bad-rows.jsonl"):
             uploads.send(folder / "bad-rows.jsonl", QUARANTINE_NAME)
         uploads.wait()
@@ -64,7 +79,7 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
             splits=splits,
             bad_rows={
                 "count": bad_rows.count,
-                "fraction": bad_rows.check(sum(split.num_rows for split in splits.values())),
+                "fraction": bad_rows.check(num_read),
                 "quarantine": QUARANTINE_NAME if has_samples else None,
             },
             **described,
@@ -73,6 +88,12 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
         uploads.send(folder / "index.json", INDEX_NAME)
         uploads.wait()
     return index
+
+
+def _stored(plan: DatasetPlan, objects: Objects) -> frozenset[str]:
+    """Return the shards that an earlier merge published."""
+    prefixes = (f"{plan.uri}/{split}/" for split in SPLITS)
+    return frozenset(each.uri for prefix in prefixes for each in objects.list(prefix))
 
 
 def _all_bad_rows(plan: DatasetPlan, parts: list[PartIndex], objects: Objects) -> BadRows:
@@ -87,23 +108,23 @@ def _all_bad_rows(plan: DatasetPlan, parts: list[PartIndex], objects: Objects) -
 
 
 def _check_splits(plan: DatasetPlan, parts: list[PartIndex]) -> None:
-    rule = SplitRule(
-        validation_fraction=plan.settings.validation_fraction,
-        test_fraction=plan.settings.test_fraction,
-    )
+    rule = SplitRule.of(plan.settings)
     for split in SPLITS:
         if rule.fraction(split) and not any(split in part.index.splits for part in parts):
             raise too_few_rows(split, 0, 1)
 
 
-def _merged_tokens(parts: list[PartIndex]) -> tuple[dict[str, Split], dict[str, Any]]:
+def _merged_tokens(
+    plan: DatasetPlan, parts: list[PartIndex], uploads: Uploads, folder: Path
+) -> tuple[dict[str, Split], dict[str, Any]]:
     first = parts[0].index
     vocab_size = (first.tokenizer or {})["vocab_size"]
     counts = {split: TokenCounts(vocab_size) for split in ("train", "validation")}
     for part, (split, each) in itertools.product(parts, counts.items()):
         each.counts += np.array(part.tallies[split], dtype=np.int64)
     loss = unigram_loss_nats(counts["train"], counts["validation"])
-    return _joined_splits(part.index.splits for part in parts), {
+    splits = [_published(part, {}, plan, uploads, folder) for part in parts]
+    return _joined_splits(splits), {
         "kind": first.kind,
         "dtype": first.dtype,
         "tokenizer": first.tokenizer,
@@ -118,18 +139,7 @@ def _merged_columns(
     categories = _merged_categories(parts)
     recoded = []
     for part in parts:
-        codes = _code_tables(part, categories)
-        splits = part.index.splits
-        if codes:
-            splits = {
-                name: replace(
-                    split,
-                    shards=tuple(
-                        _recoded(shard, codes, plan, uploads, folder) for shard in split.shards
-                    ),
-                )
-                for name, split in splits.items()
-            }
+        splits = _published(part, _code_tables(part, categories), plan, uploads, folder)
         recoded.append(_without_valueless(splits, part, schema))
     described = tuple(_merged_column(column, parts, categories) for column in schema)
     return _joined_splits(recoded), {"kind": "columns", "schema": described}
@@ -211,6 +221,28 @@ def _code_tables(part: PartIndex, merged: dict[str, dict[str, int]]) -> dict[str
     return tables
 
 
+def _published(
+    part: PartIndex,
+    codes: Mapping[str, Codes],
+    plan: DatasetPlan,
+    uploads: Uploads,
+    folder: Path,
+) -> dict[str, Split]:
+    """Store the drafts of a part under their final names, with the category codes changed by these tables."""
+
+    def publish(shard: Shard) -> Shard:
+        if codes:
+            return _recoded(shard, codes, plan, uploads, folder)
+        draft = Sent(name=shard.file, sha256=shard.sha256, size=shard.bytes, uploaded=True)
+        uploads.publish(draft)
+        return replace(shard, file=final_name(shard.file))
+
+    return {
+        name: replace(split, shards=tuple(publish(shard) for shard in split.shards))
+        for name, split in part.index.splits.items()
+    }
+
+
 def _recoded(
     shard: Shard,
     codes: Mapping[str, Codes],
@@ -218,25 +250,16 @@ def _recoded(
     uploads: Uploads,
     folder: Path,
 ) -> Shard:
-    """Rewrite the category codes of a shard and store it again.
-
-    An interrupted or a parallel merge may have done so already. The downloaded content is one of three: the
-    original of the part, the rewritten content, or damaged. Mapping the codes back separates the last two.
+    """Rewrite the category codes of a draft and store the result under the final name.
 
     Raises:
-        DataError: the shard is damaged.
+        DataError: the draft is damaged.
     """
-    path = folder / shard.file
+    name = final_name(shard.file)
+    path = folder / name
     uploads.fetch(shard.file, path)
     found, _ = digest_file(path)
-    if found == shard.sha256:
-        _recode(path, shard, codes)
-        sent = uploads.send(path, shard.file, then_delete=True).result()
-        return replace(shard, sha256=sent.sha256)
-    _recode(path, shard, {name: _undoing(table) for name, table in codes.items()})
-    undone, _ = digest_file(path)
-    path.unlink()
-    if undone != shard.sha256:
+    if found != shard.sha256:
         raise DataError(
             "a shard has changed since its part wrote it",
             job_name="sharding",
@@ -245,7 +268,9 @@ def _recoded(
             allowed=f"SHA-256 {shard.sha256}",
             next_step="delete the object and run the part again",
         )
-    return replace(shard, sha256=found)
+    _recode(path, shard, codes)
+    sent = uploads.send(path, name, then_delete=True).result()
+    return replace(shard, file=name, sha256=sent.sha256)
 
 
 def _recode(path: Path, shard: Shard, codes: Mapping[str, Codes]) -> None:
@@ -259,15 +284,6 @@ def _recode(path: Path, shard: Shard, codes: Mapping[str, Codes]) -> None:
                 piece = column[start : start + _PIECE_CODES]
                 piece[:] = codes[place.name].take(piece, mode="wrap")
             column.flush()
-
-
-def _undoing(codes: Codes) -> Codes:
-    """Return the table from new codes to old ones; codes without an old one become -2, which is never a valid code."""
-    *new, _ = codes.tolist()
-    table = np.full(max(new, default=-1) + 2, -2, dtype=np.int32)
-    table[new] = range(len(new))
-    table[-1] = -1
-    return table
 
 
 def _merged_column(

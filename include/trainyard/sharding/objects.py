@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from trainyard.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 S3_SCHEME = "s3://"
@@ -42,6 +42,16 @@ class Objects(Protocol):
 
     def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
         """Store the file's content atomically, with its digest, if any, as metadata `sha256`."""
+
+    def copy(self, uri: str, target: str, *, sha256: str | None) -> None:
+        """Store an object's content also at `target`, without a download, with the digest as metadata.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+
+    def delete(self, uris: Sequence[str]) -> None:
+        """Delete these objects. A missing one is no error."""
 
     def head(self, uri: str) -> ObjectHead | None:
         """Return the object's head with its `sha256` metadata; None if there is no such object."""
@@ -84,9 +94,20 @@ class LocalObjects:
             shutil.copyfile(path, arriving)
         note.unlink(missing_ok=True)
         arriving.replace(target)
+        arriving.unlink(missing_ok=True)  # it stays if both are links to one file
         if sha256 is not None:
             arriving.write_text(json.dumps({"sha256": sha256}))
             arriving.replace(note)
+
+    def copy(self, uri: str, target: str, *, sha256: str | None) -> None:
+        """Store the file also at `target`. Raises FileNotFoundError if there is no such file."""
+        self.put_file(self._path(uri), target, sha256=sha256)
+
+    def delete(self, uris: Sequence[str]) -> None:
+        """Delete the files and their digests."""
+        for uri in uris:
+            self._path(uri).unlink(missing_ok=True)
+            self._note(uri).unlink(missing_ok=True)
 
     def head(self, uri: str) -> ObjectHead | None:
         """Return size, digest and ETag. The ETag is the digest, or derived from size and modification time."""

@@ -1,8 +1,9 @@
 """Parts of one data set that is sharded by several independent processes: plan, write each part, merge.
 
 Each part shards the files whose names hash to its number. It uses its own shard numbers (part 1 of 4 writes shards 1,
-5, 9, ...) and writes `parts/part-00001.json`. The merge reads these documents and writes the index. It adds up the
-statistics, and rewrites category codes of parts with another order of categories. Integers of csv and JSON lines are
+5, 9, ...), stores its shards as drafts, and writes `parts/part-00001.json`. The merge reads these documents, publishes
+the drafts and writes the index. It adds up the statistics, and rewrites category codes of parts with another order of
+categories. Integers of csv and JSON lines are
 stored as floats if that loses no digits, because another part may find a fraction in the column.
 """
 

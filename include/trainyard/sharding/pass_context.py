@@ -64,7 +64,7 @@ class PassContext:
         )
 
     def check_rows(self, num_good: int) -> None:
-        """Check that the source has rows, and not too many bad ones. For a part do nothing: the merge checks it.
+        """Check that the sample has rows, and not too many bad ones. For a part do nothing: the merge checks it.
 
         Raises:
             DataError: the source has no rows, or too many bad ones.
@@ -72,13 +72,15 @@ class PassContext:
         if self.is_part:
             return  # the merge checks all parts together
         if num_good + self.reading.bad_rows.count == 0:
+            whole = self.reading.settings.sample_fraction == 1
             raise DataError(
-                "the source has no rows",
+                "the source has no rows" if whole else "the sample has no rows",
                 job_name="sharding",
                 where=", ".join(file.name for file in self.reading.files[:3]),
-                next_step="check that the files have rows and that data_format is correct",
+                next_step="check that the files have rows and that data_format is correct"
+                + ("" if whole else ", or raise sample_fraction"),
             )
-        self.reading.bad_rows.check(num_good)
+        self.reading.bad_rows.check(self.reading.settings.num_read(num_good))
 
     def start_again(self) -> None:
         """Discard local shards and bad rows before the pass restarts. Uploaded objects are overwritten later."""

@@ -32,13 +32,9 @@ def write_splits(
         folder: folder for temporary files.
         numbering: shard numbers of one part; None for a whole source.
     """
-    rule = SplitRule(
-        validation_fraction=reading.settings.validation_fraction,
-        test_fraction=reading.settings.test_fraction,
-    )
     context = PassContext(
         reading=reading,
-        rule=rule,
+        rule=SplitRule.of(reading.settings),
         uploads=uploads,
         folder=folder,
         numbering=numbering,

@@ -182,6 +182,9 @@ def _described(
         described["tokenizer"] = load_tokenizer(settings.tokenizer, objects).identity
     for name in ("ignore_columns", "category_columns"):
         described[name] = list(described[name])
-    if not settings.vocab_size:  # data sets of earlier releases keep their address
+    # Data sets of earlier releases keep their address.
+    if not settings.vocab_size:
         del described["vocab_size"], described["eos_token_id"]
+    if settings.sample_fraction == 1:
+        del described["sample_fraction"]
     return {"layout_version": _LAYOUT_VERSION, "data_format": data_format.value, **described}

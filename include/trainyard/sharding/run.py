@@ -16,7 +16,7 @@ from trainyard.sharding.plan import DatasetPlan, finished_index, plan_dataset, w
 from trainyard.sharding.quarantine import BadRows
 from trainyard.sharding.reading import Reading
 from trainyard.sharding.source_files import check_unchanged
-from trainyard.sharding.uploads import Sent, Uploads
+from trainyard.sharding.uploads import Sent, Uploads, delete_drafts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +59,8 @@ def shard_dataset(
 ) -> ShardingResult:
     """Shard a source into a data set below `destination`, or return the data set if it is already complete.
 
+    Other runs may shard the same source at the same time: all return the same data set.
+
     Raises a `SpecError` if settings contradict each other or the source's columns. Raises a `DataError` if the source
     is missing, empty or unreadable, or has too many bad rows or too few rows.
 
@@ -69,18 +71,31 @@ def shard_dataset(
         destination: `s3://bucket/prefix`; the data set is stored at `datasets/<fingerprint>/` below it.
         work_dir: folder for temporary files, with room for the shards that are not uploaded yet; None uses the
             system's.
-    """
+    """  # noqa: DOC501 - a file that another process deleted
     plan, files = plan_dataset(source, settings, objects, destination=destination)
+    result = _reused(plan, objects)
+    if result is None:
+        warn_of_older_layout(plan, objects)
+        with folder_under_way(work_dir) as folder:
+            try:
+                result = _shard(plan, files, objects, folder)
+            except FileNotFoundError:
+                # Another run may have completed the data set, and deleted the drafts of both runs.
+                result = _reused(plan, objects)
+                if result is None:
+                    raise
+    delete_drafts(objects, plan.uri)
+    return result
+
+
+def _reused(plan: DatasetPlan, objects: Objects) -> ShardingResult | None:
+    """Return the data set if it is complete."""
     index = finished_index(plan, objects)
-    if index is not None:
-        log.info("data set is already at %s, nothing to upload", plan.uri)
-        reused = sum(len(split.shards) for split in index.splits.values()) + 1
-        return ShardingResult(
-            index=index, uri=plan.uri, uploaded=0, reused=reused, uploaded_bytes=0
-        )
-    warn_of_older_layout(plan, objects)
-    with folder_under_way(work_dir) as folder:
-        return _shard(plan, files, objects, folder)
+    if index is None:
+        return None
+    log.info("data set is already at %s, nothing to upload", plan.uri)
+    reused = sum(len(split.shards) for split in index.splits.values()) + 1
+    return ShardingResult(index=index, uri=plan.uri, uploaded=0, reused=reused, uploaded_bytes=0)
 
 
 def _shard(
@@ -107,7 +122,7 @@ def _shard(
         if has_samples := reading.bad_rows.write(quarantine):
             uploads.send(quarantine, QUARANTINE_NAME)
         uploads.wait()
-        num_rows = sum(split.num_rows for split in written.splits.values())
+        num_read = plan.settings.num_read(sum(split.num_rows for split in written.splits.values()))
         index = ShardIndex(
             fingerprint=plan.fingerprint,
             source=plan.source,
@@ -116,7 +131,7 @@ def _shard(
             splits=written.splits,
             bad_rows={
                 "count": reading.bad_rows.count,
-                "fraction": reading.bad_rows.check(num_rows),
+                "fraction": reading.bad_rows.check(num_read),
                 "quarantine": QUARANTINE_NAME if has_samples else None,
             },
             **written.described,

@@ -105,6 +105,8 @@ class ShardSettings:
         num_workers: loader workers per rank; 0 counts as 1.
         validation_fraction: share of the rows, selected by a hash of each row's content.
         test_fraction: share of the rows, selected in the same way.
+        sample_fraction: share of the rows of each split that is written, for trial runs; selected by the same hash. 1
+            writes every row.
         max_bad_row_fraction: share of unreadable rows above which sharding fails.
         text_column: column of a table with text to tokenise, or with lists of token ids; None shards a table as
             typed columns.
@@ -130,6 +132,7 @@ class ShardSettings:
     num_workers: int = 1
     validation_fraction: float = 0.05
     test_fraction: float = 0.05
+    sample_fraction: float = 1.0
     max_bad_row_fraction: float = 0.01
     text_column: str | None = None
     target_column: str | None = None
@@ -153,6 +156,10 @@ class ShardSettings:
         """Number of readers of the shards: instances x processes x loader workers."""
         return self.instance_count * self.processes_per_instance * max(1, self.num_workers)
 
+    def num_read(self, num_sampled: int) -> int:
+        """Return the number of readable rows of a source, estimated from the number of sampled ones."""
+        return round(num_sampled / self.sample_fraction)
+
 
 _LEAST = {
     "num_shards": 0,
@@ -173,6 +180,8 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
     for name in ("validation_fraction", "test_fraction", "max_bad_row_fraction"):
         if not 0 <= getattr(settings, name) <= 1:
             yield _out_of_range(name, getattr(settings, name), "0 to 1")
+    if not 0 < settings.sample_fraction <= 1:
+        yield _out_of_range("sample_fraction", settings.sample_fraction, "above 0, up to 1")
     yield from _vocabulary_findings(settings)
     held_out = settings.validation_fraction + settings.test_fraction
     if held_out >= 1:

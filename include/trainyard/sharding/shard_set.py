@@ -1,8 +1,8 @@
 """Shards of all splits while they are written, uploaded and balanced.
 
-A large source is written directly into its final shards. Each is uploaded as soon as it is full, and its weight is
-planned from the rows read so far. A small source is written into pieces first. At the end, each split with uneven
-shards is divided again into equal ones.
+A large source is written directly into its final shards. Each is uploaded as a draft as soon as it is full, and its
+weight is planned from the rows read so far. A small source is written into pieces first. At the end, each split with
+uneven shards is divided again into equal ones. The shards of a part stay drafts: the merge publishes them.
 """
 
 from __future__ import annotations
@@ -173,15 +173,15 @@ class ShardSet(Generic[Writer]):
         counts = self._num_shards or {}
         self._finished[shard.split].append(shard)
         if self._is_direct and shard.number < counts[shard.split]:
-            self._send(shard)
+            self._send(shard, is_draft=True)
 
-    def _send(self, shard: LocalShard) -> None:
+    def _send(self, shard: LocalShard, *, is_draft: bool) -> None:
         self._sent[shard.path] = self._uploads.send(
-            shard.path, self._numbering.name(shard), then_delete=True
+            shard.path, self._numbering.name(shard), then_delete=True, is_draft=is_draft
         )
 
     def _evened(self, split: str, num_shards: int) -> list[LocalShard]:
-        """Return the split's final shards, all queued for upload.
+        """Return the split's final shards, all queued for upload or publication.
 
         The shards are divided again if the source is small, if their number is wrong, or if the largest weighs more
         than 1.1 times the smallest.
@@ -189,16 +189,17 @@ class ShardSet(Generic[Writer]):
         first = self._finished[split]
         weights = [shard.weight for shard in first]
         if self._is_direct and len(first) == num_shards and max(weights) <= _UNEVEN * min(weights):
+            for shard in [] if self._is_part else first:
+                self._sent[shard.path] = self._uploads.publish(self._sent[shard.path].result())
             return first
         for shard in first:
             if sent := self._sent.pop(shard.path, None):
-                sent.result()
-                self._uploads.fetch(self._numbering.name(shard), shard.path)
+                self._uploads.fetch(sent.result().name, shard.path)
         evened: list[LocalShard] = []
 
         def finished(shard: LocalShard) -> None:
             evened.append(shard)
-            self._send(shard)
+            self._send(shard, is_draft=self._is_part)
 
         rows = self._writers[split].rows
         folder = self._folder / "evened" / split
@@ -214,7 +215,7 @@ class ShardSet(Generic[Writer]):
             has_tokens = shard.num_tokens is not None
             entries.append(
                 Shard(
-                    file=self._numbering.name(shard),
+                    file=sent.name,
                     rows=shard.rows,
                     bytes=sent.size,
                     sha256=sent.sha256,

@@ -1,7 +1,8 @@
-"""Split of a row, which depends only on a hash of its content and the fractions.
+"""Split of a row, and whether a sample contains it. Both depend only on a hash of its content and the fractions.
 
-A row keeps its split if data is added, or if the order of rows, columns or files changes. Equal rows are in the same
-split. The content of a table's row is the names and values of its columns, so renaming a column changes splits.
+A row keeps its split if data is added, if only a sample is taken, or if the order of rows, columns or files changes.
+Equal rows are in the same split. The content of a table's row is the names and values of its columns, so renaming a
+column changes splits.
 """
 
 from __future__ import annotations
@@ -14,19 +15,37 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from trainyard.sharding.settings import ShardSettings
+
 SPLITS = ("train", "validation", "test")
+NOT_SAMPLED = len(SPLITS)
+"""Number that `SplitRule.assign` gives a row outside the sample, in place of the index of a split."""
 _SPAN = 2**64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRule:
-    """Division of the range of hashes: first the share of test, then that of validation; the rest is train."""
+    """Division of the range of hashes: first the share of test, then that of validation; the rest is train.
+
+    The sample is selected by the same hash with its bytes reversed, so that it takes the same share of each split.
+    A smaller sample is a subset of a larger one.
+    """
 
     validation_fraction: float
     test_fraction: float
+    sample_fraction: float = 1.0
+
+    @classmethod
+    def of(cls, settings: ShardSettings) -> SplitRule:
+        """Return the rule of the settings of a data set."""
+        return cls(
+            validation_fraction=settings.validation_fraction,
+            test_fraction=settings.test_fraction,
+            sample_fraction=settings.sample_fraction,
+        )
 
     def assign(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-        """Return the split of each hash as its index in `SPLITS`."""
+        """Return the split of each hash as its index in `SPLITS`, or `NOT_SAMPLED`."""
         import numpy as np
 
         test_end = min(_SPAN - 1, int(self.test_fraction * _SPAN))
@@ -34,10 +53,13 @@ class SplitRule:
             _SPAN - 1, int((self.test_fraction + self.validation_fraction) * _SPAN)
         )
         held_out = (hashes < np.uint64(validation_end)).view(np.uint8)
-        return held_out + (hashes < np.uint64(test_end)).view(np.uint8)
+        numbers = held_out + (hashes < np.uint64(test_end)).view(np.uint8)
+        if self.sample_fraction < 1:
+            numbers[hashes.byteswap() >= np.uint64(int(self.sample_fraction * _SPAN))] = NOT_SAMPLED
+        return numbers
 
     def fraction(self, split: str) -> float:
-        """Return the expected share of a split, 0 to 1."""
+        """Return the expected share of a split in the sampled rows, 0 to 1."""
         train = 1 - self.validation_fraction - self.test_fraction
         return (train, self.validation_fraction, self.test_fraction)[SPLITS.index(split)]
 

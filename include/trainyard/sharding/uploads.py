@@ -1,13 +1,21 @@
-"""Uploads of finished shards while the next ones are written, by 4 threads and a bounded queue."""
+"""Uploads of finished shards while the next ones are written, by 4 threads and a bounded queue.
+
+Several runs may write the same data set at once. So the final name of a shard gets only the final content, which is the
+same in each run. A shard that may still be divided again, or gets other category codes, is a draft: it is stored at
+`under-way/<digest>/<name>`, where no other content is ever stored.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Self
 
+from trainyard.errors import TrainingRunError
 from trainyard.sharding.objects import download
 
 if TYPE_CHECKING:
@@ -16,15 +24,29 @@ if TYPE_CHECKING:
 
     from trainyard.sharding.objects import Objects
 
+log = logging.getLogger(__name__)
+
 NUM_THREADS = 4
+NUM_COPIES = 16
+"""Objects that the store copies at a time; a copy moves no data through this process."""
 MAX_WAITING = 8
+UNDER_WAY = "under-way"
+"""Folder of the drafts below a data set's prefix; the run that completes the data set deletes it."""
 _PIECE_BYTES = 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """One stored object: its SHA-256 (None without checksums), its size in bytes, and whether it was uploaded now."""
+    """One stored object.
 
+    Attributes:
+        name: its name below the prefix.
+        sha256: hex digest; None without checksums.
+        size: bytes.
+        uploaded: whether it was uploaded now.
+    """
+
+    name: str
     sha256: str | None
     size: int
     uploaded: bool
@@ -44,6 +66,8 @@ class Uploads:
         self, objects: Objects, prefix: str, *, existing: frozenset[str], checksums: bool = True
     ) -> None:
         self._checksums = checksums
+        self._own = uuid.uuid4().hex
+        self._copies = ThreadPoolExecutor(NUM_COPIES, thread_name_prefix="copy")
         self._objects, self._prefix, self._existing = objects, prefix, existing
         self._pool = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="upload")
         self._slots = BoundedSemaphore(MAX_WAITING)
@@ -60,19 +84,34 @@ class Uploads:
         trace: TracebackType | None,
     ) -> None:
         self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+        self._copies.shutdown(wait=True, cancel_futures=kind is not None)
 
-    def send(self, path: Path, name: str, *, then_delete: bool = False) -> Future[Sent]:
-        """Queue a file for upload; block while the queue is full. Raises the error of an earlier upload."""
+    def send(
+        self, path: Path, name: str, *, then_delete: bool = False, is_draft: bool = False
+    ) -> Future[Sent]:
+        """Queue a file for upload; block while the queue is full. Raises the error of an earlier upload.
+
+        A draft is stored below `under-way/`, at a name that its content determines: `Sent.name`.
+        """
         self._raise_failed()
         self._slots.acquire()
-        future = self._pool.submit(self._send, path, name, then_delete=then_delete)
+        future = self._pool.submit(
+            self._send, path, name, then_delete=then_delete, is_draft=is_draft
+        )
         future.add_done_callback(lambda _: self._slots.release())
         self._waiting.append(future)
         return future
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy a stored object back to a file. Raises the errors of `Objects.open`."""
+        """Copy a draft back to a file, because another object replaces it. Raises the errors of `Objects.open`."""
         download(self._objects, f"{self._prefix}/{name}", path)
+        self._done.pop(name, None)
+
+    def publish(self, draft: Sent) -> Future[Sent]:
+        """Queue the copy of a draft to its final name."""
+        future = self._copies.submit(self._publish, draft)
+        self._waiting.append(future)
+        return future
 
     def wait(self) -> list[Sent]:
         """Wait for all queued files, and return all stored objects, one per name. Raises the error of an upload."""
@@ -90,18 +129,50 @@ class Uploads:
                 still_waiting.append(future)
         self._waiting = still_waiting
 
-    def _send(self, path: Path, name: str, *, then_delete: bool) -> Sent:
+    def _send(self, path: Path, name: str, *, then_delete: bool, is_draft: bool) -> Sent:
         sha256, size = digest_file(path) if self._checksums else (None, path.stat().st_size)
-        uri = f"{self._prefix}/{name}"
-        is_known = self._checksums and uri in self._existing
-        head = self._objects.head(uri) if is_known else None
-        needed = head is None or head.size != size or head.sha256 != sha256
+        if is_draft:
+            name = f"{UNDER_WAY}/{sha256 or self._own}/{name}"
+        needed = not self._is_there(name, sha256=sha256, size=size)
         if needed:
-            self._objects.put_file(path, uri, sha256=sha256)
+            self._objects.put_file(path, f"{self._prefix}/{name}", sha256=sha256)
         if then_delete:
             path.unlink()
-        self._done[name] = Sent(sha256=sha256, size=size, uploaded=needed)
+        self._done[name] = Sent(name=name, sha256=sha256, size=size, uploaded=needed)
         return self._done[name]
+
+    def _publish(self, draft: Sent) -> Sent:
+        sent = replace(draft, name=final_name(draft.name))
+        if not self._is_there(sent.name, sha256=sent.sha256, size=sent.size):
+            source, target = (f"{self._prefix}/{name}" for name in (draft.name, sent.name))
+            self._objects.copy(source, target, sha256=sent.sha256)
+        self._done.pop(draft.name, None)
+        self._done[sent.name] = sent
+        return sent
+
+    def _is_there(self, name: str, *, sha256: str | None, size: int) -> bool:
+        """Return whether an earlier run stored this content; without a digest this is not known."""
+        uri = f"{self._prefix}/{name}"
+        if sha256 is None or uri not in self._existing:
+            return False
+        head = self._objects.head(uri)
+        return head is not None and (head.size, head.sha256) == (size, sha256)
+
+
+def final_name(draft: str) -> str:
+    """Return the final name of a draft: the part behind `under-way/<digest>/`."""
+    return draft.split("/", 2)[2]
+
+
+def delete_drafts(objects: Objects, prefix: str) -> None:
+    """Delete all drafts of a complete data set, also those of other runs: they find the data set complete.
+
+    If that fails, log it: the data set does not need them.
+    """
+    try:
+        objects.delete([each.uri for each in objects.list(f"{prefix}/{UNDER_WAY}/")])
+    except TrainingRunError as error:
+        log.warning("drafts of shards remain at %s/%s/; delete them: %s", prefix, UNDER_WAY, error)
 
 
 def digest_file(path: Path) -> tuple[str, int]:

@@ -33,6 +33,7 @@ _SHARED = (
         "num_shards",
         "validation_fraction",
         "test_fraction",
+        "sample_fraction",
         "max_bad_row_fraction",
         "checksums",
         "max_source_bytes",

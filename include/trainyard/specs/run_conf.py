@@ -31,6 +31,7 @@ class RunConf(BaseRunConf):
     Attributes:
         source: `python-stdlib`, a local path or an `s3://` URI.
         num_shards: number of shards; 0 = derived from the number of ranks.
+        sample_fraction: share of the rows of each split to shard, selected by a hash; 1 = all.
         max_source_bytes: largest number of bytes to read from the source; 0 = all.
         shard_instance_count: instances of the sharding job; 0 = sharding in the Airflow worker.
         text_column: column of a table with the text to tokenise, or with lists of token ids.
@@ -75,6 +76,7 @@ class RunConf(BaseRunConf):
     num_shards: int = 0
     validation_fraction: float = 0.05
     test_fraction: float = 0.05
+    sample_fraction: float = 1.0
     max_bad_row_fraction: float = 0.01
     checksums: bool = True
     max_source_bytes: int = 0

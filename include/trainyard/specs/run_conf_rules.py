@@ -81,6 +81,13 @@ def _data(conf: RunConf) -> Iterator[Finding]:
         yield Finding(
             where="source", what="is empty", allowed="python-stdlib, a path or an s3:// URI"
         )
+    if not 0 < conf.sample_fraction <= 1:
+        yield Finding(
+            where="sample_fraction",
+            what="is not a share of the rows",
+            got=f"{conf.sample_fraction:g}",
+            allowed="more than 0, at most 1 (all rows)",
+        )
     if not 0 <= conf.max_bad_row_fraction <= 1:
         yield _no_fraction("max_bad_row_fraction", conf.max_bad_row_fraction)
     if conf.tokenizer != "bytes" and not conf.tokenizer.endswith(".json"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from trainyard.sagemaker_api.failures import service_error
 from trainyard.sharding.objects import ObjectHead, changed_object
 from trainyard_airflow.hooks.object_stream import whole_object
 from trainyard_airflow.hooks.objects import S3Address
@@ -15,8 +16,10 @@ from trainyard_airflow.hooks.refusals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+_MOST_DELETED = 1000
 
 
 class S3DatasetObjects:
@@ -31,6 +34,42 @@ class S3DatasetObjects:
         extra = {} if sha256 is None else {"Metadata": {"sha256": sha256}}
         with refusals_typed(uri):
             self._client.upload_file(str(path), at.bucket, at.key, ExtraArgs=extra)
+
+    def copy(self, uri: str, target: str, *, sha256: str | None) -> None:
+        """Copy an object within S3, in several parts above 5 GiB, with its SHA-256 as metadata unless it is None.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        source, at = S3Address.parse(uri), S3Address.parse(target)
+        extra = {"Metadata": {"sha256": sha256}, "MetadataDirective": "REPLACE"} if sha256 else {}
+
+        def copied() -> bool:
+            place = {"Bucket": source.bucket, "Key": source.key}
+            self._client.copy(place, at.bucket, at.key, ExtraArgs=extra)
+            return True
+
+        if answer_or_none(copied, where=uri, is_absent=is_absent_object) is None:
+            raise FileNotFoundError(uri)
+
+    def delete(self, uris: Sequence[str]) -> None:
+        """Delete these objects, which are in one bucket, in requests of up to 1,000. A missing one is no error.
+
+        Raises:
+            TrainingRunError: S3 refuses to delete an object.
+        """  # noqa: DOC501 - the named function returns one
+        for start in range(0, len(uris), _MOST_DELETED):
+            ats = [S3Address.parse(uri) for uri in uris[start : start + _MOST_DELETED]]
+            keys = [{"Key": at.key} for at in ats]
+            with refusals_typed(uris[start]):
+                answer = self._client.delete_objects(
+                    Bucket=ats[0].bucket, Delete={"Objects": keys, "Quiet": True}
+                )
+            for error in answer.get("Errors", ()):
+                where = f"s3://{ats[0].bucket}/{error['Key']}"
+                raise service_error(
+                    error["Code"], error["Message"], operation="DeleteObjects", where=where
+                )
 
     def head(self, uri: str) -> ObjectHead | None:
         """Return the object's size, ETag and SHA-256, or None if there is no such object."""

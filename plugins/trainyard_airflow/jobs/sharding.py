@@ -147,11 +147,8 @@ class ShardingJobType(JobType):
             DataError: the parts are not consistent, or have too many bad rows.
         """
         from trainyard.sharding.merge import merge_parts
-        from trainyard.sharding.plan import finished_index
 
-        index = finished_index(self.plan, self.objects)
-        if index is None:
-            index = merge_parts(self.plan, self.objects, work_dir=self._scratch)
+        index = merge_parts(self.plan, self.objects, work_dir=self._scratch)
         log.info("Data set %s: sharded by job %s", self.plan.uri, result["job_name"])
         shards = [shard for split in index.splits.values() for shard in split.shards]
         uploaded_bytes = sum(shard.bytes for shard in shards)

@@ -90,8 +90,10 @@ def works_of(conf: BaseRunConf, *, test_units: float | None = None) -> tuple[Job
 
 
 def data_key(conf: BaseRunConf) -> str:
-    """Return a digest of the settings of a run's data: source, test split and tokens."""
-    names = ("source", "max_source_bytes", "test_fraction", "tokenizer", "sequence_length")
+    """Return a digest of the settings of a run's data: source, test split, sample and tokens."""
+    names = ["source", "max_source_bytes", "test_fraction", "tokenizer", "sequence_length"]
+    if getattr(conf, "sample_fraction", 1) != 1:  # measurements of earlier releases keep their key
+        names.append("sample_fraction")
     return _digest({name: getattr(conf, name, None) for name in names})
 
 
@@ -223,7 +225,7 @@ def _test_units(conf: RunConf) -> float:
     if not conf.max_source_bytes or conf.model != "gpt":
         return float(NOMINAL_TOKENS) if conf.model == "gpt" else NOMINAL_TOKENS / 100
     per_token = 1.0 if conf.tokenizer == "bytes" else 4.0
-    return conf.max_source_bytes * conf.test_fraction / per_token
+    return conf.max_source_bytes * conf.test_fraction * conf.sample_fraction / per_token
 
 
 def _digest(value: Any) -> str:

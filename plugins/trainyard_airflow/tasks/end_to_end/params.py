@@ -149,6 +149,11 @@ SECTIONS: Sections = {
         ),
         "validation_fraction": ("Validation share", "Share of the rows, chosen by hash.", FRACTION),
         "test_fraction": ("Test share", "Share of the rows, chosen by hash.", FRACTION),
+        "sample_fraction": (
+            "Sample",
+            "Share of the rows of each split to shard, for a trial run. 1: all.",
+            {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        ),
         "max_bad_row_fraction": (
             "Bad rows allowed",
             "Sharding fails if a larger share of the rows cannot be read.",

@@ -60,6 +60,7 @@ def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
             num_workers=conf.readers_per_rank,
             validation_fraction=conf.validation_fraction,
             test_fraction=conf.test_fraction,
+            sample_fraction=conf.sample_fraction,
             max_bad_row_fraction=conf.max_bad_row_fraction,
             checksums=conf.checksums,
             text_column=conf.text_column,
