@@ -1,18 +1,26 @@
-"""Linter's findings on the training job of a run's conf."""
+"""Findings of the linter and of the script itself on the training job of a run's conf."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainyard.planning.linter.linter import lint
 from trainyard.specs.run_conf import readable_conf
 from trainyard.specs.service_debugger import Debugger
-from trainyard_airflow.tasks.end_to_end.jobs import training_spec, with_judge
+from trainyard_airflow.operators.script_check import ScriptJob, script_findings
+from trainyard_airflow.tasks.end_to_end.jobs import (
+    TRAINING_ENTRY_POINTS,
+    training_hyperparameters,
+    training_spec,
+    with_judge,
+)
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
 
     from trainyard.errors import Finding
     from trainyard.specs.base_run_conf import BaseRunConf
@@ -38,6 +46,25 @@ def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
     if conf is None:
         return ()
     return (*training_findings(conf, _unset_training), *retry_findings(conf.on_rule_stop))
+
+
+def run_script_findings(params: Mapping[str, Any], *, scripts: Path) -> list[Finding]:
+    """Return the script's findings for each number of ranks in `capacity_ladder`; none if the conf is invalid."""
+    conf = readable_conf(params)
+    if conf is None:
+        return []
+    jobs = [
+        ScriptJob(
+            where="hyperparameters",
+            entry_point=TRAINING_ENTRY_POINTS[conf.strategy],
+            hyperparameters=training_hyperparameters(conf),
+            ranks=ranks,
+        )
+        for ranks in dict.fromkeys(
+            (rung.instance_count or 1) * conf.ranks_on(rung.instance_type) for rung in conf.rungs
+        )
+    ]
+    return list(dict.fromkeys(chain.from_iterable(script_findings(scripts, jobs))))
 
 
 def training_findings(

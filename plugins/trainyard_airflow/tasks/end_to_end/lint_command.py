@@ -19,8 +19,7 @@ from trainyard.planning.linter.linter import lint
 from trainyard.planning.run_plan import plan_run
 from trainyard.sharding.local_files import local_files
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard_airflow.tasks.end_to_end.lint import params_findings
-from trainyard_airflow.tasks.end_to_end.script_findings import run_script_findings
+from trainyard_airflow.tasks.end_to_end.lint import params_findings, run_script_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
