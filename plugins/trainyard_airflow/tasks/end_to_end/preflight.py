@@ -32,7 +32,7 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
     EVALUATION_ENTRY_POINT,
     TRAINING_ENTRY_POINTS,
 )
-from trainyard_airflow.tasks.end_to_end.lint import params_findings, run_script_findings
+from trainyard_airflow.tasks.end_to_end.lint import params_findings
 from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
@@ -198,11 +198,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield findings on the run's jobs and scripts that the plan does not check."""
-        yield from params_findings(params)
-        scripts = TRAINING_SCRIPTS
+        yield from params_findings(params, scripts=TRAINING_SCRIPTS)
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
-            yield from entry_point_findings(scripts, entry_point)
-        yield from run_script_findings(params, scripts=scripts)
+            yield from entry_point_findings(TRAINING_SCRIPTS, entry_point)
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:  # noqa: ARG002  # for subclasses
         """Return findings on the account that concern neither bucket, role nor data; none in this class."""
