@@ -45,7 +45,7 @@ from training_jobs import BUCKET, ENDED, IMAGE, PREFIX, ROLE, MeasuredEngine
 
 from chaos.training_log import read_marks
 from trainyard.errors import RejectedRequestError
-from trainyard.sagemaker_api.script_mode import forwarding_entrypoint
+from trainyard.sagemaker_api.training_request import forwarding_entrypoint
 from trainyard.stack import process_finder, processes
 from trainyard.stack.airflow_api import AirflowApi
 from trainyard.stack.command import fork_guarded

@@ -17,7 +17,7 @@ import requests
 from botocore.config import Config
 from checkout import REPOSITORY, SCRIPTS
 
-from trainyard.sagemaker_api.script_mode import forwarding_entrypoint
+from trainyard.sagemaker_api.training_request import forwarding_entrypoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

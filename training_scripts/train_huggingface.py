@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
-from trainer.script import run_script
+from trainer.process import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

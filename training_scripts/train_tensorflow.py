@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
-from trainer.script import run_script
+from trainer.process import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ import pytest
 
 from tests.limits import EVENT_LIMIT_S
 from trainyard.sagemaker_api import sigterm_relay
-from trainyard.sagemaker_api.script_mode import LONGEST_ARGUMENT, forwarding_entrypoint
+from trainyard.sagemaker_api.training_request import LONGEST_ARGUMENT, forwarding_entrypoint
 from trainyard.specs.strategies.torch_distributed import RANK_RESTARTS
 
 if TYPE_CHECKING:

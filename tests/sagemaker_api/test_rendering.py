@@ -9,8 +9,7 @@ import pytest
 from trainyard.errors import SpecError
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard.sagemaker_api.request_parts import with_overrides
-from trainyard.sagemaker_api.script_mode import forwarding_entrypoint
-from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.sagemaker_api.training_request import forwarding_entrypoint, render_training_job
 from trainyard.specs.processing_job import ProcessingJobSpec
 from trainyard.specs.training_job import TrainingJobSpec
 

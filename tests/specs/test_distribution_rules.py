@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainyard.errors import SpecError
-from trainyard.sagemaker_api.script_mode import script_mode_hyperparameters
+from trainyard.sagemaker_api.training_request import script_mode_hyperparameters
 from trainyard.specs.training_job import TrainingJobSpec
 
 ON = {"enabled": True}

@@ -1,26 +1,31 @@
-"""Main function of the torch training scripts: log, stop request, ranks, exit code."""
+"""Main functions of the training scripts: log, stop request, hyperparameters, ranks, exit code.
+
+This module imports no framework: `run_rank` imports torch.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from trainer.failure import end_of_restart, end_process, note_stop, report_failure
-from trainer.script import run_script
-from trainyard_watch.distributed import joined_ranks, rank_variables
-from trainyard_watch.environment import num_restarts
+from trainyard_watch.environment import ContainerPaths, num_restarts
+from trainyard_watch.errors import TrainerError
 from trainyard_watch.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
-from trainyard_watch.stopping import EXIT_CODE_TERMINATED
+from trainyard_watch.stopping import EXIT_CODE_TERMINATED, StopRequest, grace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trainer.hyperparameters import Hyperparameters
     from trainer.training import Training
     from trainyard_watch.distributed import Ranks
-    from trainyard_watch.environment import ContainerPaths
-    from trainyard_watch.stopping import StopRequest
+
+H = TypeVar("H", bound="Hyperparameters")
+LINE = "%(levelname)s %(message)s"
 
 
 def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int:
@@ -33,6 +38,8 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
     - `1`: the run failed; `<base>/output/failure` has the reason. With several ranks, a failed rank ends its process
       instead of returning.
     """
+    from trainyard_watch.distributed import joined_ranks, rank_variables  # noqa: PLC0415  # torch
+
     os.environ.update(rank_variables(os.environ))
     rank = os.environ.get("RANK", "0")
 
@@ -68,3 +75,26 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
 
     line = f"%(levelname)s rank {rank} %(name)s: %(message)s"
     return run_script(training.hyperparameters_class, run_joined, argv, line=line)
+
+
+def run_script(
+    kind: type[H],
+    run: Callable[[H, ContainerPaths, StopRequest], int],
+    argv: Sequence[str] | None = None,
+    *,
+    line: str = LINE,
+) -> int:
+    """Read the hyperparameters from SM_HPS and the command line, and call `run` with them; return its exit code.
+
+    A TrainerError, RuntimeError, ValueError or OSError is reported on stderr and in `<base>/output/failure`, and the
+    exit code is 1. `line` is the format of the log lines.
+    """
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line)
+    paths = ContainerPaths.from_environment(os.environ)
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        stop = StopRequest(grace_s=grace_of(os.environ)).install()
+        return run(kind.load(os.environ.get("SM_HPS", "{}"), arguments), paths, stop)
+    except (TrainerError, RuntimeError, ValueError, OSError) as error:
+        report_failure(error, paths.failure_file)
+        return 1

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.artifacts import weights_sha256, write_model
-from trainer.batching import plan_batches
+from trainer.batching import num_evaluated, plan_batches
 from trainer.checkpoint_pace import make_pace
 from trainer.checkpointing import Checkpointer
 from trainer.data.loader import choose_num_processes, evaluation_batches, training_batches
@@ -516,10 +516,9 @@ class Training:
         progress = self.state.progress
         if not self.is_evaluated(progress.step) or progress.evaluated_step == progress.step:
             return
-        wanted = self.hp.eval_batches * self.plan.global_batch_size or len(self.validation_set)
         batches = evaluation_batches(
             self.validation_set,
-            num_samples=min(wanted, len(self.validation_set)),
+            num_samples=num_evaluated(self.hp, num_samples=len(self.validation_set)),
             batch_size=self.plan.micro_batch_size,
             rank=self.reader,
             world_size=self.num_readers,

@@ -201,19 +201,11 @@ def processing_type_findings(where: str, name: str) -> Iterator[Finding]:
 
 def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
     """Return the smallest number of shards of the train split by the rules of sharding, and the findings."""
-    from trainyard.sharding.settings import ShardSettings  # noqa: PLC0415  # DAG files import this
+    from trainyard.sharding.settings import settings_of_run  # noqa: PLC0415  # DAG files import this
     from trainyard.sharding.shard_count import fit_num_shards  # noqa: PLC0415
 
     try:
-        settings = ShardSettings(
-            num_shards=conf.num_shards,
-            instance_count=conf.instance_count,
-            processes_per_instance=conf.ranks_per_instance,
-            num_workers=conf.readers_per_rank,
-            target_column=conf.target_column,
-            ignore_columns=conf.ignore_columns,
-        )
-        return fit_num_shards(settings, train_bytes=0), []
+        return fit_num_shards(settings_of_run(conf), train_bytes=0), []
     except SpecError as error:
         return 0, list(error.findings)
 

@@ -1,6 +1,6 @@
 """Process 1 of a training container, which starts AWS's toolkit and forwards SIGTERM to the ranks.
 
-    python3 -c CODE PROGRAM        (the command of `script_mode.forwarding_entrypoint`)
+    python3 -c CODE PROGRAM        (the command of `training_request.forwarding_entrypoint`)
 
 SageMaker sends SIGTERM to process 1, 120 s before a stop and, usually, before a spot interruption. The toolkit's own
 process 1 has no handler, so its script receives no signal (sagemaker-training 5.1.4, torchrun of torch 2.13). torchrun

@@ -14,6 +14,8 @@ from trainyard.sharding.local_files import PYTHON_STDLIB, LocalFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from trainyard.specs.run_conf import RunConf
+
 BYTES_TOKENIZER = "bytes"
 
 
@@ -159,6 +161,32 @@ class ShardSettings:
     def num_read(self, num_sampled: int) -> int:
         """Return the number of readable rows of a source, estimated from the number of sampled ones."""
         return round(num_sampled / self.sample_fraction)
+
+
+def settings_of_run(conf: RunConf) -> ShardSettings:
+    """Return the settings of a run's shards, whose number fits the readers of its training.
+
+    Raises:
+        SpecError: the conf's settings contradict each other.
+    """
+    return ShardSettings(
+        num_shards=conf.num_shards,
+        instance_count=conf.instance_count,
+        processes_per_instance=conf.ranks_per_instance,
+        num_workers=conf.readers_per_rank,
+        validation_fraction=conf.validation_fraction,
+        test_fraction=conf.test_fraction,
+        sample_fraction=conf.sample_fraction,
+        max_bad_row_fraction=conf.max_bad_row_fraction,
+        checksums=conf.checksums,
+        text_column=conf.text_column,
+        target_column=conf.target_column,
+        ignore_columns=conf.ignore_columns,
+        category_columns=conf.category_columns,
+        tokenizer=conf.tokenizer,
+        vocab_size=conf.vocab_size,
+        eos_token_id=conf.eos_token_id,
+    )
 
 
 _LEAST = {

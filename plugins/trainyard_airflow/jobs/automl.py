@@ -13,7 +13,6 @@ from trainyard.errors import ContractError
 from trainyard.job_status import JobStatus
 from trainyard.sagemaker_api.automl_request import render_automl_job
 from trainyard.sagemaker_api.automl_snapshot import leaderboard, ranked
-from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.units import format_duration, format_usd
 from trainyard_airflow.jobs.automl_result import automl_result, runtime_ceiling
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
@@ -95,30 +95,29 @@ class AutoMLJobType(JobType):
             )
         return JobPlace(paid_usd=paid, max_runtime_s=limit_s)
 
-    def completed(self, result: dict[str, Any]) -> dict[str, Any]:
+    def completed(self, snapshot: JobSnapshot, result: dict[str, Any]) -> dict[str, Any]:
         """Return the best candidate with the search's results; the leaderboard is written to `leaderboard_uri`.
 
         Raises:
             ContractError: the completed job has no best candidate.
         """
-        job = JobSnapshot.from_dict(result)
-        facts = self._automl.facts(job.name)
-        found = ranked(self._automl.candidates(job.name), maximize=facts.maximize)
+        facts = self._automl.facts(snapshot.name)
+        found = ranked(self._automl.candidates(snapshot.name), maximize=facts.maximize)
         if facts.best is None:
             raise ContractError(
                 "the AutoML job completed without a best candidate",
-                where=f"job {job.name}",
+                where=f"job {snapshot.name}",
                 next_step="read the job's candidates in the SageMaker console",
             )
         table = leaderboard(found, metric=facts.metric_name, maximize=facts.maximize)
-        log.info("AutoML job %s (%s):\n%s", job.name, facts.problem_type, table)
+        log.info("AutoML job %s (%s):\n%s", snapshot.name, facts.problem_type, table)
         for failure in facts.partial_failures:
-            log.warning("AutoML job %s: %s", job.name, failure)
+            log.warning("AutoML job %s: %s", snapshot.name, failure)
         uri = self._leaderboard_uri or f"{self.jobs.run_uri}/automl/leaderboard.json"
         self._write_leaderboard(uri, found)
         automl = automl_result(
             self.spec,
-            job=self._automl.billed(job),
+            job=self._automl.billed(snapshot),
             facts=facts,
             candidates=found,
             leaderboard_uri=uri,

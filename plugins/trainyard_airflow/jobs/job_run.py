@@ -209,7 +209,7 @@ class JobRun:
             return self._go_on(step)
         if snapshot.succeeded or (is_stopped and self.job_type.hands_on(snapshot)):
             log.info("Job %s %s", snapshot.name, snapshot.status.lower())
-            return Done(result=self.job_type.completed(result))
+            return Done(result=self.job_type.completed(snapshot, result))
         return self._failed(snapshot, result, earlier)
 
     def answered(

@@ -117,8 +117,8 @@ class JobType(ABC):
         """Return whether a stopped job's result so far is the task's result; False in this class."""
         return False
 
-    def completed(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the task's result, from the result of the completed job."""
+    def completed(self, snapshot: JobSnapshot, result: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Return the task's result, from the completed job and its facts as JSON-safe data."""
         return result
 
     def known_error(

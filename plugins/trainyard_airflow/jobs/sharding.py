@@ -140,7 +140,7 @@ class ShardingJobType(JobType):
             instance_count=job.instance_count,
         )
 
-    def completed(self, result: dict[str, Any]) -> dict[str, Any]:
+    def completed(self, snapshot: JobSnapshot, result: dict[str, Any]) -> dict[str, Any]:
         """Return the data set of the job's parts, merged unless another process has already merged them.
 
         Raises:
@@ -149,7 +149,7 @@ class ShardingJobType(JobType):
         from trainyard.sharding.merge import merge_parts
 
         index = merge_parts(self.plan, self.objects, work_dir=self._scratch)
-        log.info("Data set %s: sharded by job %s", self.plan.uri, result["job_name"])
+        log.info("Data set %s: sharded by job %s", self.plan.uri, snapshot.name)
         shards = [shard for split in index.splits.values() for shard in split.shards]
         uploaded_bytes = sum(shard.bytes for shard in shards)
         return dataset_result(

@@ -12,7 +12,6 @@ from trainyard.cost.attempt_budget import check_budget
 from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
 from trainyard.job_status import JobStatus
 from trainyard.planning.linter.linter import lint
-from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.channel import TrainingInput
 from trainyard.specs.training_job import TrainingJobSpec
@@ -42,6 +41,7 @@ from trainyard_airflow.triggers.stop_criteria import Patience
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.sagemaker_api.training_plan import TrainingPlanState
     from trainyard.specs.capacity_rung import CapacityRung
     from trainyard_airflow.jobs.ladder import Placement
@@ -238,16 +238,15 @@ class TrainingJobType(JobType):
         """Return whether the training was stopped to limit its cost after it wrote a model."""
         return self._stops.left_model(snapshot)
 
-    def completed(self, result: dict[str, Any]) -> dict[str, Any]:
+    def completed(self, snapshot: JobSnapshot, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result, with the cause and details of the stop if the training was stopped to limit its cost."""
-        if result["status"] != JobStatus.STOPPED:
+        if snapshot.status != JobStatus.STOPPED:
             return result
-        job = JobSnapshot.from_dict(result)
-        by, stop = self._stops.ended_by(job), self._stops.stop(job)
+        by, stop = self._stops.ended_by(snapshot), self._stops.stop(snapshot)
         assert by is not None  # noqa: S101  # `hands_on` has said so
         log.warning(
             "Job %s was stopped by %s at step %s after %s; its model is the result",
-            result["job_name"],
+            snapshot.name,
             f"its cost cap of {format_usd(stop.max_cost_usd)}" if by == ENDED_BY_CAP else by,
             stop.step,
             format_usd(stop.cost_usd),

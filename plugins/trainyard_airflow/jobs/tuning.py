@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import BudgetExceededError, TrainingRunError
 from trainyard.job_status import JobStatus
-from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
 from trainyard.sagemaker_api.tuning_snapshot import with_early_stops
 from trainyard.specs.tuning_job import TuningJobSpec
@@ -39,6 +38,7 @@ from trainyard_airflow.triggers.stop_criteria import Patience
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.tuning.trials import Trial
     from trainyard_airflow.hooks.tuning_trials import TuningTrials
     from trainyard_airflow.jobs.task_jobs import TaskJobs
@@ -175,7 +175,7 @@ class TuningJobType(JobType):
         is_cut = self._ended_by(snapshot) in {EndedBy.BUDGET, EndedBy.TIME}
         return is_cut and bool(snapshot.final_metrics)
 
-    def completed(self, result: dict[str, Any]) -> dict[str, Any]:
+    def completed(self, snapshot: JobSnapshot, result: dict[str, Any]) -> dict[str, Any]:
         """Return the `TuningResult` of the ended search, as a dict; its trials are written to `trials_uri`.
 
         Raises:
@@ -183,22 +183,21 @@ class TuningJobType(JobType):
         """
         from trainyard_airflow.hooks.objects import S3Objects
 
-        spec, search = self.spec, JobSnapshot.from_dict(result)
-        facts, trials = self._tuning.facts(search.name), self._trials(search.name)
-        cause = self._ended_by(search)
+        facts, trials = self._tuning.facts(snapshot.name), self._trials(snapshot.name)
+        cause = self._ended_by(snapshot)
         trials = with_early_stops(
             trials, was_cut=cause is not EndedBy.SERVICE or facts.has_criteria
         )
-        table = trial_table(trials, maximize=facts.maximize, now=search.ended_at or time.time())
-        log.info("Search %s, ended by %s:\n%s", search.name, cause, table)
-        best = usable_best(search, facts, trials)
+        table = trial_table(trials, maximize=facts.maximize, now=snapshot.ended_at or time.time())
+        log.info("Search %s, ended by %s:\n%s", snapshot.name, cause, table)
+        best = usable_best(snapshot, facts, trials)
         job = self._tuning.job(best.training_job_name)
         uri = self._trials_uri or self._default_trials_uri()
-        content = to_parquet(trials, categorical=spec.categorical)
+        content = to_parquet(trials, categorical=self.spec.categorical)
         S3Objects(self.jobs.clients.client("s3")).write(uri, content, content_type=PARQUET)
         found = tuning_result(
-            spec,
-            search=search,
+            self.spec,
+            search=snapshot,
             facts=facts,
             trials=trials,
             best=replace(best, model_artifacts=job.model_artifact if job else None),
@@ -208,7 +207,7 @@ class TuningJobType(JobType):
         )
         log.info(
             "Search %s: best is %s with %s %g, %s",
-            search.name,
+            snapshot.name,
             best.training_job_name,
             facts.metric_name,
             best.value,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from abc import abstractmethod
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -16,6 +15,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralError, TaskDeferralTimeout
 
 from trainyard.errors import ContractError, InfrastructureError, error_from_dict
+from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.units import format_duration
 from trainyard_airflow.hooks.redaction import spec_secrets
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainyard.runs.notifier import Notifier
-    from trainyard.sagemaker_api.job_kinds import JobKind
     from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
     from trainyard_airflow.jobs.job_run import JobRun
     from trainyard_airflow.jobs.job_type import JobType
@@ -57,7 +56,7 @@ _SHORTEST_DEFERRAL_S = 2.0
 
 @retried_by_error
 class SageMakerJobOperator(BaseOperator):
-    """Runs one SageMaker job per task, even if the task is started several times.
+    """Runs one SageMaker job per task, a training job by default, even if the task is started several times.
 
     The job's name is derived from DAG, run, task, map index and attempt. Each start first describes the task's jobs:
 
@@ -93,7 +92,7 @@ class SageMakerJobOperator(BaseOperator):
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"spec": "json"}
     operator_extra_links = JOB_LINKS
-    job_kind: ClassVar[JobKind]
+    job_kind: ClassVar[JobKind] = JobKind.TRAINING
 
     def __init__(
         self,
@@ -128,9 +127,11 @@ class SageMakerJobOperator(BaseOperator):
         self._notifier: Notifier | None = None
         self._is_killed = False
 
-    @abstractmethod
     def job_type(self, jobs: TaskJobs, context: Context) -> JobType:
-        """Return the job type of this operator's kind of job."""
+        """Return the job type of this operator's kind of job; in this class, that of training jobs."""
+        from trainyard_airflow.jobs.training import TrainingJobType
+
+        return TrainingJobType(jobs, self.spec, context=context, mask=self.mask_secrets)
 
     def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> EndPolicy:  # noqa: ARG002
         """Return the policy for jobs that end with another status than `Completed`."""

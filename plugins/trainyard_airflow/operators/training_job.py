@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from trainyard.planning.pool_slots import PoolDemand
-from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from trainyard_airflow.jobs.task_jobs import TaskJobs
-    from trainyard_airflow.jobs.training import TrainingJobType
 
 
 class TrainingJobOperator(SageMakerJobOperator):
@@ -34,19 +27,5 @@ class TrainingJobOperator(SageMakerJobOperator):
         SpecError: `spec` is a ModelTrainer that was created while the DAG file was parsed.
     """
 
-    job_kind: ClassVar[JobKind] = JobKind.TRAINING
     custom_operator_name: ClassVar[str] = PoolDemand.TRAINING.value
     ui_color = "#e6f0fa"
-
-    def job_type(self, jobs: TaskJobs, context: Context) -> TrainingJobType:
-        """Return the job type of training jobs."""
-        return training_job_type(self, jobs, context)
-
-
-def training_job_type(
-    operator: SageMakerJobOperator, jobs: TaskJobs, context: Context
-) -> TrainingJobType:
-    """Return the job type of training jobs with an operator's spec."""
-    from trainyard_airflow.jobs.training import TrainingJobType
-
-    return TrainingJobType(jobs, operator.spec, context=context, mask=operator.mask_secrets)

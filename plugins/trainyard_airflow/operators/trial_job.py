@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trainyard.errors import DeviceMemoryError, ScriptError, TimeLimitError
 from trainyard.job_status import JobStatus
 from trainyard.planning.pool_slots import PoolDemand
-from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.jobs.end_policy import EndPolicy
 from trainyard_airflow.jobs.steps import Done
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
-from trainyard_airflow.operators.training_job import training_job_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from trainyard_airflow.jobs.steps import Step
     from trainyard_airflow.jobs.task_jobs import TaskJobs
     from trainyard_airflow.jobs.task_memory import TaskMemory
-    from trainyard_airflow.jobs.training import TrainingJobType
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +42,12 @@ class TrialJobOperator(SageMakerJobOperator):
         trial: the trial (`AskedTrials.to_dict()`), for the function that returns its `spec`; the mapped argument.
     """
 
-    job_kind: ClassVar[JobKind] = JobKind.TRAINING
     custom_operator_name: ClassVar[str] = PoolDemand.TRIAL.value
     ui_color = "#e6f0fa"
 
     def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.trial = trial
-
-    def job_type(self, jobs: TaskJobs, context: Context) -> TrainingJobType:
-        """Return the job type of training jobs."""
-        return training_job_type(self, jobs, context)
 
     def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> TrialPolicy:  # noqa: ARG002
         """Return the policy that treats a trial's failure as its result."""

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import SkipMixin
 
 from trainyard.planning.pool_slots import PoolDemand
-from trainyard.sagemaker_api.job_kinds import JobKind
 from trainyard_airflow.jobs.steps import AskHuman
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
-from trainyard_airflow.operators.training_job import training_job_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from trainyard_airflow.jobs.steps import Done, Step
     from trainyard_airflow.jobs.task_jobs import TaskJobs
     from trainyard_airflow.jobs.task_memory import TaskMemory
-    from trainyard_airflow.jobs.training import TrainingJobType
 
 
 class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
@@ -48,7 +45,6 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
     """
 
     template_fields = (*SageMakerJobOperator.template_fields, "watch")
-    job_kind: ClassVar[JobKind] = JobKind.TRAINING
     custom_operator_name: ClassVar[str] = PoolDemand.TRAINING.value
     ui_color = "#e6f0fa"
 
@@ -56,10 +52,6 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         super().__init__(**kwargs)
         self.watch = watch
         self._verdict: dict[str, Any] | None = None
-
-    def job_type(self, jobs: TaskJobs, context: Context) -> TrainingJobType:
-        """Return the job type of training jobs."""
-        return training_job_type(self, jobs, context)
 
     def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> RuleStopPolicy:
         """Return the policy for a stop by a rule."""

@@ -19,7 +19,7 @@ from tests.sagemaker_engine.jobs.conftest import (
     statuses,
 )
 from tests.training_scripts.shard_writer import write_token_dataset
-from trainyard.sagemaker_api.script_mode import forwarding_entrypoint
+from trainyard.sagemaker_api.training_request import forwarding_entrypoint
 
 if TYPE_CHECKING:
     from tests.sagemaker_engine.jobs.conftest import JobRow

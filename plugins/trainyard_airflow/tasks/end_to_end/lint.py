@@ -1,18 +1,26 @@
-"""Linter's findings on the training job of a run's conf."""
+"""Findings of the linter and of the script itself on the training job of a run's conf."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainyard.planning.linter.linter import lint
 from trainyard.specs.run_conf import readable_conf
 from trainyard.specs.service_debugger import Debugger
-from trainyard_airflow.tasks.end_to_end.jobs import training_spec, with_judge
+from trainyard_airflow.operators.script_check import ScriptJob, script_findings
+from trainyard_airflow.tasks.end_to_end.jobs import (
+    TRAINING_ENTRY_POINTS,
+    training_hyperparameters,
+    training_spec,
+    with_judge,
+)
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from pathlib import Path
 
     from trainyard.errors import Finding
     from trainyard.specs.base_run_conf import BaseRunConf
@@ -27,17 +35,27 @@ UNSET_ROLE = "arn:aws:iam::000000000000:role/role"
 SAID_BY_THE_PLAN = ("distribution.processes_per_host",)
 
 
-def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
+def params_findings(
+    params: Mapping[str, Any], *, scripts: Path | None = None
+) -> tuple[Finding, ...]:
     """Return the settings of the run's training that AWS would reject, ignore or mishandle, and unknown rules.
 
     Invalid fields are not checked.
+
+    Args:
+        params: the run's params.
+        scripts: folder of the training scripts, which then check their hyperparameters too; None = no such check.
     """
     from trainyard.rules.rule_retry import retry_findings
 
     conf = readable_conf(params)  # `plan_run` reports what is not
     if conf is None:
         return ()
-    return (*training_findings(conf, _unset_training), *retry_findings(conf.on_rule_stop))
+    return (
+        *training_findings(conf, _unset_training),
+        *retry_findings(conf.on_rule_stop),
+        *(_script_findings(conf, scripts) if scripts else ()),
+    )
 
 
 def training_findings(
@@ -76,3 +94,19 @@ def _unset_training(conf: RunConf) -> TrainingJobSpec:
         task_id="train",
         measures_test_split=True,
     )
+
+
+def _script_findings(conf: RunConf, scripts: Path) -> Iterable[Finding]:
+    """Return the script's findings, each once, for each number of ranks in `capacity_ladder`."""
+    jobs = [
+        ScriptJob(
+            where="hyperparameters",
+            entry_point=TRAINING_ENTRY_POINTS[conf.strategy],
+            hyperparameters=training_hyperparameters(conf),
+            ranks=ranks,
+        )
+        for ranks in dict.fromkeys(
+            (rung.instance_count or 1) * conf.ranks_on(rung.instance_type) for rung in conf.rungs
+        )
+    ]
+    return dict.fromkeys(chain.from_iterable(script_findings(scripts, jobs)))

@@ -20,7 +20,6 @@ from trainyard.planning.run_plan import plan_run
 from trainyard.sharding.local_files import local_files
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
-from trainyard_airflow.tasks.end_to_end.script_findings import run_script_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,8 +54,7 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
     findings = list(_private_files(params))
     try:
         params, _ = resolve_auto(params)
-        findings += params_findings(params)
-        findings += run_script_findings(params, scripts=TRAINING_SCRIPTS)
+        findings += params_findings(params, scripts=TRAINING_SCRIPTS)
         findings += plan_run(params).warnings
     except FindingsError as error:
         findings += error.findings

@@ -34,7 +34,6 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
 )
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
 from trainyard_airflow.tasks.end_to_end.params import run_params
-from trainyard_airflow.tasks.end_to_end.script_findings import run_script_findings
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 from trainyard_airflow.tasks.shared.run_state import RunState
@@ -127,7 +126,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             self.log.warning("%s", warning)
         found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
-        self._result = self._state(context, plan, place, region).to_dict()
+        state = self._state(context, plan, place, region)
+        self._result = state.to_dict()
         self._result["team"] = self._spend.team if self._spend else None
         self._result["team_month"] = self._spend.month if self._spend else None
         if auto:
@@ -137,14 +137,13 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             self._result["plan"]["estimate"] = estimate.to_dict()
             from trainyard_airflow.hooks.notifications import notify
 
-            notifier = RunState.from_dict(self._result).notifier
             ask_for_approval(
                 context,
                 plan.conf,
                 estimate,
                 then="execute_approved",
                 result=self._result,
-                send=partial(notify, self.clients, notifier),
+                send=partial(notify, self.clients, state.notifier),
             )
         return self._result
 
@@ -199,11 +198,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield findings on the run's jobs and scripts that the plan does not check."""
-        yield from params_findings(params)
-        scripts = TRAINING_SCRIPTS
+        yield from params_findings(params, scripts=TRAINING_SCRIPTS)
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
-            yield from entry_point_findings(scripts, entry_point)
-        yield from run_script_findings(params, scripts=scripts)
+            yield from entry_point_findings(TRAINING_SCRIPTS, entry_point)
 
     def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:  # noqa: ARG002  # for subclasses
         """Return findings on the account that concern neither bucket, role nor data; none in this class."""

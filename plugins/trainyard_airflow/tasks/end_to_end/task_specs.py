@@ -43,7 +43,8 @@ log = logging.getLogger(__name__)
 
 def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
     """Return the sharding of the run's source, with a number of shards that fits the training's ranks."""
-    from trainyard.sharding import DataFormat, ShardSettings, Source
+    from trainyard.sharding import DataFormat, Source
+    from trainyard.sharding.settings import settings_of_run
 
     state = RunState.of(context)
     conf = state.conf
@@ -53,24 +54,7 @@ def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
             data_format=DataFormat(conf.data_format),
             max_source_bytes=conf.max_source_bytes,
         ),
-        settings=ShardSettings(
-            num_shards=conf.num_shards,
-            instance_count=conf.instance_count,
-            processes_per_instance=conf.ranks_per_instance,
-            num_workers=conf.readers_per_rank,
-            validation_fraction=conf.validation_fraction,
-            test_fraction=conf.test_fraction,
-            sample_fraction=conf.sample_fraction,
-            max_bad_row_fraction=conf.max_bad_row_fraction,
-            checksums=conf.checksums,
-            text_column=conf.text_column,
-            target_column=conf.target_column,
-            ignore_columns=conf.ignore_columns,
-            category_columns=conf.category_columns,
-            tokenizer=conf.tokenizer,
-            vocab_size=conf.vocab_size,
-            eos_token_id=conf.eos_token_id,
-        ),
+        settings=settings_of_run(conf),
         destination=state.paths.root,
         job=_sharding_job(context, state),
     )

@@ -110,18 +110,17 @@ def give_params(dag: DAG, params: Mapping[str, Param]) -> None:
 
 def form_params(sections: Sections, defaults: Mapping[str, Any]) -> dict[str, Param]:
     """Return the params of the sections, each with its default; a param without a default is required."""
-    params = {
+    return {
         name: Param(
             **({"default": defaults[name]} if name in defaults else {}),
             title=title,
             description=description,
             section=section,
-            **schema,
+            **with_bounds(name, schema),
         )
         for section, entries in sections.items()
         for name, (title, description, schema) in entries.items()
     }
-    return bounded(params)
 
 
 def conf_defaults(conf: type[DataclassInstance]) -> dict[str, Any]:
