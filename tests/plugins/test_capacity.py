@@ -220,7 +220,7 @@ def test_quota_that_stays_full_for_longer_than_the_rung_allows_leads_to_the_next
         result = execute(operator(spec, poll_interval_s=2), task)
 
     assert (result["attempt"], result["rung"], result["is_spot"]) == (1, 1, False)
-    assert result["rung_reason"] == "the account's quota for rung 0 had no room"
+    assert result["rung_reason"] == "the account's quota for rung 0 was used up"
 
 
 @pytest.mark.parametrize("rungs", [2, 1], ids=["one more rung", "the last rung"])

@@ -134,7 +134,7 @@ def test_quota_that_stays_full_skips_rungs() -> None:
     placement = place_next(RUNGS, [], max_run_s=HOUR, full_rungs=(0, 1))
 
     assert (placement.rung, placement.is_last) == (DEMAND, True)
-    assert placement.reason == "the account's quota for rung 1 had no room"
+    assert placement.reason == "the account's quota for rung 1 was used up"
 
 
 def test_full_rungs_are_passed_over_beside_one_that_is_too_dear() -> None:

@@ -63,7 +63,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ({"volume_size": 0}, "volume_size: is too small"),
         (
             {"instance_type": "ml.g5.xlarge", "volume_size": 251},
-            "volume_size: is more than the local disks of the instance type",
+            "volume_size: is larger than the local disks of the instance type",
         ),
         ({"max_run": 0}, "max_run: is too small"),
         ({"use_spot_instances": True}, "max_wait: is required for spot instances"),

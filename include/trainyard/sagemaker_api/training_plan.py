@@ -129,7 +129,7 @@ class TrainingPlanState:
                 where=place,
                 what="cannot be used now",
                 got=reason,
-                allowed="a plan that is Active or begins in time, with time left",
+                allowed="a plan that has time left, and is Active or begins within max_wait_s",
                 next_step="extend the plan, raise max_wait_s, or remove the rung",
                 severity=Severity.WARNING if has_other_rung else Severity.ERROR,
             )
@@ -153,7 +153,7 @@ class TrainingPlanState:
             yield Finding(
                 where=place,
                 what=f"has too little time left; {follows}",
-                got=f"{format_duration(left_s)} in plan {self.name}, without the last "
+                got=f"{format_duration(left_s)} left in plan {self.name}, not counting the last "
                 f"{format_duration(TERMINATION_LEAD_S + reserve_s)} of each window",
                 allowed=f"at least {format_duration(needed_s)}, the expected length of the training",
                 next_step="extend the plan, or add a rung on spot or on demand",

@@ -108,5 +108,5 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
             where="validation_fraction",
             what="leaves no rows to train on",
             got=f"{conf.validation_fraction} with test_fraction {conf.test_fraction}",
-            allowed="0 or more, if the sum of both is below 1",
+            allowed="at least 0, and less than 1 together with test_fraction",
         )

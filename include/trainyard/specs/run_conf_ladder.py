@@ -76,5 +76,5 @@ def rung_findings(ladder: Iterable[CapacityRung]) -> Iterator[Finding]:
                 where=f"capacity_ladder[{index}]",
                 what=f"is the same capacity as rung {first}",
                 got=str(each),
-                next_step="remove one of them, and set the sums of max_wait_s and max_cost_usd on the other",
+                next_step="remove one of them, and add its max_wait_s and max_cost_usd to those of the other",
             )

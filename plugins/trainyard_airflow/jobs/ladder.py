@@ -127,7 +127,7 @@ def place_next(
     closed = closed_rungs or {}
     start, reason, waited_s = _start(rungs, earlier)
     if full_rungs:
-        reason = f"the account's quota for rung {full_rungs[-1]} had no room"
+        reason = f"the account's quota for rung {full_rungs[-1]} was used up"
     passed: list[str] = []
     for offset in range(len(rungs)):
         index = (start + offset) % len(rungs)
@@ -146,7 +146,9 @@ def place_next(
                 waited_s=waited_s,
             )
         passed.append(too_dear)
-    passed += [f"rung {index} ({rungs[index]}) has no quota" for index in full_rungs]
+    passed += [
+        f"the account's quota for rung {index} ({rungs[index]}) is used up" for index in full_rungs
+    ]
     if closed:
         raise CapacityError(
             "no rung of the capacity ladder can be used",
