@@ -432,7 +432,7 @@ def test_every_rung_of_a_ladder_is_looked_at_and_all_is_reported_together() -> N
     )
 
     assert (
-        "capacity_ladder[0].max_cost_usd: is less than one attempt can cost, so the rung would never be used"
+        "capacity_ladder[0].max_cost_usd: is less than one attempt can cost, so the tier would never be used"
         in message
     )
     assert "got $0.10 for an attempt of up to $0.23" in message

@@ -267,7 +267,7 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
     next_step = "set precision to bf16, unless the training needs the precision of fp32"
     if conf.precision == AUTO:
         lacking = next(r.instance_type for r in conf.rungs if not has_bf16(r.instance_type))
-        next_step = f"remove {lacking} from capacity_ladder: it has no bf16, and all rungs train with one precision"
+        next_step = f"remove {lacking} from capacity_ladder: it has no bf16, and all tiers train with one precision"
     yield Finding(
         where="precision",
         what=f"is fp32, {known.bf16_tflops / known.fp32_tflops:.0f} times slower than bf16 on this accelerator",

@@ -267,7 +267,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
             step = "a new attempt resumes from the last checkpoint; if it hangs again, find the call that blocks"
         case _ if stopped_for is StopCause.NO_CAPACITY:
             says, kind, step = (
-                "it got no instances within the max_wait_s of its rung in the capacity ladder",
+                "it got no instances within the max_wait_s of its tier in the capacity ladder",
                 CapacityError,
                 WAIT_STEP,
             )
@@ -276,7 +276,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
                 "it was stopped before the window of its training plan ended",
                 CapacityError,
             )
-            step = "a new attempt resumes from the last checkpoint, on the next rung or in the next window"
+            step = "a new attempt resumes from the last checkpoint, on the next tier or in the next window"
         case _ if stopped_for is StopCause.TIME:
             says, kind = "its time was used up before a trial had a result", TimeLimitError
             step = "raise max_runtime_s, or shorten the trials"

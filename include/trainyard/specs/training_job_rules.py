@@ -185,7 +185,7 @@ def _uncapped(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.instance_type is None and not spec.capacity_ladder:
         yield Finding(
             where="max_cost_usd",
-            what="needs instances of one type, or a capacity_ladder with one type per rung",
+            what="needs instances of one type, or a capacity_ladder with one type per tier",
             next_step="set instance_type, or remove max_cost_usd",
         )
     if spec.keep_alive_period_in_seconds:
@@ -238,7 +238,7 @@ def _ladder(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="use_spot_instances",
             what="cannot be combined with capacity_ladder",
-            next_step="remove it, and set use_spot_instances of each rung",
+            next_step="remove it, and set use_spot_instances of each tier",
         )
 
 
@@ -251,14 +251,14 @@ def _training_plan(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="training_plan",
             what="cannot be combined with capacity_ladder",
             got=plan,
-            next_step="remove it, and set training_plan of a rung",
+            next_step="remove it, and set training_plan of a tier",
         )
     if plan is not None and spec.use_spot_instances:
         yield Finding(
             where="training_plan",
             what="cannot be combined with use_spot_instances, because a plan reserves its instances",
             got=plan,
-            next_step="remove one of them, or set capacity_ladder with a rung for each",
+            next_step="remove one of them, or set capacity_ladder with a tier for each",
         )
     has_plan = plan is not None or any(each.training_plan for each in spec.capacity_ladder)
     if has_plan and spec.max_run > MAX_RUN_WITHOUT_CHECKPOINTS_S and not spec.checkpoint_s3_uri:

@@ -317,7 +317,7 @@ class JobRun:
         place = self.job_type.place(standing.earlier, full_rungs=full_rungs)
         if on := place.placement:
             log.info(
-                "Attempt %d on rung %d, %s: %s", standing.attempt, on.index, on.rung, on.reason
+                "Attempt %d on tier %d, %s: %s", standing.attempt, on.index, on.rung, on.reason
             )
         return place
 
@@ -455,7 +455,7 @@ class JobRun:
         if quota.is_over(limit_s, now=now):
             if on is None or on.is_last:
                 raise refusal
-            log.warning("Quota for %s stayed full: the next rung is tried", on.rung)
+            log.warning("Quota for %s stayed full: the next tier is tried", on.rung)
             return quota.given_up(on.index, now=now)
         code = self.job_type.code
         quota = replace(quota.refused(), code=code.to_dict() if code else None)
@@ -513,6 +513,6 @@ def _leave_rung(place: JobPlace, quota: QuotaWait | None, refusal: QuotaTooSmall
     on = place.placement
     if on is None or on.is_last:
         raise refusal
-    log.warning("%s: the next rung is tried", refusal.got or refusal.what)
+    log.warning("%s: the next tier is tried", refusal.got or refusal.what)
     now = time.time()
     return (quota or QuotaWait.begin(now)).refused().given_up(on.index, now=now)
