@@ -130,6 +130,7 @@ class ModelShape:
                 where="num_heads",
                 what="does not divide hidden_size",
                 got=f"{self.num_heads} with hidden_size {self.hidden_size}",
+                allowed=f"a divisor of {self.hidden_size}",
             )
         if self.num_kv_heads is not None and (
             self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads
@@ -138,6 +139,7 @@ class ModelShape:
                 where="num_kv_heads",
                 what="does not divide num_heads",
                 got=f"{self.num_kv_heads} with num_heads {self.num_heads}",
+                allowed=f"a divisor of {self.num_heads}",
             )
         for name, allowed in (("family", (LLAMA, GPT, TRAINYARD)), ("attention", (FLASH, EAGER))):
             if getattr(self, name) not in allowed:

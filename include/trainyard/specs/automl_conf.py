@@ -86,7 +86,12 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
     if conf.dataset == OWN:
         for name in ("source", "target_column"):
             if not getattr(conf, name):
-                yield Finding(where=name, what="is required for your own table", got="None")
+                yield Finding(
+                    where=name,
+                    what="is required for your own table",
+                    got="None",
+                    next_step=f"set {name}, or choose one of the other datasets",
+                )
     elif conf.source:
         yield Finding(
             where="source",

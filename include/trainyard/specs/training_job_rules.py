@@ -140,6 +140,7 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="instance_type",
             what="is required (or instance_groups, instance_preferences or capacity_ladder)",
+            next_step="set one of these fields",
         )
     if spec.instance_groups and spec.instance_count is not None:
         yield Finding(
@@ -349,6 +350,7 @@ def _groups_of_channels(
             where="inputs",
             what="must name instance_groups on every channel or on none",
             got=f"none on {bare}",
+            next_step="set instance_groups on each channel, or remove it from the other channels",
         )
 
 

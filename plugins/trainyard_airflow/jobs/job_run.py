@@ -355,7 +355,11 @@ class JobRun:
         request, facts = self.render(name, place=place)
         log.info("Submitting job %s: %s", name, redacted(request))
         if self.is_killed:
-            raise JobStoppedError("the task was killed before its job was created", job_name=name)
+            raise JobStoppedError(
+                "the task was killed before its job was created",
+                job_name=name,
+                next_step="if this was not intended, clear the task",
+            )
         self.ledger.intend(name)
         self.waits_for = name
         try:
@@ -411,13 +415,17 @@ class JobRun:
         if self.is_killed:
             self.service.stop(name, is_kill=True)
             raise JobStoppedError(
-                "the task was killed while its job started, so the job was stopped", job_name=name
+                "the task was killed while its job started, so the job was stopped",
+                job_name=name,
+                next_step="if this was not intended, clear the task",
             )
         self._announce(name, facts)
         if self.host.has_been_ended():
             self.service.stop(name, is_kill=True)
             raise JobStoppedError(
-                "the task was ended while its job started, so the job was stopped", job_name=name
+                "the task was ended while its job started, so the job was stopped",
+                job_name=name,
+                next_step="if this was not intended, clear the task",
             )
         return Follow(
             job_name=name,

@@ -94,7 +94,7 @@ def deepspeed_findings(value: object) -> Iterator[Finding]:
     if _is_on(config, "fp16") and _is_on(config, "bf16"):
         yield Finding(
             where=f"{WHERE}.fp16",
-            what="is enabled together with bf16, but DeepSpeed computes in one of them",
+            what="is enabled together with bf16, but DeepSpeed can use only one of them",
             next_step="remove one of them",
         )
 
