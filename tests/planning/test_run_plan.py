@@ -111,7 +111,7 @@ def test_fp32_where_bf16_is_many_times_faster_is_a_warning() -> None:
     (warning,) = (each for each in plan_run(conf).warnings if each.where == "precision")
 
     assert "15 times slower than bf16" in str(warning)
-    assert "67 of 989 TFLOPS of NVIDIA H100" in str(warning)
+    assert "67 TFLOPS in fp32 and 989 in bf16 on NVIDIA H100" in str(warning)
     for other in (
         {**conf, "precision": "bf16"},
         {**conf, "precision": "auto"},

@@ -469,7 +469,7 @@ def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
         return None
     needed_gb, own_gb = _needed_gb(conf), conf.evaluation_volume_size_gb or 0
     if needed_gb * BYTES_PER_GIB > disks_gb * 1e9:
-        return f"{needed_gb} GiB of archive, unpacked model and test split, on {disks_gb} GB of local disks"
+        return f"{needed_gb} GiB for archive, unpacked model and test split, but only {disks_gb} GB of local disks"
     if own_gb > disks_gb and not conf.evaluation_instance_type:
         return f"evaluation_volume_size_gb {own_gb} is more than its {disks_gb} GB of local disks"
     return None
