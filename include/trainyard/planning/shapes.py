@@ -220,7 +220,7 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
             [
                 Finding(
                     where="num_parameters",
-                    what="is outside the range of the derived shapes",
+                    what="is too far from every model shape that the planner can derive",
                     got=f"{num_parameters:g}",
                     allowed=f"half to twice {best.num_parameters:,}, the nearest shape with this vocabulary",
                     next_step="set the shape instead: num_layers, hidden_size, num_heads",

@@ -173,7 +173,7 @@ class TrainingPlanState:
             yield Finding(
                 where=place,
                 what="has another instance type than the tier",
-                got=f"{rung.instance_type}; plan {self.name} has {self.instance_type}",
+                got=f"{rung.instance_type} in the tier, {self.instance_type} in plan {self.name}",
                 next_step=f"set instance_type to {self.instance_type}",
             )
         count = rung.instance_count or 1
@@ -181,7 +181,7 @@ class TrainingPlanState:
             yield Finding(
                 where=place,
                 what="has fewer instances than the tier",
-                got=f"{count}; plan {self.name} has {self.total_instances}",
+                got=f"{count} in the tier, {self.total_instances} in plan {self.name}",
                 next_step="lower instance_count, or use a larger plan",
             )
         elif self.status == "Active" and count > self.available_instances:

@@ -147,7 +147,7 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
                     where="budget_usd",
                     what=f"cannot be enforced: {found.note}",
                     got=instances(spec.training),
-                    next_step="choose a type of the catalogue, or remove budget_usd and limit max_jobs and max_run",
+                    next_step="choose a type with a known price, or remove budget_usd and limit max_jobs and max_run",
                 )
             ]
         )
