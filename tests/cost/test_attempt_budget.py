@@ -31,7 +31,7 @@ def test_refusal_names_both_sums() -> None:
         check_budget([job(3600)], rung=RUNG, max_run_s=3600, budget_usd=0.4)
 
     assert (
-        "$0.23 paid for earlier attempts, up to $0.23 for another on 2 x ml.m5.large spot"
+        "$0.23 paid for earlier attempts; another one on 2 x ml.m5.large spot costs up to $0.23"
         in str(caught.value)
     )
     assert caught.value.needed_usd == pytest.approx(0.46)

@@ -38,7 +38,7 @@ def test_refusal_has_what_is_spent_by_whom_and_what_is_left() -> None:
 
     assert finding is not None
     assert finding.got == (
-        "up to $10.00 for this run; $81.50 spent and $15.00 reserved by runs that are not over: "
+        "up to $10.00 for this run; $81.50 spent and $15.00 reserved by unfinished runs: "
         "$61.50 by train (ana), 2 runs; $20.00 by nightly, 1 run; $15.00 by tune (bo), 1 run"
     )
     assert finding.allowed == "$3.50 left of $100.00"
@@ -50,7 +50,7 @@ def test_run_of_unknown_price_is_refused() -> None:
     finding = found(needed_usd=None)
 
     assert finding is not None
-    assert finding.got == "an unknown price for this run; nothing spent yet"
+    assert finding.got == "an unknown cost for this run; nothing spent yet"
 
 
 def test_many_spenders_are_cut_off_with_their_number() -> None:

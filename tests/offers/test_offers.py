@@ -67,3 +67,12 @@ def test_command_prints_the_offers_of_the_service(
     printed = capsys.readouterr().out
     assert printed.startswith(f"{count} x ml.p5.4xlarge for 40 h in us-east-1\n  on demand")
     assert line in printed
+
+
+def test_a_wrong_start_is_named_with_a_valid_form(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--instance-type", "ml.p5.4xlarge", "--hours", "40", "--start-after", "tomorrow"]
+
+    with pytest.raises(SystemExit):
+        main(arguments)
+
+    assert "--start-after: 'tomorrow' is not a date; allowed: 2026-12-01" in capsys.readouterr().err

@@ -125,7 +125,7 @@ def test_finding_of_some_cells_names_them_and_one_of_all_does_not() -> None:
         ({"ranks": []}, "ranks: is empty"),
         ({"ranks": [1, 1]}, "has values that are not numbers of ranks"),
         ({"ranks": [3], "processes_per_instance": 2}, "does not fill whole instances"),
-        ({"ranks": list(range(1, 66))}, "makes, together with ranks, too many trainings"),
+        ({"ranks": list(range(1, 66))}, "gives, together with ranks, too many trainings"),
         ({"loss_tolerance": 1}, "loss_tolerance: is not a share"),
         ({"worthwhile_efficiency": 0}, "worthwhile_efficiency: is not a share"),
         ({"instance_count": 2}, "set ranks instead"),

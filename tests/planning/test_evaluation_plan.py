@@ -100,7 +100,7 @@ def test_a_volume_of_its_own_above_the_types_disks_is_refused() -> None:
     (finding,) = evaluation_findings(RunConf(**asked))
 
     assert finding.where == "evaluation_volume_size_gb"
-    assert (finding.got, finding.allowed) == ("251 on ml.g5.xlarge", "at most 250")
+    assert (finding.got, finding.allowed) == ("251 GB on ml.g5.xlarge", "at most 250 GB")
     assert not list(evaluation_findings(RunConf(**{**asked, "evaluation_volume_size_gb": 250})))
 
 
@@ -250,7 +250,7 @@ def test_settings_of_a_job_that_there_is_not_are_refused(name: str) -> None:
     value: Any = "ml.g5.12xlarge" if name == "evaluation_instance_type" else 3600
 
     assert (
-        f"{name}: applies to a processing job, but the training job itself evaluates at its end"
+        f"{name}: applies to an evaluation in a processing job, but this run evaluates at the end of"
         in refusal(evaluation_place="training", **{name: value})
     )
 

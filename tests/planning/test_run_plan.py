@@ -111,7 +111,7 @@ def test_fp32_where_bf16_is_many_times_faster_is_a_warning() -> None:
     (warning,) = (each for each in plan_run(conf).warnings if each.where == "precision")
 
     assert "15 times slower than bf16" in str(warning)
-    assert "67 of 989 TFLOPS of NVIDIA H100" in str(warning)
+    assert "67 TFLOPS in fp32 and 989 in bf16 on NVIDIA H100" in str(warning)
     for other in (
         {**conf, "precision": "bf16"},
         {**conf, "precision": "auto"},
@@ -175,9 +175,9 @@ def test_download_of_checkpoints_at_a_restart_is_told_with_its_price() -> None:
     spot = {**conf, "use_spot_instances": True}
     (warning,) = (each for each in plan_run(spot).warnings if each.where == "use_spot_instances")
     told = str(warning)
-    assert "all 8 hosts download 1 to 2 checkpoints of 141 GiB each" in told
+    assert "all 8 hosts first download 1 to 2 checkpoints of 141 GiB each" in told
     price = catalogue().find("ml.p4d.24xlarge").price_usd_per_hour or 0.0
-    assert f"5 min 02 s and {format_usd(8 * price * 302 / 3600)[:4]}" in told
+    assert f"5 min 02 s and costs {format_usd(8 * price * 302 / 3600)[:4]}" in told
     tiers = [
         {"instance_type": conf["instance_type"], "use_spot_instances": is_spot}
         for is_spot in (True, False)
@@ -196,8 +196,12 @@ def test_plan_keeps_as_many_checkpoints_as_the_scripts() -> None:
 @pytest.mark.parametrize(
     ("params", "where", "got"),
     [
-        ({"instance_type": "ml.g5.xlarge", "volume_size_gb": 500}, "", "500 on ml.g5.xlarge"),
-        ({"instance_type": "ml.g4dn.xlarge", "volume_size_gb": 300}, "", "300 on ml.g4dn.xlarge"),
+        ({"instance_type": "ml.g5.xlarge", "volume_size_gb": 500}, "", "500 GB on ml.g5.xlarge"),
+        (
+            {"instance_type": "ml.g4dn.xlarge", "volume_size_gb": 300},
+            "",
+            "300 GB on ml.g4dn.xlarge",
+        ),
         (
             {
                 "capacity_ladder": [
@@ -207,7 +211,7 @@ def test_plan_keeps_as_many_checkpoints_as_the_scripts() -> None:
                 "volume_size_gb": 500,
             },
             "capacity_ladder[1]: ",
-            "500 on ml.g5.xlarge",
+            "500 GB on ml.g5.xlarge",
         ),
         (
             {
@@ -217,7 +221,7 @@ def test_plan_keeps_as_many_checkpoints_as_the_scripts() -> None:
                 "volume_size_gb": 76,
             },
             "",
-            "76 on ml.r5d.large",
+            "76 GB on ml.r5d.large",
         ),
     ],
     ids=["g5", "g4dn", "rung", "sharding"],
@@ -428,7 +432,7 @@ def test_every_rung_of_a_ladder_is_looked_at_and_all_is_reported_together() -> N
     )
 
     assert (
-        "capacity_ladder[0].max_cost_usd: is less than one attempt can cost, so the rung would never be used"
+        "capacity_ladder[0].max_cost_usd: is less than one attempt can cost, so the tier would never be used"
         in message
     )
     assert "got $0.10 for an attempt of up to $0.23" in message

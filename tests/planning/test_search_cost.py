@@ -89,7 +89,7 @@ def test_a_share_that_holds_not_even_the_first_trials_is_refused() -> None:
 
     assert (
         "tuning_budget_share: is less than the first trials of the search can cost; "
-        "got $0.40 with up to $0.46 for 2 parallel trials" in str(caught.value)
+        "got $0.40; the first 2 parallel trials cost up to $0.46" in str(caught.value)
     )
 
 

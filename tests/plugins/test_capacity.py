@@ -111,7 +111,7 @@ def test_capacity_error_leads_to_the_next_rung_in_the_same_start(
     assert result["status"] == "Completed"
     assert (result["attempt"], result["rung"], result["is_spot"]) == (2, 1, False)
     assert result["rung_name"] == "1 x ml.m5.large on demand"
-    assert result["rung_reason"].startswith("no capacity on rung 0 (1 x ml.m5.large spot)")
+    assert result["rung_reason"].startswith("no capacity on tier 0 (1 x ml.m5.large spot)")
     (earlier,) = result["earlier_attempts"]
     assert (earlier["rung"], earlier["is_spot"], earlier["status"]) == (0, True, "Failed")
     assert len(job_names(sagemaker, task)) == 2
@@ -220,7 +220,7 @@ def test_quota_that_stays_full_for_longer_than_the_rung_allows_leads_to_the_next
         result = execute(operator(spec, poll_interval_s=2), task)
 
     assert (result["attempt"], result["rung"], result["is_spot"]) == (1, 1, False)
-    assert result["rung_reason"] == "the account's quota for rung 0 had no room"
+    assert result["rung_reason"] == "the account's quota for tier 0 was used up"
 
 
 @pytest.mark.parametrize("rungs", [2, 1], ids=["one more rung", "the last rung"])

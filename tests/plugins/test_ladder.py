@@ -86,7 +86,7 @@ def test_no_capacity_leads_to_the_next_rung_and_says_why(ending: str) -> None:
     placement = place_next(RUNGS, [job(SPOT, ending)], max_run_s=HOUR)
 
     assert placement.rung == OTHER
-    assert "no capacity on rung 0 (2 x ml.g5.xlarge spot)" in placement.reason
+    assert "no capacity on tier 0 (2 x ml.g5.xlarge spot)" in placement.reason
 
 
 @pytest.mark.parametrize("ending", OTHERWISE)
@@ -134,7 +134,7 @@ def test_quota_that_stays_full_skips_rungs() -> None:
     placement = place_next(RUNGS, [], max_run_s=HOUR, full_rungs=(0, 1))
 
     assert (placement.rung, placement.is_last) == (DEMAND, True)
-    assert placement.reason == "the account's quota for rung 1 had no room"
+    assert placement.reason == "the account's quota for tier 1 was used up"
 
 
 def test_full_rungs_are_passed_over_beside_one_that_is_too_dear() -> None:
@@ -144,7 +144,7 @@ def test_full_rungs_are_passed_over_beside_one_that_is_too_dear() -> None:
     after = place_next((SPOT, dear, OTHER, DEMAND), [], max_run_s=HOUR, full_rungs=(0, 2))
 
     assert (placement.index, after.index) == (2, 3)
-    assert "rung 1 (2 x ml.p4d.24xlarge" in placement.reason
+    assert "tier 1 (2 x ml.p4d.24xlarge" in placement.reason
 
 
 def test_a_job_that_stands_on_no_rung_begins_the_ladder() -> None:
@@ -194,7 +194,7 @@ def test_no_money_on_any_rung_is_an_error_that_says_so() -> None:
     with pytest.raises(BudgetExceededError) as caught:
         place_next([bounded], [], max_run_s=HOUR)
 
-    assert "rung 0 (2 x ml.m5.large spot) has cost $0.00 and another attempt may cost $0.23" in str(
+    assert "tier 0 (2 x ml.m5.large spot) has cost $0.00 and another attempt may cost $0.23" in str(
         caught.value
     )
 
@@ -276,11 +276,11 @@ def test_rung_whose_plan_is_closed_is_passed_with_the_reason() -> None:
     )
 
     assert placement.index == 1
-    assert "rung 0 (2 x ml.g5.xlarge in plan mine): plan mine is Expired" in placement.reason
+    assert "tier 0 (2 x ml.g5.xlarge in plan mine): plan mine is Expired" in placement.reason
 
 
 def test_ladder_whose_plans_are_all_closed_lacks_capacity() -> None:
-    with pytest.raises(CapacityError, match="no rung of the capacity ladder") as raised:
+    with pytest.raises(CapacityError, match="no tier of the capacity ladder") as raised:
         place_next((PLAN,), [], max_run_s=HOUR, closed_rungs={0: "plan mine is Expired"})
     assert "plan mine is Expired" in str(raised.value)
 

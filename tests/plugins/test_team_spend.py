@@ -119,7 +119,7 @@ def test_run_of_unknown_price_that_is_refused_counts_what_it_spent(team):
     reserve("one", 95)
     close("one", 40.0)
 
-    assert "an unknown price" in reserve("one", None, clear_number=1)[0]
+    assert "an unknown cost" in reserve("one", None, clear_number=1)[0]
     assert counted(team) == [40]
 
 
@@ -259,7 +259,7 @@ def test_preflight_refuses_a_run_beyond_its_teams_month(engine, team, task, monk
 
     message = refusal(task)
 
-    assert f"leaves team {team} too little in 2026-11" in message
+    assert f"the budget of team {team} for 2026-11 has too little left" in message
     assert "nothing spent yet" in message
 
 

@@ -71,7 +71,7 @@ def test_plan_that_does_not_exist_is_refused(aws_connection, task):
 def test_plan_with_too_few_instances_is_refused(aws_connection, task):
     plan = plan_of(aws_connection)["TrainingPlanName"]
     message = refusal(task, capacity_ladder=ladder(plan, instance_count=2), instance_count=2)
-    assert "has fewer instances than the rung" in message
+    assert "has fewer instances than the tier" in message
 
 
 def test_plan_that_has_not_begun_is_warned_of(aws_connection, task):
@@ -133,7 +133,7 @@ def test_closed_plan_leads_to_the_next_rung_or_to_an_error(aws_connection, task,
     spec = {key: value for key, value in script("print(1)").items() if key != "instance_type"}
     alone = operator({**spec, "capacity_ladder": ladder(plan), "stop_reserve_s": RESERVE_S})
 
-    with pytest.raises(CapacityError, match="no rung of the capacity ladder can be used"):
+    with pytest.raises(CapacityError, match="no tier of the capacity ladder can be used"):
         execute(alone, task)
     both = {**spec, "capacity_ladder": ladder(plan, ON_DEMAND), "stop_reserve_s": RESERVE_S}
     assert execute(operator(both), task)["rung"] == 1

@@ -150,7 +150,7 @@ def test_prices_of_another_region_are_a_warning() -> None:
     (found,) = region_findings("ap-south-1")
 
     assert found.severity is Severity.WARNING
-    assert "prices of us-east-1" in str(found.got)
+    assert "prices for us-east-1" in str(found.got)
     assert "trainyard prices --refresh --region ap-south-1" in str(found.next_step)
     assert list(region_findings("us-east-1")) == []
 
@@ -182,7 +182,8 @@ def test_a_missing_file_of_prices_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(PRICES_VARIABLE, "/nowhere/prices.csv")
 
     with pytest.raises(
-        SpecError, match=r"TRAINYARD_PRICES: does not name a file; got /nowhere/prices\.csv"
+        SpecError,
+        match=r"TRAINYARD_PRICES: names a file that does not exist; got /nowhere/prices\.csv",
     ):
         catalogue()
 

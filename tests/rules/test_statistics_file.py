@@ -136,7 +136,7 @@ def test_what_is_not_finite_is_a_word() -> None:
         ({"kind": "step", "step": 1, "tensors": {"gradients": {"l3": [1, 2]}}}, "unknown key l3"),
         (
             {"kind": "step", "step": 1, "tensors": {"gradients": {"l2": [1]}}},
-            "has a wrong number of values of gradients.l2",
+            "has the wrong number of values for gradients.l2",
         ),
         ({"kind": "host", "step": 1, "gpus": [{"temperature": 3}]}, "unknown key temperature"),
         (

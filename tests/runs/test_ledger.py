@@ -26,7 +26,7 @@ def test_entry_is_read_back_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"kind": "training"}', '{"kind": "house"}'])
 def test_document_that_is_no_entry_is_refused(text: str) -> None:
-    with pytest.raises(ContractError, match="this is not a ledger entry"):
+    with pytest.raises(ContractError, match="the document is not a ledger entry"):
         LedgerEntry.from_json(text)
 
 

@@ -73,7 +73,7 @@ def test_the_document_has_what_a_reader_looks_for() -> None:
     ["", "[]", "{}", '{"format": "trainyard-run", "version": 2}', '{"format": "x", "version": 1}'],
 )
 def test_another_document_is_refused(text: str) -> None:
-    with pytest.raises(ContractError, match="this is not a run record"):
+    with pytest.raises(ContractError, match="the document is not a run record"):
         RunRecord.from_json(text)
 
 

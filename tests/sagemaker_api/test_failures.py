@@ -164,7 +164,7 @@ def test_a_reason_gives_its_class(reason: str | None, kind: type[TrainingRunErro
         (
             "MaxWaitTimeExceeded",
             SpotInterruptionError,
-            "reached max_wait (20 min 00 s) without ever getting capacity",
+            "no spot capacity became available within max_wait (20 min 00 s)",
         ),
         ("Stopped", JobStoppedError, "the job was stopped"),
         (None, JobStoppedError, "the job was stopped"),

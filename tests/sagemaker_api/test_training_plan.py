@@ -87,7 +87,7 @@ def test_fitting_plan_with_time_left_has_no_findings() -> None:
     ("state", "what"),
     [
         (plan((0, 24), TargetResources=["hyperpod-cluster"]), "is a plan for other resources"),
-        (plan((0, 24), TotalInstanceCount=0), "has fewer instances than the rung"),
+        (plan((0, 24), TotalInstanceCount=0), "has fewer instances than the tier"),
         (plan((0, 24), Status="Expired"), "cannot be used now"),
         (plan((0, 3)), "has too little time left; the training ends unfinished"),
     ],
@@ -100,7 +100,7 @@ def test_plan_that_does_not_fit_is_an_error(state: TrainingPlanState, what: str)
 def test_other_type_is_an_error() -> None:
     other = CapacityRung(instance_type="ml.p5.48xlarge", training_plan="mine")
     assert found(plan((0, 24)), other) == {
-        "has another instance type than the rung": Severity.ERROR
+        "has another instance type than the tier": Severity.ERROR
     }
 
 

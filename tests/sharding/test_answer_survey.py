@@ -53,21 +53,25 @@ def test_good_rows_have_no_fault(row: dict[str, Any], method: str) -> None:
     ("row", "method", "fault"),
     [
         ([], "sft", "is not a JSON object"),
-        ({"question": "?"}, "sft", "has the keys question; sft takes messages or"),
-        ({"text": "a"}, "dpo", "has the keys text; dpo takes prompt+chosen+rejected"),
+        ({"question": "?"}, "sft", "has the keys question; sft requires messages or"),
+        ({"text": "a"}, "dpo", "has the keys text; dpo requires prompt+chosen+rejected"),
         ({"messages": []}, "sft", "has no list of messages"),
         ({"messages": [{"role": "bot", "content": "a"}]}, "sft", "has role 'bot' in message 1"),
         ({"messages": [USER]}, "sft", "has no assistant message"),
-        ({"messages": [ANSWER]}, "sft", "begins with assistant"),
-        ({"messages": [USER, ANSWER, USER]}, "sft", "ends with user"),
-        ({"messages": [USER, USER, ANSWER]}, "sft", "has two user messages one after another"),
-        ({"messages": [USER, SYSTEM, ANSWER]}, "sft", "has a system message after others"),
+        ({"messages": [ANSWER]}, "sft", "begins with role assistant"),
+        ({"messages": [USER, ANSWER, USER]}, "sft", "ends with role user"),
+        ({"messages": [USER, USER, ANSWER]}, "sft", "has two consecutive user messages"),
+        (
+            {"messages": [USER, SYSTEM, ANSWER]},
+            "sft",
+            "has a system message after messages of other roles",
+        ),
         ({"messages": [USER, {**ANSWER, "content": " "}]}, "sft", "has an empty answer"),
         ({"messages": [{**USER, "content": 3}, ANSWER]}, "sft", "has content of type int"),
         ({"prompt": "a", "completion": ""}, "sft", "has an empty completion"),
         ({"prompt": "a", "completion": [ANSWER]}, "sft", "mixes types: prompt str"),
         ({"text": "\n"}, "sft", "has an empty text"),
-        ({"prompt": "a", "chosen": "b", "rejected": "b"}, "dpo", "has the same text as chosen"),
+        ({"prompt": "a", "chosen": "b", "rejected": "b"}, "dpo", "has the same text in chosen"),
     ],
 )
 def test_a_bad_row_says_what_is_wrong(row: Any, method: str, fault: str) -> None:
@@ -109,7 +113,7 @@ def test_a_prefix_larger_than_the_bound_is_estimated_by_its_size(tmp_path: Path)
     assert made.num_rows < 25
     assert not made.is_complete
     assert made.estimated_rows == pytest.approx(100, rel=0.01)
-    assert "the rows of the rest are estimated from its size" in " ".join(
+    assert "the number of rows in the rest is estimated from its size" in " ".join(
         made.warnings(max_length=9)
     )
 

@@ -196,7 +196,7 @@ def test_files_of_other_columns_are_refused(tmp_path: Path, store: Store, suffix
             (tmp_path / "in" / f"{name}.csv").write_text(f"{column}\n1\n2\n")
         else:
             pq.write_table(pa.table({column: [1, 2]}), tmp_path / "in" / f"{name}.parquet")
-    with pytest.raises(DataError, match="of the first file"):
+    with pytest.raises(DataError, match="the first file"):
         store.shard(tmp_path / "in", num_shards=1)
 
 
@@ -354,7 +354,7 @@ def test_long_fields_are_read_beside_bad_rows(tmp_path: Path, store: Store) -> N
 
 def test_carriage_returns_alone_are_refused_with_a_remedy(tmp_path: Path, store: Store) -> None:
     (tmp_path / "t.csv").write_text(good_csv().replace("\n", "\r"), newline="")
-    with pytest.raises(DataError, match="carriage returns alone"):
+    with pytest.raises(DataError, match="end with a carriage return and no line feed"):
         store.shard(tmp_path / "t.csv")
 
 

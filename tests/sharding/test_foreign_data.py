@@ -68,7 +68,7 @@ def test_parts_may_have_another_order_of_columns(tmp_path: Path, store: Store) -
 
 
 FOREIGN_HEADERS = {
-    "line end in a name": (b'"price\n(EUR)",n\n', "a column's name has a line end"),
+    "line end in a name": (b'"price\n(EUR)",n\n', "a column's name has a line break"),
     "latin-1": ("größe,n\n".encode("latin-1"), "is not UTF-8"),
     "utf-16": ("größe,n\n".encode("utf-16"), "is not UTF-8"),
     "delimiter of Excel": (b"sep=;\nname;n\n", "delimiter"),

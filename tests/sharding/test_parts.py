@@ -287,7 +287,7 @@ def test_merge_refuses_a_shard_that_no_part_wrote(tmp_path: Path, store: Store) 
     path.unlink()
     content[0] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match="a shard has changed since its part wrote it"):
+    with pytest.raises(DataError, match="a shard has changed since it was written"):
         merge_parts(plan, store)
 
 

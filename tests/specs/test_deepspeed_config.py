@@ -93,7 +93,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "batch": (
         {"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4},
         "hyperparameters.ds_config.train_batch_size",
-        "got 10 with a product of 4",
+        "got 10; the product is 4",
     ),
     "batch-0": (
         {"train_micro_batch_size_per_gpu": 0},

@@ -69,7 +69,7 @@ def test_a_capacity_ladder_and_notifications_reach_the_run() -> None:
         ({"method": "ppo"}, "method", "sft, dpo"),
         ({"base_model": "/models/base"}, "base_model", "owner/name"),
         ({"train_data": "train.jsonl"}, "train_data", "s3://bucket/prefix"),
-        ({"artifact": "adapter", "adapter": "none"}, "artifact", "set artifact to merged"),
+        ({"artifact": "adapter", "adapter": "none"}, "artifact", 'set artifact to "merged"'),
         ({"method": "dpo", "packing": True}, "packing", "is not supported by method dpo"),
         ({"epochs": 0}, "epochs", "more than 0"),
         ({"rank": 0}, "rank", "at least 1"),

@@ -277,15 +277,15 @@ def test_a_conf_with_a_ladder_is_read_back_from_its_own_data() -> None:
         ),
         (
             {"capacity_ladder": LADDER[:1], "instance_type": "ml.p5.48xlarge"},
-            "instance_type: differs from the first rung of capacity_ladder, which replaces it",
+            "instance_type: differs from the first tier of capacity_ladder, which replaces it",
         ),
         (
             {"capacity_ladder": LADDER[2:], "use_spot_instances": True},
-            "use_spot_instances: differs from the first rung of capacity_ladder, which replaces it",
+            "use_spot_instances: differs from the first tier of capacity_ladder, which replaces it",
         ),
         (
             {"capacity_ladder": [*LADDER[1:], LADDER[1]], "global_batch_size": 32},
-            "capacity_ladder[2]: is the same capacity as rung 0; got ml.g6.xlarge spot",
+            "capacity_ladder[2]: is the same capacity as tier 0; got ml.g6.xlarge spot",
         ),
         (
             {"capacity_ladder": [LADDER[1], {**LADDER[0], "instance_count": 3}]},

@@ -63,7 +63,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ({"volume_size": 0}, "volume_size: is too small"),
         (
             {"instance_type": "ml.g5.xlarge", "volume_size": 251},
-            "volume_size: is more than the local disks of the instance type",
+            "volume_size: is larger than the local disks of the instance type",
         ),
         ({"max_run": 0}, "max_run: is too small"),
         ({"use_spot_instances": True}, "max_wait: is required for spot instances"),
@@ -79,7 +79,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
         ({"capacity_ladder": [RUNG]}, "instance_type: cannot be combined with capacity_ladder"),
         (
             {"instance_type": None, "capacity_ladder": [RUNG, RUNG]},
-            "capacity_ladder[1]: is the same capacity as rung 0; got ml.g5.xlarge spot",
+            "capacity_ladder[1]: is the same capacity as tier 0; got ml.g5.xlarge spot",
         ),
         (
             {"instance_type": None, "capacity_ladder": [RUNG], "use_spot_instances": True},

@@ -28,7 +28,7 @@ def test_an_object_is_loaded(tmp_path: Path) -> None:
     [
         pytest.param(None, "cannot be read", id="missing"),
         pytest.param("max_steps: 3", "is not JSON", id="not JSON"),
-        pytest.param("[1, 2]", "has no JSON object", id="a list"),
+        pytest.param("[1, 2]", "does not contain a JSON object", id="a list"),
         pytest.param(b"\xff\xfe", "is not JSON", id="not text"),
     ],
 )

@@ -154,7 +154,7 @@ def test_up_beside_a_run_names_the_run_and_not_a_stack_that_is_up(home: Home, pu
         assert up(home, console=console) == 0
         assert "already up" in console.file.getvalue()
         return
-    with pytest.raises(TrainingRunError, match="'make run' is in progress") as refused:
+    with pytest.raises(TrainingRunError, match="'make run' is using this folder") as refused:
         up(home, console=console)
     assert "http://127.0.0.1:1" in str(refused.value)
 

@@ -98,7 +98,7 @@ def test_hyperparameter_faults_are_reported_together(make_job):
 
     assert "(3 problems)" in reason
     assert "did you mean 'learning_rate'?" in reason
-    assert "allowed is one of auto, fp32, bf16, fp16" in reason
+    assert "allowed: one of auto, fp32, bf16, fp16" in reason
     assert "hidden_size 33 with num_heads 2" in reason
 
 

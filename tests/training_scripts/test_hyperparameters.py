@@ -62,21 +62,21 @@ def test_options_override_the_environment(argv):
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("max_steps", "many", "a whole number at least 0"),
-        ("max_steps", "1.5", "a whole number at least 0"),
-        ("num_layers", "0", "a whole number at least 1"),
+        ("max_steps", "many", "a whole number of at least 0"),
+        ("max_steps", "1.5", "a whole number of at least 0"),
+        ("num_layers", "0", "a whole number of at least 1"),
         ("learning_rate", "0", "a number above 0"),
         ("learning_rate", "nan", "a number above 0"),
-        ("dropout", "1", "a number at least 0 and at most 0.95"),
-        ("compile", "perhaps", "true or false or null"),
+        ("dropout", "1", "a number of at least 0 and at most 0.95"),
+        ("compile", "perhaps", "true or false, or null"),
         ("precision", "fp8", "one of auto, fp32, bf16, fp16"),
-        ("micro_batch_size", "-1", "a whole number at least 1 or null"),
+        ("micro_batch_size", "-1", "a whole number of at least 1, or null"),
     ],
 )
 def test_wrong_value_names_what_was_got_and_what_is_allowed(name, value, allowed):
     (finding,) = findings(**{name: value})
 
-    assert finding == f"hyperparameter {name!r}: got {value!r}, allowed is {allowed}"
+    assert finding == f"hyperparameter {name!r}: got {value!r}; allowed: {allowed}"
 
 
 def test_unknown_name_suggests_the_nearest():

@@ -185,7 +185,10 @@ def test_a_replica_takes_its_part_of_a_batch_at_once(size: int | None) -> None:
 def test_a_micro_batch_that_needs_accumulation_is_refused() -> None:
     hp = TensorFlowHyperparameters(global_batch_size=8, micro_batch_size=2, max_steps=3)
 
-    with pytest.raises(HyperparameterError, match=r"micro_batch_size 2 .* leave it out, or set 4$"):
+    with pytest.raises(
+        HyperparameterError,
+        match=r"micro_batch_size 2 .* leave micro_batch_size out, or set it to 4$",
+    ):
         plan_steps(hp, num_replicas=2, num_samples=100)
 
 

@@ -48,5 +48,5 @@ def test_winning_values_are_typed_for_a_training_job():
     "change", [{"ended_by": "luck"}, {"best": None}, {"surprise": 1}], ids=["end", "best", "key"]
 )
 def test_other_data_is_no_result(change):
-    with pytest.raises(ContractError, match="this is not the result of a search"):
+    with pytest.raises(ContractError, match="the data is not the result of a search"):
         TuningResult.from_dict({**RESULT.to_dict(), **change})

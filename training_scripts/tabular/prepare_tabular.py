@@ -85,7 +85,7 @@ def read_table(options: argparse.Namespace) -> tuple[pd.DataFrame, str]:
     paths = sorted(each for each in (BASE / "processing/input/source").rglob("*") if each.is_file())
     if not paths:
         raise PreparationError(
-            "--dataset is not set and the input 'source' has no file; set one of them"
+            "--dataset is not set, and the input 'source' has no file; set --dataset, or add a file to the input"
         )
     tables = [
         pd.read_csv(path, dtype=str, keep_default_na=False, na_values=list(MISSING))

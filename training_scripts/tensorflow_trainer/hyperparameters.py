@@ -51,8 +51,8 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
             return []
         message = (
             f"micro_batch_size {self.micro_batch_size} with global_batch_size {self.global_batch_size} on {ranks} "
-            f"replicas needs gradient accumulation, which train_tensorflow.py does not have: leave it out, or "
-            f"set {part}"
+            f"replicas needs gradient accumulation, which train_tensorflow.py does not have; leave "
+            f"micro_batch_size out, or set it to {part}"
         )
         return [message]
 

@@ -206,7 +206,7 @@ class Hyperparameters:
             try:
                 values[name] = _convert(value, fields[name])
             except ValueError as error:
-                findings.append(f"hyperparameter {name!r}: got {value!r}, allowed is {error}")
+                findings.append(f"hyperparameter {name!r}: got {value!r}; allowed: {error}")
         candidate = cls(**values)
         findings += candidate.contradictions()
         if findings:
@@ -282,11 +282,11 @@ def _decode(sm_hps: str) -> dict[str, Any]:
         given = json.loads(sm_hps or "{}")
     except ValueError as error:
         raise HyperparameterError(
-            f"SM_HPS is not JSON ({error}): got {sm_hps[:200]!r}, allowed is a JSON object of name -> value"
+            f"SM_HPS is not JSON ({error}): got {sm_hps[:200]!r}; allowed: a JSON object of names and values"
         ) from error
     if not isinstance(given, dict):
         raise HyperparameterError(
-            f"SM_HPS must be a JSON object of name -> value, got {sm_hps[:200]!r}"
+            f"SM_HPS is not a JSON object: got {sm_hps[:200]!r}; allowed: a JSON object of names and values"
         )
     return given
 
@@ -311,7 +311,7 @@ def _options(
 def _unknown(kind: type[Hyperparameters], name: str, *, where: str) -> str:
     names = [item.name for item in dataclasses.fields(kind)]
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+    hint = f"did you mean {near[0]!r}?" if near else f"allowed: {', '.join(names)}"
     return f"unknown {where} {name!r}: {hint}"
 
 
@@ -367,6 +367,6 @@ def _allowed(item: dataclasses.Field[Any]) -> str:
         return "one of " + ", ".join(item.metadata["choices"])
     words = {"bool": "true or false", "int": "a whole number", "flo": "a number", "str": "a text"}
     text = next(word for prefix, word in words.items() if kind.startswith(prefix))
-    names = {"at_least": "at least", "at_most": "at most", "above": "above"}
+    names = {"at_least": "of at least", "at_most": "at most", "above": "above"}
     limits = [f"{names[key]} {limit:g}" for key, limit in item.metadata["limits"].items()]
-    return " ".join([text, " and ".join(limits)]).strip() + (" or null" if "None" in kind else "")
+    return " ".join([text, " and ".join(limits)]).strip() + (", or null" if "None" in kind else "")

@@ -48,8 +48,8 @@ def read_spans(text: str | None) -> tuple[range, ...]:
         span = _span(words) if ":" in words else None
         if span is None:
             raise HyperparameterError(
-                f"trace_steps {text!r}: {words.strip()!r} is not a span; allowed: first:last, both included and from "
-                "1, separated by commas, such as 10:13 or 10:13,200:201"
+                f"trace_steps {text!r}: {words.strip()!r} is not a span; allowed: spans first:last of steps from 1, "
+                "both included, separated by commas, such as 10:13 or 10:13,200:201"
             )
         spans.append(span)
     num_steps = sum(span.stop - span.start for span in spans)

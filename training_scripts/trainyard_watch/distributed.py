@@ -189,7 +189,7 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
         missing = ", ".join(name for name in LAUNCH_VARIABLES if name not in environ)
         message = (
             f"the launcher set {', '.join(given) or 'no variable'} but not {missing}: start the script with torchrun "
-            "or mpirun, or on one host without any of these variables"
+            "or mpirun; on a single host without a launcher, unset these variables"
         )
         raise HyperparameterError(message)
     device = _device(int(environ.get("LOCAL_RANK", "0")))

@@ -103,9 +103,11 @@ def _amounts(days: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Decimal]]
             cost = group["Metrics"][METRIC]
             if cost["Unit"] != CURRENCY:
                 raise ContractError(
-                    "Cost Explorer returned an amount in another currency than the ledger's",
+                    f"Cost Explorer returned an amount that is not in {CURRENCY}",
+                    where="GetCostAndUsage",
                     got=str(cost["Unit"]),
                     allowed=CURRENCY,
+                    next_step=f"compare the bill by hand: the ledger has amounts in {CURRENCY} only",
                 )
             yield group["Keys"][0], Decimal(cost["Amount"])
 

@@ -84,9 +84,9 @@ def _hardware(
         row, network = accelerators[each.accelerator], networks[each.name]
     except KeyError as error:
         raise ContractError(
-            "an accelerator or a network of the catalogue's instance types is missing",
+            f"the catalogue has no row for {error.args[0]}",
             where=f"{ACCELERATORS_FILE} or {NETWORKS_FILE.name}",
-            got=error.args[0],
+            next_step="add the row: the speed of an accelerator, or the network of an instance type",
         ) from error
     return Hardware(
         instance=each,

@@ -86,8 +86,8 @@ def region_findings(region: str) -> Iterator[Finding]:
     if table.region != region:
         yield Finding(
             where="prices",
-            what="are those of another region than the run's, so all amounts and caps of this run are estimates",
-            got=f"prices of {table.region} of {table.date} for a run in {region}",
+            what="are for another region than the run, so all costs and cost limits of the run are estimates",
+            got=f"prices for {table.region} of {table.date}, and a run in {region}",
             next_step=f"run 'trainyard prices --refresh --region {region}', and set {PRICES_VARIABLE} to its file",
             severity=Severity.WARNING,
         )
@@ -115,10 +115,10 @@ def volume_findings(volume_gb: int, instance_type: str, *, where: str) -> Iterat
     if volume_gb > largest_gb:
         yield Finding(
             where=where,
-            what="is more than the local disks of the instance type, which the job uses instead of a volume",
-            got=f"{volume_gb} on {instance_type}",
-            allowed=f"at most {largest_gb}",
-            next_step="lower it, or use a type with larger disks or with EBS volumes",
+            what="is larger than the local disks of the instance type, which the job uses instead of an EBS volume",
+            got=f"{volume_gb} GB on {instance_type}",
+            allowed=f"at most {largest_gb} GB",
+            next_step="lower it, or choose a type with larger local disks or with an EBS volume",
             source="API reference, ProcessingClusterConfig and HyperParameterTuningResourceConfig",
         )
 
@@ -145,7 +145,7 @@ def _read_catalogue(path: Path) -> Catalogue:
             [
                 Finding(
                     where=PRICES_VARIABLE,
-                    what="does not name a file",
+                    what="names a file that does not exist",
                     got=str(path),
                     next_step="correct the variable, or write the file with 'trainyard prices --refresh'",
                 )

@@ -79,6 +79,7 @@ class SupportCondition:
                 where=str(TABLE_FILE),
                 got=text,
                 allowed=", ".join(sorted(known)),
+                next_step="correct the condition, or add its name to strategy_support.py",
             )
         values = tuple((found["value"] or "").split("|"))
         return cls(name=name, sign=sign, values=values, is_negated=bool(found["no"]))
@@ -140,7 +141,11 @@ def support_table(path: Path = TABLE_FILE) -> SupportTable:
         name for name in ("date", "source", "strategies", "combinations") if not data.get(name)
     ]
     if missing:
-        raise ContractError(f"the support table lacks its {', '.join(missing)}", where=str(path))
+        raise ContractError(
+            f"the support table lacks its {', '.join(missing)}",
+            where=str(path),
+            next_step="add the missing members to the file",
+        )
     return SupportTable(
         date=data["date"],
         source=data["source"],

@@ -57,7 +57,7 @@ def check_budget(
         budget_usd=budget_usd,
         needed_usd=paid + (ceiling or 0.0),
         where="budget_usd",
-        got=f"{format_usd(paid)} paid for earlier attempts, up to {format_usd(ceiling)} for another on {rung}",
+        got=f"{format_usd(paid)} paid for earlier attempts; another one on {rung} costs up to {format_usd(ceiling)}",
         allowed=f"{format_usd(budget_usd)} for all attempts of the task",
         next_step="raise budget_usd or lower max_run, and clear the task: it resumes from the last checkpoint",
     )

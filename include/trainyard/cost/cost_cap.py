@@ -65,8 +65,8 @@ class CostCap:
             budget_usd=self.max_cost_usd,
             needed_usd=paid_usd + needed_s * usd_per_s,
             where="max_cost_usd",
-            got=f"{format_usd(paid_usd)} paid, and {format_usd(needed_s * usd_per_s)} for {format_duration(needed_s)} "
-            f"on {on}, the shortest job and its stop",
+            got=f"{format_usd(paid_usd)} paid for earlier jobs; the shortest job with its stop "
+            f"({format_duration(needed_s)} on {on}) costs {format_usd(needed_s * usd_per_s)}",
             allowed=f"{format_usd(self.max_cost_usd)} for all jobs of the task",
             next_step="start a run with a higher max_cost_usd or cheaper instances; the checkpoints are kept",
         )

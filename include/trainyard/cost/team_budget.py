@@ -182,11 +182,11 @@ def over_budget(
     left = max(0.0, budget_usd - used)
     if needed_usd is not None and needed_usd <= left:
         return None
-    needed = "an unknown price" if needed_usd is None else f"up to {format_usd(needed_usd)}"
+    needed = "an unknown cost" if needed_usd is None else f"up to {format_usd(needed_usd)}"
     cheaper = "use instances with a known price" if needed_usd is None else _cheaper(left)
     return Finding(
         where=BUDGETS,
-        what=f"leaves team {team} too little in {month}",
+        what=f"the budget of team {team} for {month} has too little left for this run",
         got=f"{needed} for this run; {_spent(runs)}",
         allowed=f"{format_usd(left)} left of {format_usd(budget_usd)}",
         next_step=f"{cheaper}, start the run next month, or ask for a higher budget",
@@ -204,7 +204,7 @@ def _spent(runs: list[RunSpend]) -> str:
     spent = sum(each.spent_usd for each in runs)
     reserved = sum(each.reserved_usd for each in runs)
     parts = [f"{format_usd(spent)} spent"]
-    parts += [f"{format_usd(reserved)} reserved by runs that are not over"] if reserved else []
+    parts += [f"{format_usd(reserved)} reserved by unfinished runs"] if reserved else []
     return f"{' and '.join(parts)}: {_spenders(runs)}"
 
 

@@ -81,7 +81,11 @@ def _request(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _moment(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        message = f"{text!r} is not a date; allowed: 2026-12-01 or 2026-12-01T11:30, UTC by default"
+        raise argparse.ArgumentTypeError(message) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

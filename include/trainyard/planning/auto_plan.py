@@ -135,7 +135,7 @@ def _plans(request: PlanRequest, wanted: object) -> Plans:
 _NO_COPIES = Finding(
     where="strategy",
     what="is ddp, but no cluster can train the model without sharding or activation recomputation",
-    next_step='read the reason for each cluster, or set strategy to "auto", which also tries both',
+    next_step='set strategy to "auto", which also tries both; the other findings have the reason for each cluster',
 )
 
 
@@ -153,7 +153,7 @@ def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             where=where,
             what="is auto, but capacity_ladder already names instances",
-            next_step="remove capacity_ladder, or set the instances yourself",
+            next_step='remove capacity_ladder, or set strategy, instance_type and instance_count instead of "auto"',
         )
     # The planner does not model context parallelism, offloading to the host, or pipeline schedules other than 1F1B.
     for name in OF_SHARDS:

@@ -146,15 +146,16 @@ def _findings(conf: BaseRunConf, plan: CapPlan, cost: RunCost) -> Iterator[Findi
             where="max_cost_usd",
             what="is less than the cost of the shortest run",
             got=format_usd(plan.max_cost_usd),
-            allowed=f"at least {format_usd(plan.least_usd)}: {words}, each with {conf.stop_reserve_s} s for its stop",
+            allowed=f"at least {format_usd(plan.least_usd)}: {words}; each includes {conf.stop_reserve_s} s for "
+            "its stop",
             next_step="raise it, lower evaluation_max_run_s, or choose cheaper instances",
         )
     elif cost.once_usd is not None and cost.once_usd > plan.max_cost_usd:
         yield Finding(
             where="max_cost_usd",
             what="may stop the training before its last step",
-            got=f"{format_usd(plan.max_cost_usd)} ({format_usd(plan.evaluation_usd)} of it reserved for the "
-            f"evaluation), but all jobs, run once for their longest time, cost {format_usd(cost.once_usd)}",
+            got=f"{format_usd(plan.max_cost_usd)} ({format_usd(plan.evaluation_usd)} of it for the evaluation); if "
+            f"each job runs once until its time limit, the run costs {format_usd(cost.once_usd)}",
             severity=Severity.WARNING,
             next_step="raise max_cost_usd to train to the end; otherwise the model of the stopped training is "
             "evaluated and registered",

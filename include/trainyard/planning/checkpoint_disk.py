@@ -49,12 +49,12 @@ def checkpoint_findings(
     if conf.may_use_spot and restore_s >= LONG_RESTORE_S:
         price = instance.price_usd_per_hour
         usd = price and price * conf.instance_count * restore_s / SECONDS_PER_HOUR
-        cost = f"{format_duration(restore_s)} and {format_usd(usd)} on demand per checkpoint"
+        cost = f"about {format_duration(restore_s)} and costs {format_usd(usd)} on demand"
         yield Finding(
             where="use_spot_instances",
-            what=f"is costly here: at each restart all {conf.instance_count} hosts download {kept} to {kept + 1} "
-            f"checkpoints of {format_bytes(checkpoint)} each before they train, about {cost} at "
-            f"{RESTORE_BYTES_PER_S / 1e6:.0f} MB/s a host",
+            what=f"makes each restart costly: all {conf.instance_count} hosts first download {kept} to {kept + 1} "
+            f"checkpoints of {format_bytes(checkpoint)} each. At {RESTORE_BYTES_PER_S / 1e6:.0f} MB/s per host, each "
+            f"checkpoint takes {cost}",
             severity=Severity.WARNING,
             next_step="allow for it in max_run_s and in the budget, or use on-demand instances",
         )
@@ -79,7 +79,7 @@ def _full_disk(
         return
     is_of_restart = restored > written
     cause = (
-        f"{kept + 1} checkpoints of all hosts, which a restart downloads to each host, and the model"
+        f"the model and the {kept + 1} checkpoints of all hosts that each host downloads at a restart"
         if is_of_restart
         else f"{copies} checkpoints and the model"
     )

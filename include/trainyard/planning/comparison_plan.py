@@ -236,5 +236,5 @@ def _keep_budget(budget: float | None, plan: ComparisonPlan) -> None:
         got=f"up to {format_usd(plan.ceiling_usd)} ({format_usd(plan.once_usd)} with one attempt per job): "
         f"{plan.cost_note}",
         allowed=f"at most {format_usd(budget)}",
-        next_step="raise budget_usd, or lower max_run_s, or leave out strategies or ranks",
+        next_step="raise budget_usd, lower max_run_s, or remove strategies or ranks",
     )

@@ -138,7 +138,7 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
             where="evaluation_instance_type" if own else "evaluation_place",
             what="cannot run the evaluation"
             if own
-            else "is processing, but no type of processing jobs can run the evaluation",
+            else "is processing, but no instance type of processing jobs can run the evaluation",
             got=f"{plan.instance_type}: {plan.unfit}",
             next_step=_way_out(conf),
         )
@@ -282,8 +282,8 @@ def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding
         if getattr(conf, name) is not None:
             yield Finding(
                 where=name,
-                what="applies to a processing job, but the training job itself evaluates at its end",
-                got=f"{getattr(conf, name)} with an evaluation in {plan.reason}",
+                what="applies to an evaluation in a processing job, but this run evaluates at the end of the training",
+                got=f"{getattr(conf, name)}; the evaluation is in {plan.reason}",
                 next_step="remove it, or set evaluation_place to processing",
             )
     if plan.estimated_s > 0.5 * conf.max_run_s:
@@ -469,7 +469,7 @@ def _beyond_disks(conf: RunConf, instance: InstanceType) -> str | None:
         return None
     needed_gb, own_gb = _needed_gb(conf), conf.evaluation_volume_size_gb or 0
     if needed_gb * BYTES_PER_GIB > disks_gb * 1e9:
-        return f"{needed_gb} GiB of archive, unpacked model and test split, on {disks_gb} GB of local disks"
+        return f"{needed_gb} GiB for archive, unpacked model and test split, but only {disks_gb} GB of local disks"
     if own_gb > disks_gb and not conf.evaluation_instance_type:
         return f"evaluation_volume_size_gb {own_gb} is more than its {disks_gb} GB of local disks"
     return None

@@ -64,8 +64,8 @@ def _money(conf: BaseRunConf, rung: CapacityRung, where: str) -> Iterator[Findin
     if estimate.ceiling_usd > rung.max_cost_usd:
         yield Finding(
             where=f"{where}.max_cost_usd",
-            what="is less than one attempt can cost, so the rung would never be used",
+            what="is less than one attempt can cost, so the tier would never be used",
             got=f"{format_usd(rung.max_cost_usd)} for an attempt of up to {format_usd(estimate.ceiling_usd)}: "
             f"{estimate.note}",
-            next_step="raise it, lower max_run_s, or remove the rung",
+            next_step="raise it, lower max_run_s, or remove the tier",
         )

@@ -128,6 +128,7 @@ class PlanRequest:
                 got=", ".join(
                     f"{name} {value}" for name, value in zip(_OF_SHAPE[:3], shape, strict=True)
                 ),
+                next_step="set all three, or set model or num_parameters instead",
             )
         if self.model is not None and self.model not in PUBLISHED:
             yield Finding(

@@ -259,11 +259,11 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
     next_step = "set precision to bf16, unless the training needs the precision of fp32"
     if conf.precision == AUTO:
         lacking = next(r.instance_type for r in conf.rungs if not has_bf16(r.instance_type))
-        next_step = f"remove {lacking} from capacity_ladder: it has no bf16, and all rungs train with one precision"
+        next_step = f"remove {lacking} from capacity_ladder: it has no bf16, and all tiers train with one precision"
     yield Finding(
         where="precision",
         what=f"is fp32, {known.bf16_tflops / known.fp32_tflops:.0f} times slower than bf16 on this accelerator",
-        got=f"{known.fp32_tflops:g} of {known.bf16_tflops:g} TFLOPS of {instance.accelerator}",
+        got=f"{known.fp32_tflops:g} TFLOPS in fp32 and {known.bf16_tflops:g} in bf16 on {instance.accelerator}",
         next_step=next_step,
         severity=Severity.WARNING,
         why="tensor cores multiply in bf16; with TF32, if the image allows it, fp32 reaches half of that speed",

@@ -86,8 +86,8 @@ def search_findings(conf: RunConf) -> Iterator[Finding]:
         yield Finding(
             where="tuning_budget_share",
             what="is less than the first trials of the search can cost",
-            got=f"{format_usd(search.budget_usd)} with up to {format_usd(first)} for "
-            f"{search.max_parallel_jobs} parallel trials",
+            got=f"{format_usd(search.budget_usd)}; the first {search.max_parallel_jobs} parallel trials cost up to "
+            f"{format_usd(first)}",
             next_step="raise it or budget_usd, or lower tuning_max_run_s or tuning_max_parallel_jobs",
         )
 

@@ -130,6 +130,7 @@ class ModelShape:
                 where="num_heads",
                 what="does not divide hidden_size",
                 got=f"{self.num_heads} with hidden_size {self.hidden_size}",
+                allowed=f"a divisor of {self.hidden_size}",
             )
         if self.num_kv_heads is not None and (
             self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads
@@ -138,6 +139,7 @@ class ModelShape:
                 where="num_kv_heads",
                 what="does not divide num_heads",
                 got=f"{self.num_kv_heads} with num_heads {self.num_heads}",
+                allowed=f"a divisor of {self.num_heads}",
             )
         for name, allowed in (("family", (LLAMA, GPT, TRAINYARD)), ("attention", (FLASH, EAGER))):
             if getattr(self, name) not in allowed:
@@ -218,7 +220,7 @@ def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: in
             [
                 Finding(
                     where="num_parameters",
-                    what="is outside the range of the derived shapes",
+                    what="is too far from every model shape that the planner can derive",
                     got=f"{num_parameters:g}",
                     allowed=f"half to twice {best.num_parameters:,}, the nearest shape with this vocabulary",
                     next_step="set the shape instead: num_layers, hidden_size, num_heads",

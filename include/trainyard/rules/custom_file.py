@@ -174,6 +174,7 @@ def _module(path: Path, *, where: str) -> ModuleType:
                     where=where,
                     what=f"{path.name} raises an error when it is imported",
                     got=f"{type(error).__name__}: {error}",
+                    next_step="correct the file",
                 )
             ]
         ) from error

@@ -41,7 +41,7 @@ class NLPSequenceRatio(Rule):
                         where="token_thresholds_percent",
                         what="must have one number for each of token_values",
                         got=f"{self.token_thresholds_percent!r} for {self.token_values!r}",
-                        allowed="such as 50,10 for 0,1",
+                        allowed="one percentage per token, such as 50,10 for 0,1",
                     )
                 ]
             )

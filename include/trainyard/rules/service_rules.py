@@ -67,7 +67,7 @@ def service_findings(debugger: str, wanted: Sequence[object]) -> Iterator[Findin
         names = (name for name, rule in RULES.items() if rule.ORIGIN is not Origin.TRAINYARD)
         yield Finding(
             where="debugger",
-            what="is service, but rules has no rule that SageMaker supports",
+            what='is "service", but SageMaker supports none of the rules in rules',
             got=", ".join(str(each) for each in wanted) or "no rules",
             allowed=", ".join(names),
             next_step='add one of these to rules, or set debugger to "own"',
@@ -89,7 +89,7 @@ def unwatched_findings(debugger: str, *, is_watched: bool) -> Iterator[Finding]:
         yield Finding(
             where="watch_rules",
             what='is off, but debugger is "service". Nothing stops the training when SageMaker finds an issue, and the '
-            "rules that SageMaker does not have are evaluated after the training, for the report",
+            "rules that only Trainyard has are evaluated after the training, for the report",
             got="false",
             allowed="true",
             next_step='set watch_rules to true, or debugger to "own"',

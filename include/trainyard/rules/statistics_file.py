@@ -213,7 +213,7 @@ class StatisticsReader:
         for column, values in columns.items():
             if len(values) != len(tensors):
                 raise _WrongLineError(
-                    f"has a wrong number of values of {name}.{column}",
+                    f"has the wrong number of values for {name}.{column}",
                     got=len(values),
                     allowed=f"{len(tensors)}, the number of tensors that the header lists under {name}",
                 )

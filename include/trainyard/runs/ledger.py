@@ -9,7 +9,7 @@ lacks one.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
@@ -108,7 +108,11 @@ class LedgerEntry:
             members = json.loads(text)
             return cls(**{**members, "kind": PaidKind(members["kind"])})
         except (ValueError, KeyError, TypeError) as error:
-            raise ContractError("this is not a ledger entry", got=repr(text[:200])) from error
+            raise ContractError(
+                "the document is not a ledger entry",
+                got=repr(text[:200]),
+                allowed=f"JSON with the keys {', '.join(each.name for each in fields(cls))}",
+            ) from error
 
 
 def with_warm_pool(snapshot: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -235,7 +235,7 @@ class RunRecord:
             return cls(**_members(json.loads(text)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ContractError(
-                "this is not a run record",
+                "the document is not a run record",
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"format {FORMAT}, version {VERSION}",
             ) from error

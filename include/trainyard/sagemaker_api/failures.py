@@ -71,6 +71,7 @@ def failure_error(
             "a failure was requested for a job that did not fail",
             where=f"job {snapshot.name}",
             got=snapshot.status,
+            allowed="the status of a job that ended without completing",
         )
     if snapshot.status == JobStatus.STOPPED:
         return _stopped(snapshot, stopped_for)
@@ -147,7 +148,7 @@ def service_error(
 def _refusal_step(code: str, operation: str) -> str:
     if code == "403":  # the answer to a HEAD has no body, so no message either
         return f"grant the caller {_ACTIONS.get(operation, operation)}"
-    return _REFUSAL_STEPS.get(code, "fix what the message names")
+    return _REFUSAL_STEPS.get(code, "correct the request as the message describes")
 
 
 _ACTIONS = {"HeadObject": "s3:GetObject", "HeadBucket": "s3:ListBucket"}
@@ -169,7 +170,7 @@ _CAPACITY = frozenset({"CapacityError", "InsufficientInstanceCapacity"})
 _QUOTA = frozenset({"ResourceLimitExceeded"})
 _REFUSAL_STEPS = {
     "ResourceLimitExceeded": "wait for other jobs to end, or request an increase in Service Quotas",
-    "ResourceInUse": "the name exists already: attach to that job",
+    "ResourceInUse": "choose another name, or attach to the job of this name",
     "AccessDeniedException": "grant the caller this action, and iam:PassRole on the execution role",
     "AccessDenied": "grant the caller this action",
     "UnrecognizedClientException": "check the connection's credentials",
@@ -254,8 +255,11 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
                 step = "raise max_run, or reduce the job's work"
         case "MaxWaitTimeExceeded":
             limit = _limit("max_wait", snapshot.max_wait_s)
-            never = "" if snapshot.started_at else " without ever getting capacity"
-            says = f"spot waiting and running together reached {limit}{never}"
+            says = (
+                f"the wait for spot capacity and the training together reached {limit}"
+                if snapshot.started_at
+                else f"no spot capacity became available within {limit}"
+            )
             kind = SpotInterruptionError
             step = "raise max_wait, use another instance type, or switch spot off"
         case _ if stopped_for is StopCause.HUNG:
@@ -263,7 +267,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
             step = "a new attempt resumes from the last checkpoint; if it hangs again, find the call that blocks"
         case _ if stopped_for is StopCause.NO_CAPACITY:
             says, kind, step = (
-                "it got no instances within the max_wait_s of its rung in the capacity ladder",
+                "it got no instances within the max_wait_s of its tier in the capacity ladder",
                 CapacityError,
                 WAIT_STEP,
             )
@@ -272,7 +276,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
                 "it was stopped before the window of its training plan ended",
                 CapacityError,
             )
-            step = "a new attempt resumes from the last checkpoint, on the next rung or in the next window"
+            step = "a new attempt resumes from the last checkpoint, on the next tier or in the next window"
         case _ if stopped_for is StopCause.TIME:
             says, kind = "its time was used up before a trial had a result", TimeLimitError
             step = "raise max_runtime_s, or shorten the trials"

@@ -194,7 +194,9 @@ class JobSnapshot:
         if "ProcessingJobName" in description:
             return cls(**_processing(description))
         raise ContractError(
-            "this is not a Describe response of a job", got=sorted(map(str, description))[:8]
+            "the mapping is not a Describe response of a job",
+            got=f"the keys {', '.join(sorted(map(str, description))[:8])}",
+            allowed="a response for a training, processing, tuning or AutoML job",
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _findings(folder: Path, files: dict[str, Path], entry_point: str | None) -> 
     if led_out := sorted(n for n, path in files.items() if not path.resolve().is_relative_to(real)):
         yield Finding(
             where="source_dir",
-            what="has a symbolic link to a file outside, which would be copied to the job's hosts",
+            what="has a symbolic link to a file outside the folder, which would be copied to the job's hosts",
             got=f"{folder}: {led_out[0]}",
             next_step="replace the link with a copy of the file",
         )

@@ -129,8 +129,8 @@ class TrainingPlanState:
                 where=place,
                 what="cannot be used now",
                 got=reason,
-                allowed="a plan that is Active or begins in time, with time left",
-                next_step="extend the plan, raise max_wait_s, or remove the rung",
+                allowed="a plan that has time left, and is Active or begins within max_wait_s",
+                next_step="extend the plan, raise max_wait_s, or remove the tier",
                 severity=Severity.WARNING if has_other_rung else Severity.ERROR,
             )
             return
@@ -146,17 +146,17 @@ class TrainingPlanState:
         left_s = self.seconds_left(now, reserve_s=reserve_s)
         if left_s < needed_s:
             follows = (
-                "the training continues on the next rung from its checkpoint"
+                "the training continues on the next tier from its checkpoint"
                 if has_other_rung
                 else "the training ends unfinished"
             )
             yield Finding(
                 where=place,
                 what=f"has too little time left; {follows}",
-                got=f"{format_duration(left_s)} in plan {self.name}, without the last "
+                got=f"{format_duration(left_s)} left in plan {self.name}, not counting the last "
                 f"{format_duration(TERMINATION_LEAD_S + reserve_s)} of each window",
                 allowed=f"at least {format_duration(needed_s)}, the expected length of the training",
-                next_step="extend the plan, or add a rung on spot or on demand",
+                next_step="extend the plan, or add a tier on spot or on demand",
                 severity=Severity.WARNING if has_other_rung else Severity.ERROR,
             )
 
@@ -172,16 +172,16 @@ class TrainingPlanState:
         if self.instance_type != rung.instance_type:
             yield Finding(
                 where=place,
-                what="has another instance type than the rung",
-                got=f"{rung.instance_type}; plan {self.name} has {self.instance_type}",
+                what="has another instance type than the tier",
+                got=f"{rung.instance_type} in the tier, {self.instance_type} in plan {self.name}",
                 next_step=f"set instance_type to {self.instance_type}",
             )
         count = rung.instance_count or 1
         if count > self.total_instances:
             yield Finding(
                 where=place,
-                what="has fewer instances than the rung",
-                got=f"{count}; plan {self.name} has {self.total_instances}",
+                what="has fewer instances than the tier",
+                got=f"{count} in the tier, {self.total_instances} in plan {self.name}",
                 next_step="lower instance_count, or use a larger plan",
             )
         elif self.status == "Active" and count > self.available_instances:

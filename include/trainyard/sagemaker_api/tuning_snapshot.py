@@ -58,7 +58,8 @@ class SearchFacts:
         ]
         if config is None or definitions[0] is None:
             raise ContractError(
-                "this is not a Describe response of a search", got=sorted(description)
+                "the mapping is not a Describe response of a search",
+                got=f"the keys {', '.join(sorted(description))}",
             )
         best = description.get("OverallBestTrainingJob") or description.get("BestTrainingJob") or {}
         definition = _definition_of(best, definitions)

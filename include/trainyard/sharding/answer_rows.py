@@ -59,14 +59,14 @@ def faults_of(row: object, *, method: str) -> Iterator[str]:
     kind = format_of(row)
     if kind not in FORMATS[method]:
         allowed = " or ".join("+".join(KEYS[each]) for each in FORMATS[method])
-        yield f"has the keys {', '.join(sorted(row)) or 'none'}; {method} takes {allowed}"
+        yield f"has the keys {', '.join(sorted(row)) or 'none'}; {method} requires {allowed}"
         return
     if kind is RowFormat.CHAT:
         yield from _chat_faults(row["messages"], where="messages")
         return
     yield from _part_faults(row, KEYS[kind])
     if kind is RowFormat.PAIR and row["chosen"] == row["rejected"]:
-        yield "has the same text as chosen and rejected"
+        yield "has the same text in chosen and rejected"
 
 
 def _part_faults(row: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:
@@ -112,15 +112,15 @@ def _order_faults(roles: Sequence[str], *, where: str) -> Iterator[str]:
     """Yield faults in the order of messages, such as a late system message, or no assistant message at the end."""
     talk = [role for role in roles if role not in {"system", "developer"}]
     if any(role in {"system", "developer"} for role in roles[len(roles) - len(talk) :]):
-        yield f"has a system message after others in {where}"
+        yield f"has a system message after messages of other roles in {where}"
     if talk and talk[0] != "user":
-        yield f"begins with {talk[0]} in {where}; allowed: user, after system messages"
+        yield f"begins with role {talk[0]} in {where}; allowed: user, or system messages and then user"
     if again := next((one for one, two in pairwise(talk) if one == two and one != "tool"), None):
-        yield f"has two {again} messages one after another in {where}"
+        yield f"has two consecutive {again} messages in {where}"
     if "assistant" not in talk:
         yield f"has no assistant message in {where}"
     elif talk[-1] != "assistant":
-        yield f"ends with {talk[-1]} in {where}; allowed: assistant"
+        yield f"ends with role {talk[-1]} in {where}; allowed: assistant"
 
 
 def texts_of(row: Mapping[str, Any]) -> Iterator[str]:

@@ -161,8 +161,8 @@ class AnswerSurvey:
             yield f"{self.uri}: rows of several formats: {dict(self.formats)}"
         if not self.is_complete:
             yield (
-                f"{self.uri}: {format_bytes(self.read_bytes)} of {format_bytes(self.all_bytes)} were read; the rows "
-                "of the rest are estimated from its size"
+                f"{self.uri}: {format_bytes(self.read_bytes)} of {format_bytes(self.all_bytes)} were read; the "
+                "number of rows in the rest is estimated from its size"
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def joined_schema(
     added = [] if known is None else sorted({*schema.names} - {*wanted.names, *known})
     if added:
         raise DataError(
-            "a file has columns beyond those of the first file",
+            "a file has columns that the first file does not have",
             job_name="sharding",
             where=file.name,
             got=", ".join(f"{name}: {schema.field(name).type}" for name in added),

@@ -112,7 +112,7 @@ class CsvFormat:
             num_passed += 1
         if num_passed:
             raise ValueError(
-                f"csv_options have header: {self._header}, and the file has {num_passed} lines"
+                f"csv_options has header: {self._header}, but the file has only {num_passed} lines"
             )
         return None
 

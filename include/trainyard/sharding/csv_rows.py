@@ -283,21 +283,21 @@ def _other_encoding(file: SourceFile, line: bytes, encoding: str) -> DataError:
 
 def _line_end_in_header(file: SourceFile, first: str, delimiter: str) -> DataError:
     return DataError(
-        "a column's name has a line end, or the header has a quote that is never closed",
+        "a column's name has a line break, or the header has a quote that is never closed",
         job_name="sharding",
         where=file.name,
         got=first,
         allowed="a header of one line",
-        next_step=f'rename the column, or set csv_options: {{"sep": {json.dumps(delimiter)}}}, which reads such names',
+        next_step=f'rename the column, or set csv_options: {{"sep": {json.dumps(delimiter)}}}, which allows such names',
     )
 
 
 def _carriage_returns(file: SourceFile) -> DataError:
     return DataError(
-        "a csv file ends its lines with carriage returns alone",
+        "the lines of a csv file end with a carriage return and no line feed",
         job_name="sharding",
         where=file.name,
-        allowed="line feeds, or carriage returns and line feeds",
+        allowed="lines that end with a line feed, with or without a carriage return before it",
         next_step="convert it, for example with: tr '\\r' '\\n'",
     )
 

@@ -269,11 +269,11 @@ def _check_no_table(uri: str, found: list[SourceFile], names: Iterable[str]) -> 
         table = PurePosixPath(*above)
         if (table / "data" if kind.title == "Iceberg" else table) in folders:
             raise DataError(
-                f"the source has files of a {kind.title} table, also those that are not in its current version",
+                f"the source is a {kind.title} table, and its files include those of earlier versions",
                 job_name="sharding",
                 where=uri,
                 got=f"{table / log_folder}/",
-                allowed="files that are all read, without a log of versions",
+                allowed="a source without the version log of a table, since all files are read",
                 next_step=f"export the current version and set source to it, for example with {kind.remedy}",
             )
 
@@ -382,7 +382,7 @@ def _check_left_out(
     if packed:
         count, names = _named(packed)
         raise DataError(
-            "the source has files of a compression that is not supported",
+            "the source has files with an unsupported compression",
             job_name="sharding",
             where=source.uri,
             got=f"{count} file(s): {names}",

@@ -188,7 +188,7 @@ def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
         )
         dtype = joined_dtype(different)
         if len(columns) < len(parts) or (len(different) > 1 and dtype is None):
-            absent = [] if len(columns) == len(parts) else ["no such column"]
+            absent = [] if len(columns) == len(parts) else ["missing in some parts"]
             raise DataError(
                 "the parts of the data set have different columns",
                 job_name="sharding",
@@ -261,12 +261,12 @@ def _recoded(
     found, _ = digest_file(path)
     if found != shard.sha256:
         raise DataError(
-            "a shard has changed since its part wrote it",
+            "a shard has changed since it was written",
             job_name="sharding",
             where=f"{plan.uri}/{shard.file}",
             got=f"SHA-256 {found}",
             allowed=f"SHA-256 {shard.sha256}",
-            next_step="delete the object and run the part again",
+            next_step="delete the object, and run the part of the sharding that wrote it again",
         )
     _recode(path, shard, codes)
     sent = uploads.send(path, name, then_delete=True).result()

@@ -82,7 +82,7 @@ class DatasetPlan:
             return cls(settings=ShardSettings(**settings), data_format=data_format, **data)
         except (ValueError, KeyError, TypeError) as error:
             raise ContractError(
-                "this is not the plan of a data set",
+                "the document is not the plan of a data set",
                 got=f"{type(error).__name__}: {error}",
                 next_step="plan the data set again with this release",
             ) from error

@@ -80,9 +80,9 @@ class BadRows:
 
     def _remedy(self) -> str:
         if any(reason in _ID_FAULTS for reason in self._reasons):
-            return "set the vocab_size and the eos_token_id, or the tokenizer, that the ids were made with"
+            return "set the tokenizer that created the ids, or its vocab_size and eos_token_id"
         return (
-            "set csv_options for a csv file of another encoding, delimiter or mark of missing values "
+            "set csv_options if a csv file has another encoding, delimiter or mark of missing values "
             "(encoding, sep, na_values)"
         )
 

@@ -255,15 +255,17 @@ def _csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
             what="is not the number of a line",
             got=str(header),
             allowed="0 or more, or null if the file has no header",
-            next_step="for a header of several lines, skip the others with skiprows, or set header: 0 and names",
+            next_step="for a header of several lines, skip all but one of them with skiprows",
         )
     if type(quoting) is not int or quoting not in range(4):
-        yield _out_of_range("csv_options.quoting", quoting, "0, 1, 2 or 3 (quotes are characters)")
+        yield _out_of_range(
+            "csv_options.quoting", quoting, "0, 1, 2 or 3 (3: quotes are plain characters)"
+        )
     lines = options.get("skiprows") or 0
     if not all(type(each) is int and each >= 0 for each in _listed(lines)):
         yield Finding(
             where="csv_options.skiprows",
-            what="is not a number of lines, or a list of the numbers of lines",
+            what="is neither a number of lines nor a list of line numbers",
             got=str(lines),
             allowed="0 or more",
         )
@@ -283,7 +285,7 @@ def _csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
                 what=f"has several characters and is therefore a pattern, but {fault}",
                 got=sep,
                 allowed="one character, or a regular expression without groups",
-                next_step=f"for these characters set {json.dumps(re.escape(sep))}",
+                next_step=f"to match exactly these characters, set {json.dumps(re.escape(sep))}",
             )
 
 
@@ -295,7 +297,7 @@ def _pattern_fault(pattern: str) -> str | None:
     try:
         return "it has a group" if re.compile(pattern).groups else None
     except re.error as error:
-        return f"not a valid one: {error}"
+        return f"it is not a valid one: {error}"
 
 
 def _vocabulary_findings(settings: ShardSettings) -> Iterator[Finding]:

@@ -290,6 +290,6 @@ def _too_many_categories(column: str, limit: int, values: list[str]) -> DataErro
         allowed=f"at most {limit} (max_categories)",
         next_step=(
             "add the column to ignore_columns if it identifies rows, or set text_column to train on its text; write "
-            "numbers in it without leading zeros, and times as numbers or as timestamps of Parquet"
+            "numbers without leading zeros, and times as numbers or as Parquet timestamps"
         ),
     )

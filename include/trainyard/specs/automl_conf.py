@@ -86,7 +86,12 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
     if conf.dataset == OWN:
         for name in ("source", "target_column"):
             if not getattr(conf, name):
-                yield Finding(where=name, what="is required for your own table", got="None")
+                yield Finding(
+                    where=name,
+                    what="is required for your own table",
+                    got="None",
+                    next_step=f"set {name}, or choose one of the other datasets",
+                )
     elif conf.source:
         yield Finding(
             where="source",
@@ -108,5 +113,5 @@ def _findings(conf: AutoMLConf) -> Iterator[Finding]:
             where="validation_fraction",
             what="leaves no rows to train on",
             got=f"{conf.validation_fraction} with test_fraction {conf.test_fraction}",
-            allowed="0 or more, if the sum of both is below 1",
+            allowed="at least 0, and less than 1 together with test_fraction",
         )

@@ -124,7 +124,12 @@ def _findings(spec: AutoMLJobSpec) -> Iterator[Finding]:
     yield from _bounds(spec)
     yield from _objective(spec)
     if not spec.target:
-        yield Finding(where="target", what="must name a column", got=repr(spec.target))
+        yield Finding(
+            where="target",
+            what="must name a column",
+            got=repr(spec.target),
+            next_step="set it to the column to predict",
+        )
     if spec.algorithms and spec.mode == "AUTO":
         yield Finding(
             where="algorithms",

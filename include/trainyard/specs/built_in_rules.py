@@ -115,6 +115,7 @@ def _channels(algorithm: BuiltInAlgorithm, channels: Mapping[str, Channel]) -> I
                 where=f"inputs.{name}",
                 what=f"is required by {algorithm.title}"
                 + (f" with content_type {IMAGES}" if name in algorithm.annotated else ""),
+                next_step="add this channel to inputs",
             )
     for name, channel in channels.items():
         if name not in known:
@@ -143,6 +144,7 @@ def _channel(algorithm: BuiltInAlgorithm, name: str, channel: TrainingInput) -> 
             where=f"inputs.{name}.distribution",
             what=f"must be ShardedByS3Key for {algorithm.title}",
             got=channel.distribution,
+            next_step="set it to ShardedByS3Key",
         )
 
 

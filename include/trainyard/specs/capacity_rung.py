@@ -44,7 +44,7 @@ class CapacityRung:
             object.__setattr__(self, "use_spot_instances", False)
         findings = tuple(self._findings())
         if findings:
-            raise SpecError(findings, subject="capacity rung")
+            raise SpecError(findings, subject="capacity tier")
 
     def __str__(self) -> str:
         """Return the rung in words: `2 x ml.g5.xlarge spot`, `1 x ml.p5.4xlarge in plan p5-november`."""

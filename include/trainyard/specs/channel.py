@@ -53,6 +53,7 @@ class TrainingInput:
                     where="attribute_names",
                     what="is allowed for s3_data_type AugmentedManifestFile only",
                     got=self.s3_data_type,
+                    next_step="remove it, or set s3_data_type to AugmentedManifestFile",
                 )
             )
         if findings:

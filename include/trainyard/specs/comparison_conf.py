@@ -220,7 +220,7 @@ def _comparison_findings(conf: Comparison) -> Iterator[Finding]:
     if num_cells > MOST_CELLS:
         yield Finding(
             where="strategies",
-            what="makes, together with ranks, too many trainings",
+            what="gives, together with ranks, too many trainings",
             got=str(num_cells),
             allowed=f"at most {MOST_CELLS}",
         )

@@ -157,9 +157,9 @@ def _contradictions(conf: FineTuneConf) -> Iterator[Finding]:
     if conf.artifact == "adapter" and conf.adapter == "none":
         yield Finding(
             where="artifact",
-            what="is adapter, but with adapter none the run trains every weight",
+            what='is "adapter", but adapter is "none", so the run trains the whole model',
             got=conf.artifact,
-            next_step="set artifact to merged, or adapter to lora",
+            next_step='set artifact to "merged", or adapter to "lora"',
         )
     if conf.packing and conf.method == "dpo":
         yield Finding(

@@ -29,16 +29,16 @@ def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
         if rung is not None and said not in {declared[name].default, rung}:
             yield Finding(
                 where=name,
-                what="differs from the first rung of capacity_ladder, which replaces it",
-                got=f"{said}, and {rung} in the first rung",
-                next_step="remove it, or set the same value in the first rung",
+                what="differs from the first tier of capacity_ladder, which replaces it",
+                got=f"{said}, and {rung} in the first tier",
+                next_step="remove it, or set the same value in the first tier",
             )
     if conf.use_spot_instances and not first.use_spot_instances:
         yield Finding(
             where="use_spot_instances",
-            what="differs from the first rung of capacity_ladder, which replaces it",
-            got="true, and false in the first rung",
-            next_step="remove it, or set the same value in the first rung",
+            what="differs from the first tier of capacity_ladder, which replaces it",
+            got="true, and false in the first tier",
+            next_step="remove it, or set the same value in the first tier",
         )
 
 
@@ -52,7 +52,7 @@ def even_rung_findings(conf: RunConf) -> Iterator[Finding]:
                 where=f"capacity_ladder[{index}].instance_count",
                 what="gives a number of ranks that does not divide the global batch evenly",
                 got=f"global_batch_size {conf.global_batch_size} with {conf.micro_batch_size} x {ranks} ranks",
-                allowed="a global batch that is a multiple of micro_batch_size x ranks on every rung",
+                allowed="a global batch that is a multiple of micro_batch_size x ranks on every tier",
             )
 
 
@@ -62,7 +62,7 @@ def rung_findings(ladder: Iterable[CapacityRung]) -> Iterator[Finding]:
     if len(rungs) > MOST_RUNGS:
         yield Finding(
             where="capacity_ladder",
-            what="has too many rungs",
+            what="has too many tiers",
             got=str(len(rungs)),
             allowed=f"at most {MOST_RUNGS}",
         )
@@ -74,7 +74,7 @@ def rung_findings(ladder: Iterable[CapacityRung]) -> Iterator[Finding]:
         if first != index:
             yield Finding(
                 where=f"capacity_ladder[{index}]",
-                what=f"is the same capacity as rung {first}",
+                what=f"is the same capacity as tier {first}",
                 got=str(each),
-                next_step="remove one of them, and set the sums of max_wait_s and max_cost_usd on the other",
+                next_step="remove one of them, and add its max_wait_s and max_cost_usd to those of the other",
             )

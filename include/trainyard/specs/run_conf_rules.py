@@ -165,7 +165,11 @@ def _model(conf: RunConf) -> Iterator[Finding]:
             next_step=f"nearest: {_nearest_multiple(conf.hidden_size, 2 * conf.num_heads)}",
         )
     if conf.model == "mlp" and not conf.target_column:
-        yield Finding(where="target_column", what="is required for the mlp model")
+        yield Finding(
+            where="target_column",
+            what="is required for the mlp model",
+            next_step="set it to the column to predict, or set model to gpt",
+        )
     if conf.model == "mlp" and conf.data_format in {"text", "tokens"}:
         yield Finding(
             where="data_format",

@@ -107,7 +107,7 @@ def _arguments(spec: TrainingJobSpec) -> Iterator[Finding]:
     if (spec.source_dir or "").startswith("s3://"):
         yield Finding(
             where="arguments",
-            what="need a source folder or repository, because a program is added to the code",
+            what="need a source folder or repository: Trainyard adds the program to it that passes them to the script",
             got=str(spec.source_dir),
             next_step="name the folder or repository of the code, or use hyperparameters",
         )
@@ -140,6 +140,7 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="instance_type",
             what="is required (or instance_groups, instance_preferences or capacity_ladder)",
+            next_step="set one of these fields",
         )
     if spec.instance_groups and spec.instance_count is not None:
         yield Finding(
@@ -185,7 +186,7 @@ def _uncapped(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.instance_type is None and not spec.capacity_ladder:
         yield Finding(
             where="max_cost_usd",
-            what="needs instances of one type, or a capacity_ladder with one type per rung",
+            what="needs instances of one type, or a capacity_ladder with one type per tier",
             next_step="set instance_type, or remove max_cost_usd",
         )
     if spec.keep_alive_period_in_seconds:
@@ -238,7 +239,7 @@ def _ladder(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield Finding(
             where="use_spot_instances",
             what="cannot be combined with capacity_ladder",
-            next_step="remove it, and set use_spot_instances of each rung",
+            next_step="remove it, and set use_spot_instances of each tier",
         )
 
 
@@ -251,14 +252,14 @@ def _training_plan(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="training_plan",
             what="cannot be combined with capacity_ladder",
             got=plan,
-            next_step="remove it, and set training_plan of a rung",
+            next_step="remove it, and set training_plan of a tier",
         )
     if plan is not None and spec.use_spot_instances:
         yield Finding(
             where="training_plan",
             what="cannot be combined with use_spot_instances, because a plan reserves its instances",
             got=plan,
-            next_step="remove one of them, or set capacity_ladder with a rung for each",
+            next_step="remove one of them, or set capacity_ladder with a tier for each",
         )
     has_plan = plan is not None or any(each.training_plan for each in spec.capacity_ladder)
     if has_plan and spec.max_run > MAX_RUN_WITHOUT_CHECKPOINTS_S and not spec.checkpoint_s3_uri:
@@ -349,6 +350,7 @@ def _groups_of_channels(
             where="inputs",
             what="must name instance_groups on every channel or on none",
             got=f"none on {bare}",
+            next_step="set instance_groups on each channel, or remove it from the other channels",
         )
 
 

@@ -183,7 +183,12 @@ def _category_findings(values: tuple[Any, ...]) -> Iterator[Finding]:
     texts = [json.dumps(each) for each in values]
     twice = sorted({text for text in texts if texts.count(text) > 1})
     if twice:
-        yield Finding(where="values", what="has a value more than once", got=str(twice[0]))
+        yield Finding(
+            where="values",
+            what="has a value more than once",
+            got=str(twice[0]),
+            next_step="remove the repeated value",
+        )
     long = [text for text in texts if len(text) > LONGEST_TEXT]
     if long:
         yield Finding(

@@ -294,7 +294,7 @@ def _parents(spec: TuningJobSpec) -> Iterator[Finding]:
             where="warm_start.parents",
             what="must list different tuning jobs",
             got=", ".join(parents) or "none",
-            allowed=f"1 to {MAX_PARENTS}",
+            allowed=f"1 to {MAX_PARENTS} different names",
         )
     for index, name in enumerate(parents):
         if not 0 < len(name) <= MAX_NAME_CHARACTERS:

@@ -46,7 +46,7 @@ def up(home: Home, *, console: Console) -> int:
     if (record := read_record(home)) is not None:
         if record.purpose != "up":
             raise TrainingRunError(
-                "a 'make run' is in progress here, and its stack ends with it",
+                "a 'make run' is using this folder, and its stack stops when the run ends",
                 where=str(home.path),
                 got=f"process {record.pid}, Airflow at {record.ui}",
                 next_step="wait for its end, stop it with 'make down', or set TRAINYARD_HOME to another folder",

@@ -37,7 +37,7 @@ def load(path: str | Path | None) -> dict[str, Any]:
     else:
         if isinstance(conf, dict):
             return conf
-        what, got = "the conf file has no JSON object", type(conf).__name__
+        what, got = "the conf file does not contain a JSON object", type(conf).__name__
     raise TrainingRunError(
         what,
         where=str(path),

@@ -147,7 +147,7 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
                     where="budget_usd",
                     what=f"cannot be enforced: {found.note}",
                     got=instances(spec.training),
-                    next_step="choose a type of the catalogue, or remove budget_usd and limit max_jobs and max_run",
+                    next_step="choose a type with a known price, or remove budget_usd and limit max_jobs and max_run",
                 )
             ]
         )
@@ -158,8 +158,8 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
         budget_usd=spec.budget_usd,
         needed_usd=paid_usd + found.trial_usd,
         where="budget_usd",
-        got=f"{format_usd(paid_usd)} paid for earlier attempts of this task, up to {format_usd(found.trial_usd)} for "
-        f"one trial of {format_duration(spec.training.max_run)}",
+        got=f"{format_usd(paid_usd)} paid for earlier attempts of this task, and up to {format_usd(found.trial_usd)} "
+        f"for one trial of {format_duration(spec.training.max_run)}",
         allowed=f"{format_usd(spec.budget_usd)} for all attempts of the task",
         next_step="raise budget_usd, or lower training.max_run, which limits the cost of a trial",
     )

@@ -120,4 +120,6 @@ class TuningResult:
                 }
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ContractError("this is not the result of a search", got=sorted(data)) from error
+            raise ContractError(
+                "the data is not the result of a search", got=f"the keys {', '.join(sorted(data))}"
+            ) from error

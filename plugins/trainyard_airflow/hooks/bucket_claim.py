@@ -128,9 +128,9 @@ def _taken(clients: AwsClients, marker: _Marker, owner: str | None) -> Finding:
     """Return the finding for a bucket that another Airflow without a deployment name has claimed."""
     return Finding(
         where=f"connection {clients.connection.aws_conn_id!r}, extra trainyard.deployment",
-        what="is not set, and another Airflow uses the bucket without this setting: each would take the other's jobs "
-        "for its own",
-        got=f"{marker.uri} with id {owner}",
+        what="is not set, and another Airflow uses the bucket without this setting: each would treat the jobs of "
+        "the other as its own",
+        got=f"the marker {marker.uri} with the id {owner}",
         allowed="at most one Airflow without this setting per bucket",
         next_step='name this Airflow, as in {"trainyard": {"deployment": "staging"}}; if the other Airflow no longer '
         "exists, or the marker is this Airflow's own, set the Airflow variable "

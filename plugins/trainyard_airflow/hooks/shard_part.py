@@ -121,6 +121,7 @@ def _this_part(resource_config: Path, *, num_parts: int) -> int:
             "the job's number of instances differs from the data set's number of parts",
             got=len(hosts),
             allowed=str(num_parts),
+            next_step=f"shard the data set again, on {num_parts} instances",
         )
     return hosts.index(config["current_host"])
 

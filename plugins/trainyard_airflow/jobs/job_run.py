@@ -317,7 +317,7 @@ class JobRun:
         place = self.job_type.place(standing.earlier, full_rungs=full_rungs)
         if on := place.placement:
             log.info(
-                "Attempt %d on rung %d, %s: %s", standing.attempt, on.index, on.rung, on.reason
+                "Attempt %d on tier %d, %s: %s", standing.attempt, on.index, on.rung, on.reason
             )
         return place
 
@@ -355,7 +355,11 @@ class JobRun:
         request, facts = self.render(name, place=place)
         log.info("Submitting job %s: %s", name, redacted(request))
         if self.is_killed:
-            raise JobStoppedError("the task was killed before its job was created", job_name=name)
+            raise JobStoppedError(
+                "the task was killed before its job was created",
+                job_name=name,
+                next_step="if this was not intended, clear the task",
+            )
         self.ledger.intend(name)
         self.waits_for = name
         try:
@@ -411,13 +415,17 @@ class JobRun:
         if self.is_killed:
             self.service.stop(name, is_kill=True)
             raise JobStoppedError(
-                "the task was killed while its job started, so the job was stopped", job_name=name
+                "the task was killed while its job started, so the job was stopped",
+                job_name=name,
+                next_step="if this was not intended, clear the task",
             )
         self._announce(name, facts)
         if self.host.has_been_ended():
             self.service.stop(name, is_kill=True)
             raise JobStoppedError(
-                "the task was ended while its job started, so the job was stopped", job_name=name
+                "the task was ended while its job started, so the job was stopped",
+                job_name=name,
+                next_step="if this was not intended, clear the task",
             )
         return Follow(
             job_name=name,
@@ -455,7 +463,7 @@ class JobRun:
         if quota.is_over(limit_s, now=now):
             if on is None or on.is_last:
                 raise refusal
-            log.warning("Quota for %s stayed full: the next rung is tried", on.rung)
+            log.warning("Quota for %s stayed full: the next tier is tried", on.rung)
             return quota.given_up(on.index, now=now)
         code = self.job_type.code
         quota = replace(quota.refused(), code=code.to_dict() if code else None)
@@ -513,6 +521,6 @@ def _leave_rung(place: JobPlace, quota: QuotaWait | None, refusal: QuotaTooSmall
     on = place.placement
     if on is None or on.is_last:
         raise refusal
-    log.warning("%s: the next rung is tried", refusal.got or refusal.what)
+    log.warning("%s: the next tier is tried", refusal.got or refusal.what)
     now = time.time()
     return (quota or QuotaWait.begin(now)).refused().given_up(on.index, now=now)

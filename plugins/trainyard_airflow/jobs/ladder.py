@@ -127,14 +127,14 @@ def place_next(
     closed = closed_rungs or {}
     start, reason, waited_s = _start(rungs, earlier)
     if full_rungs:
-        reason = f"the account's quota for rung {full_rungs[-1]} had no room"
+        reason = f"the account's quota for tier {full_rungs[-1]} was used up"
     passed: list[str] = []
     for offset in range(len(rungs)):
         index = (start + offset) % len(rungs)
         if index in full_rungs:
             continue
         if index in closed:
-            passed.append(f"rung {index} ({rungs[index]}): {closed[index]}")
+            passed.append(f"tier {index} ({rungs[index]}): {closed[index]}")
             continue
         too_dear = _too_dear(rungs[index], index, earlier, rungs, max_run_s)
         if too_dear is None:
@@ -146,13 +146,15 @@ def place_next(
                 waited_s=waited_s,
             )
         passed.append(too_dear)
-    passed += [f"rung {index} ({rungs[index]}) has no quota" for index in full_rungs]
+    passed += [
+        f"the account's quota for tier {index} ({rungs[index]}) is used up" for index in full_rungs
+    ]
     if closed:
         raise CapacityError(
-            "no rung of the capacity ladder can be used",
+            "no tier of the capacity ladder can be used",
             where="capacity_ladder",
             got="; ".join(passed),
-            next_step="add a rung on spot or on demand, extend the training plan, or clear the task in the plan's next "
+            next_step="add a tier on spot or on demand, extend the training plan, or clear the task in the plan's next "
             "window: it resumes from the last checkpoint",
         )
     error = _ladder_used_up(rungs, earlier, passed, max_run_s)
@@ -170,7 +172,7 @@ def place_of(
         return None
     start, reason, waited_s = _start(rungs, earlier)
     if start != index:
-        reason = f"rung {start} had no quota, no budget or no open window left"
+        reason = f"tier {start} had no quota, no budget or no open window left"
         waited_s = None
     return Placement(
         rung=rungs[index], index=index, num_rungs=len(rungs), reason=reason, waited_s=waited_s
@@ -214,15 +216,15 @@ def _start(
     rungs: Sequence[CapacityRung], earlier: Sequence[JobSnapshot]
 ) -> tuple[int, str, float | None]:
     if not earlier:
-        return 0, "the first attempt takes the first rung", None
+        return 0, "the first attempt takes the first tier", None
     last = earlier[-1]
     on = rung_index(rungs, last)
     if on is None:
-        return 0, f"{last.name} was on no rung of this ladder", None
+        return 0, f"{last.name} was on no tier of this ladder", None
     why = lacked_capacity(last, rungs[on])
     if why is None:
         return on, f"the previous attempt ended as {last.secondary_status or last.status}", None
-    return (on + 1) % len(rungs), f"no capacity on rung {on} ({rungs[on]}): {why}", _waited_s(last)
+    return (on + 1) % len(rungs), f"no capacity on tier {on} ({rungs[on]}): {why}", _waited_s(last)
 
 
 def _too_dear(
@@ -240,7 +242,7 @@ def _too_dear(
     if left_over(rung.max_cost_usd, paid=paid, ceiling=ceiling) is not False:
         return None
     return (
-        f"rung {index} ({rung}) has cost {format_usd(paid)} and another attempt may cost "
+        f"tier {index} ({rung}) has cost {format_usd(paid)} and another attempt may cost "
         f"{format_usd(ceiling or 0.0)}, but its max_cost_usd is {format_usd(rung.max_cost_usd)}"
     )
 
@@ -254,12 +256,12 @@ def _ladder_used_up(
     paid = paid_usd([each.to_dict() for each in earlier])
     least = min(attempt_ceiling(each, max_run_s=max_run_s) or 0.0 for each in rungs)
     return BudgetExceededError(
-        "no rung of the capacity ladder has enough of its max_cost_usd left for another attempt",
+        "no tier of the capacity ladder has enough of its max_cost_usd left for another attempt",
         budget_usd=sum(each.max_cost_usd or 0.0 for each in rungs),
         needed_usd=paid + least,
         where="capacity_ladder",
         got="; ".join(passed),
-        next_step="raise max_cost_usd of a rung, or lower max_run",
+        next_step="raise max_cost_usd of a tier, or lower max_run",
     )
 
 

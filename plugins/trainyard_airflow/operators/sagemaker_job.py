@@ -571,5 +571,9 @@ def _snapshot_of(event: Mapping[str, Any], run: JobRun) -> JobSnapshot:
     name = event["job"]["name"]
     snapshot = run.service.describe(name)
     if snapshot is None:
-        raise InfrastructureError("SageMaker no longer describes the ended job", job_name=name)
+        raise InfrastructureError(
+            "SageMaker does not find the job, although it has ended",
+            job_name=name,
+            next_step="look for the job in the SageMaker console, and check the connection's region",
+        )
     return snapshot

@@ -196,5 +196,5 @@ def test_measurement_is_read_back() -> None:
     ids=["cut off", "a list", "another format", "no version"],
 )
 def test_other_documents_are_no_measurement(text: str) -> None:
-    with pytest.raises(ContractError, match="this is not a measurement of a run"):
+    with pytest.raises(ContractError, match="the document is not a measurement of a run"):
         RunMeasurement.from_json(text)

@@ -108,7 +108,7 @@ def load_model(options: Options, origin: ModelOrigin) -> PreTrainedModel | PeftM
     """
     if origin.continues_adapter and not options.has_adapter:
         raise FineTuningError(
-            "the channel init has an adapter, but adapter is 'none'; set it to lora, or start from a merged model"
+            "the channel init has an adapter, but adapter is 'none'; set adapter to lora, or start from a merged model"
         )
     model = AutoModelForCausalLM.from_pretrained(origin.weights, **_load_arguments(options))
     if origin.continues_adapter:

@@ -125,7 +125,12 @@ def _reader(type_name: str) -> Callable[[str], Any]:
     name, _, is_optional = type_name.partition(" | ")
     if not is_optional:
         return readers[name]
-    return lambda text: None if text in {"", "None", "null"} else readers[name](text)
+
+    def optional(text: str) -> Any:
+        return None if text in {"", "None", "null"} else readers[name](text)
+
+    optional.__name__ = name  # argparse's error has it
+    return optional
 
 
 def _boolean(text: str) -> bool:

@@ -175,8 +175,9 @@ class RowTokenizer:
         up_to = self._rendered(messages[: number + 1], tools=tools)
         if not (text.startswith(up_to) and up_to.startswith(before)):
             raise FineTuningError(
-                f"{where}: the chat template renders message {number + 1} differently if others follow it, so its "
-                "tokens cannot be found; mark answers in the template with {% generation %}, or end rows at one answer"
+                f"{where}: the chat template renders message {number + 1} differently if messages follow it, so "
+                "its tokens cannot be found; mark answers in the template with {% generation %}, or use rows with a "
+                "single answer"
             )
         return len(before), len(up_to)
 

@@ -24,7 +24,7 @@ OURS: Mapping[str, str] = {
     "optimizer": "not supported, because the script has its own AdamW; set learning_rate and weight_decay",
     "scheduler": "not supported, because the script has its own; set warmup_steps and learning_rate",
     "fp16": "not supported; set the section bf16, or the hyperparameter precision",
-    "pipeline": "not supported; train stages with train_fsdp.py",
+    "pipeline": "not supported; use train_fsdp.py, which has pipeline parallelism",
 }
 """Sections of the configuration that the trainer does not support, and the alternative for each."""
 
@@ -120,7 +120,7 @@ def complete_config(
         if written.get(name) and _is_enabled(written[name])
     ]
     findings += [
-        f"{HYPERPARAMETER}.{name} is {written[name]!r}, but {value!r} by the hyperparameters; write {value!r} or "
+        f"{HYPERPARAMETER}.{name} is {written[name]!r}, but the hyperparameters require {value!r}; write {value!r} or "
         f'"{AUTO}", or omit it'
         for name, value in runs.items()
         if written.get(name, AUTO) not in (AUTO, value)

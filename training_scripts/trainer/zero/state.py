@@ -55,7 +55,8 @@ class ZeroState(TrainingState):
         if len(content["zero"]) != size:
             message = (
                 f"the checkpoint has the optimizer state of {len(content['zero'])} ranks, but this job has {size}: "
-                "it cannot be redistributed; resume with as many ranks as before, or set another checkpoint_s3_uri"
+                f"the state cannot be redistributed; resume with {len(content['zero'])} ranks, or set another "
+                "checkpoint_s3_uri"
             )
             raise CheckpointError(message)
         self.restore_run(content["run"])

@@ -170,8 +170,8 @@ def read_setting(setting: str) -> dict[str, dict[str, Any]]:
         _configured_choice(given, {})
     except (ValueError, TypeError, re.error) as error:
         message = (
-            f"hyperparameter 'statistics': got {setting[:200]!r}, allowed is on, off, or JSON of collections and "
-            f'their parameters such as {{"gradients": {{"save_interval": 10}}}} ({error})'
+            f"hyperparameter 'statistics': got {setting[:200]!r}; allowed: on, off, or a JSON object of collections "
+            f'and their parameters, such as {{"gradients": {{"save_interval": 10}}}} ({error})'
         )
         raise HyperparameterError(message) from error
     return given

@@ -46,7 +46,7 @@ def init(config: str | dict[str, Any] | None = None) -> None:
     tensor, shard = parameters["tensor_parallel_degree"], parameters["hybrid_shard_degree"]
     if world_size % (tensor * max(1, shard)):
         degrees = f"tensor_parallel_degree {tensor} x hybrid_shard_degree {shard}"
-        message = f"{degrees} does not divide the {world_size} ranks"
+        message = f"{degrees} does not divide the {world_size} ranks; lower a degree, or change the number of ranks"
         raise ValueError(message)
     state.config, state.rank, state.world_size = parameters, rank, world_size
     state.hybrid_shard_degree, state.tensor_parallel_degree = shard, tensor

@@ -69,7 +69,7 @@ class RunMeasurement:
             return cls(**_members(json.loads(text)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ContractError(
-                "this is not a measurement of a run",
+                "the document is not a measurement of a run",
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"format {FORMAT}, version {VERSION}",
             ) from error
@@ -101,4 +101,4 @@ def _check_numbers(members: Mapping[str, Any]) -> None:
         if not is_number and not (value is None and name in _MAY_BE_ABSENT):
             raise ValueError(f"{name} is {value!r}, not a number")
     if members.get("instance_count", 1) < 1 or members.get("num_ranks", 1) < 1:
-        raise ValueError("a job without instances or ranks")
+        raise ValueError("a job has no instances or no ranks")

@@ -197,7 +197,7 @@ class Continuity:
             return cls(**_members(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ContractError(
-                "this is not a continuity document",
+                "the data is not a continuity document",
                 got=f"{type(error).__name__}: {error}",
                 allowed=f"format {FORMAT}, version {VERSION}",
             ) from error

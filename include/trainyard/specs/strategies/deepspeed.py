@@ -94,7 +94,7 @@ def deepspeed_findings(value: object) -> Iterator[Finding]:
     if _is_on(config, "fp16") and _is_on(config, "bf16"):
         yield Finding(
             where=f"{WHERE}.fp16",
-            what="is enabled together with bf16, but DeepSpeed computes in one of them",
+            what="is enabled together with bf16, but DeepSpeed can use only one of them",
             next_step="remove one of them",
         )
 
@@ -139,8 +139,8 @@ def _batch(config: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             where=f"{WHERE}.train_batch_size",
             what="is not a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps",
-            got=f"{whole} with a product of {each}",
-            next_step=f'remove one of the three, or set it to "{AUTO}"',
+            got=f"{whole}; the product is {each}",
+            next_step=f'remove one of the three members, or set one to "{AUTO}"',
         )
 
 

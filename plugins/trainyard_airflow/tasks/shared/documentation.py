@@ -24,7 +24,7 @@ re-attaches to a running job, returns a completed one, and starts the next attem
 after a failed or stopped one. Clearing or marking a deferred task stops its job. To train again from the
 beginning, start a new run.
 
-**Capacity.** `capacity_ladder` lists capacities in order. If a rung has no instances within its time, the
+**Capacity.** `capacity_ladder` lists capacities in order. If a tier has no instances within its time, the
 next one is tried at once, on the same checkpoints. If a quota is full, the task waits for it. A training
 without a heartbeat for `heartbeat_timeout_s` is stopped and resumed.
 
