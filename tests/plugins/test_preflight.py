@@ -422,4 +422,4 @@ def test_initial_weights_that_fit_are_a_channel_of_the_training(aws_connection, 
     state = RunState.from_dict(preflight(task, init_from=address, **SAME))
 
     given = {"paths": state.paths, "dataset_uri": "s3://b/data", "role": state.role}
-    assert training_spec(state.conf, task_id="train", **given).inputs["init"] == address
+    assert training_spec(state.conf, task_id="train", **given).inputs["init"].s3_data == address
