@@ -60,20 +60,20 @@ class SafetensorsFolder:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Read the headers of `model.safetensors`, or of the files that `model.safetensors.index.json` lists.
+        """Read the headers of `model.safetensors`; without it, of the files in `model.safetensors.index.json`.
 
         Raises:
             DataError: a file is missing, cut off or not in this format, or the index does not match the files.
         """
         single, index = folder / SINGLE, folder / INDEX
-        if not index.is_file():
-            if not single.is_file():
-                found = ", ".join(sorted(each.name for each in folder.glob("*"))[:10]) or "no file"
-                raise DataError(
-                    f"{folder} has neither {SINGLE} nor {INDEX}; found {found}; convert other weights with "
-                    "`save_pretrained(folder, safe_serialization=True)`"
-                )
+        if single.is_file():
             return cls(read_header(single))
+        if not index.is_file():
+            found = ", ".join(sorted(each.name for each in folder.glob("*"))[:10]) or "no file"
+            raise DataError(
+                f"{folder} has neither {SINGLE} nor {INDEX}; found {found}; convert other weights with "
+                "`save_pretrained(folder, safe_serialization=True)`"
+            )
         listed = _read_index(index)
         tensors: dict[str, StoredTensor] = {}
         findings: list[str] = []
