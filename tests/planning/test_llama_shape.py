@@ -11,7 +11,7 @@ import pytest
 
 from trainer.hyperparameters import Hyperparameters
 from trainyard.planning.evaluation_plan import parameters
-from trainyard.planning.run_plan import num_parameters
+from trainyard.planning.run_plan import num_parameters, plan_run
 from trainyard.planning.shapes import shape_settings
 from trainyard.specs.run_conf import HYPERPARAMETERS, RunConf
 
@@ -35,7 +35,7 @@ LLAMA_3_8B: dict[str, Any] = {
 def test_the_example_of_the_page_is_the_model_that_it_names() -> None:
     found = re.search(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found
-    conf = RunConf.from_params(json.loads(found[1]))
+    conf = plan_run(json.loads(found[1])).conf
     given = {name: getattr(conf, name) for name in HYPERPARAMETERS} | {**conf.hyperparameters}
 
     script = Hyperparameters.load(json.dumps(given))
