@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import sys
-import tarfile
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from trainer.artifacts import read_model
+from trainer.artifacts import ARCHIVE, read_model, unpack
 from trainer.data.loader import evaluation_batches
 from trainer.data.shard_index import ChannelIndex
 from trainer.evaluation import evaluate
@@ -251,7 +250,7 @@ def unpacked(folder: Path, scratch: Path) -> Path:
     Raises:
         DataError: there is neither an archive nor an unpacked model, or the archive is damaged.
     """
-    archive = folder / "model.tar.gz"
+    archive = folder / ARCHIVE
     if (folder / "model.json").is_file():
         return folder
     if not archive.is_file():
@@ -259,11 +258,7 @@ def unpacked(folder: Path, scratch: Path) -> Path:
             f"{archive} is missing; give the job an input 'model' with the S3 URI of model.tar.gz"
         )
         raise DataError(message)
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(scratch, filter="data")
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise DataError(f"{archive} cannot be unpacked ({error}); upload it again") from error
+    unpack(archive, scratch)
     return scratch
 
 

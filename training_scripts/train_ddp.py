@@ -1,7 +1,7 @@
 """Training script for data parallelism (DDP): one process per rank, started by torchrun or as a single process.
 
-- Input: hyperparameters from SM_HPS, and the channels `train`, `validation` and `index`.
-- Output: metric lines on stdout, `model.pt` and `model.json` in SM_MODEL_DIR, `metrics.jsonl` and `summary.json` in
+- Input: hyperparameters from SM_HPS, the channels `train`, `validation` and `index`, and `init` for initial weights.
+- Output: metric lines on stdout, the model in SM_MODEL_DIR, `metrics.jsonl` and `summary.json` in
   SM_OUTPUT_DATA_DIR, and checkpoints in `<base>/checkpoints`. A later start resumes from the newest checkpoint.
 - Exit codes:
   - `0`: the run is finished.

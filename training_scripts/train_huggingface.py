@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
+from trainer.framework_hyperparameters import refuse_initial_weights
 from trainer.process import run_script
 
 if TYPE_CHECKING:
@@ -30,7 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopRequest) -> int:
-    """Train to the last step or a stop; return the exit code."""
+    """Train to the last step or a stop; return the exit code.
+
+    Raises:
+        TrainerError: the job has initial weights, or the training cannot continue.
+    """
+    refuse_initial_weights(paths.channels, script=hp.script)
     from huggingface_trainer import training  # noqa: PLC0415  # seconds, and only if the rest is right
 
     return training.train(hp, paths, stop)

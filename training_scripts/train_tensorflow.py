@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
+from trainer.framework_hyperparameters import refuse_initial_weights
 from trainer.process import run_script
 
 if TYPE_CHECKING:
@@ -33,7 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train(hp: TensorFlowHyperparameters, paths: ContainerPaths, stop: StopRequest) -> int:
-    """Train with the strategy of TF_CONFIG, or serve as a worker of another host; return the exit code."""
+    """Train with the strategy of TF_CONFIG, or serve as a worker of another host; return the exit code.
+
+    Raises:
+        TrainerError: the job has initial weights, or the training cannot continue.
+    """
+    refuse_initial_weights(paths.channels, script=hp.script)
     from tensorflow_trainer.strategies import choose  # noqa: PLC0415  # seconds, and only if the rest is right
     from tensorflow_trainer.training import TensorFlowTraining  # noqa: PLC0415
 

@@ -152,6 +152,12 @@ def test_what_belongs_to_a_layout_is_the_planner_s(name: str, strategy: str) -> 
     assert f"hyperparameters.{name}: is set, but the planner chooses it" in said
 
 
+def test_tied_embeddings_are_not_planned() -> None:
+    said = refused(instance_type="auto", hyperparameters={"tied_embeddings": True})
+
+    assert "hyperparameters.tied_embeddings: is set, but the planner may split layers" in said
+
+
 def test_layouts_of_shards_are_not_for_copies() -> None:
     said = refused(strategy="ddp", instance_type="auto", hyperparameters={"cpu_offload": True})
 

@@ -20,8 +20,10 @@ from trainyard.errors import SpecError
 from trainyard.permissions.policies import Account, airflow_policy
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.tasks.end_to_end.jobs import training_spec
 from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
+from trainyard_airflow.tasks.shared.run_state import RunState
 from trainyard_airflow.tasks.shared.schema_findings import conf_findings
 
 pytestmark = pytest.mark.engine
@@ -352,3 +354,72 @@ def test_an_image_that_may_not_be_asked_for_is_a_warning(aws_connection, task):
     warnings = [each for each in state["plan"]["warnings"] if "image_uri" in str(each)]
     assert warnings
     assert "ecr:BatchGetImage" in str(warnings)
+
+
+LLAMA = {
+    "model_type": "llama", "vocab_size": 257, "hidden_size": 128, "intermediate_size": 352,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+}  # fmt: skip
+SAME = {"hyperparameters": {"num_kv_heads": 2}}
+
+
+def put_model(s3: Any, bucket: str, files: dict[str, bytes]) -> str:
+    """Return the prefix below which the files were put."""
+    prefix = f"models/{uuid.uuid4().hex}/"
+    for name, content in files.items():
+        s3.put_object(Bucket=bucket, Key=prefix + name, Body=content)
+    return f"s3://{bucket}/{prefix}"
+
+
+@pytest.mark.parametrize(
+    ("files", "conf", "says"),
+    [
+        ({}, SAME, "init_from: has no objects with content"),
+        ({"pytorch_model.bin": b"x"}, SAME, "init_from: needs one model"),
+        ({"config.json": json.dumps(LLAMA).encode()}, SAME, "init_from: has no safetensors beside"),
+        (
+            {"config.json": b"{", "model.safetensors": b"x"},
+            SAME,
+            "init_from: has a config.json that is not JSON",
+        ),
+        (
+            {"a/config.json": b"{}", "a/model.safetensors": b"x", "b/model.tar.gz": b"x"},
+            SAME,
+            "init_from: needs one model",
+        ),
+        (
+            {"config.json": json.dumps(LLAMA).encode(), "model.safetensors": b"x"},
+            {},
+            'num_kv_heads is 4, there 2; set {"num_kv_heads": 2}',
+        ),
+        (
+            {"config.json": json.dumps({**LLAMA, "vocab_size": 300}).encode(), "m.safetensors": b"x"},
+            SAME,
+            "the data set has a vocabulary of 257 tokens",
+        ),
+    ],
+    ids=["none", "other-format", "no-weights", "no-json", "two", "shape", "vocabulary"],
+)  # fmt: skip
+def test_initial_weights_are_checked_before_anything_is_paid(
+    aws_connection, s3, task, files, conf, says
+):
+    address = put_model(s3, aws_connection.bucket, files)
+
+    assert says in refusal(task, init_from=address, **conf)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"config.json": json.dumps(LLAMA).encode(), "model.safetensors": b"x"},
+        {"run/output/model.tar.gz": b"x"},
+    ],
+    ids=["folder", "archive"],
+)
+def test_initial_weights_that_fit_are_a_channel_of_the_training(aws_connection, s3, task, files):
+    address = put_model(s3, aws_connection.bucket, files)
+
+    state = RunState.from_dict(preflight(task, init_from=address, **SAME))
+
+    given = {"paths": state.paths, "dataset_uri": "s3://b/data", "role": state.role}
+    assert training_spec(state.conf, task_id="train", **given).inputs["init"].s3_data == address

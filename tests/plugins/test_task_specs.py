@@ -19,6 +19,7 @@ from trainyard_airflow.tasks.end_to_end.task_specs import (
     evaluate_task_spec,
     register_task_version,
     shard_task_spec,
+    smoke_task_spec,
     train_task_spec,
     tune_task_spec,
 )
@@ -361,8 +362,21 @@ def test_ranks_of_an_evaluation_wait_as_long_as_its_job_may_run() -> None:
     assert "--timeout-s=50000" in spec.arguments
 
 
+@pytest.mark.parametrize("spec_of", [train_task_spec, smoke_task_spec], ids=["train", "smoke"])
+def test_initial_weights_are_a_channel_of_every_training(spec_of: Any) -> None:
+    run = context(init_from="s3://b/llama/", smoke_hyperparameters={"max_steps": 2})
+
+    assert spec_of(run, None).inputs["init"].s3_data == "s3://b/llama/"
+
+
+def test_initial_weights_are_a_channel_of_every_trial() -> None:
+    spec = tune_task_spec(context(init_from="s3://b/llama/", tune=True), None)
+
+    assert spec.training.inputs["init"].s3_data == "s3://b/llama/"
+
+
 def test_the_model_version_says_how_many_samples_were_measured_at_most() -> None:
-    run = context(evaluation_max_samples=500)
+    run = context(evaluation_max_samples=500, init_from="s3://b/llama/")
     pull = run["ti"].xcom_pull
     more = {
         "train": {
@@ -381,5 +395,6 @@ def test_the_model_version_says_how_many_samples_were_measured_at_most() -> None
 
     version = register_task_version(run, None)
     assert version.lineage["evaluation_max_samples"] == 500
+    assert version.lineage["init_from"] == "s3://b/llama/"
     assert "/pytorch-inference:" in (version.image_uri or "")
     assert "ml.m5.large" in version.instance_types

@@ -199,6 +199,21 @@ def test_arithmetic_follows_the_accelerators_unless_the_conf_names_it(
     assert (conf.training_precision, conf.is_compiled) == arithmetic
 
 
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"init_from": "models/llama"}, "init_from: is not an S3 URI"),
+        (
+            {"init_from": "s3://b/m/", "model": "mlp", "target_column": "y"},
+            "init_from: is allowed for the gpt model only",
+        ),
+    ],
+    ids=["path", "mlp"],
+)
+def test_initial_weights_are_those_of_a_decoder_in_s3(params: dict[str, Any], says: str) -> None:
+    assert says in refusal(**params)
+
+
 def test_all_problems_are_reported_together() -> None:
     message = refusal(strategy="x", model="y", instance_count=0, colour=1)
 

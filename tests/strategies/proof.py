@@ -64,7 +64,7 @@ class StrategyProof:
         assert 0 < self.starts[1][0] <= STRUCK_AT + 2, "it went on from a checkpoint"
         assert sorted(self.losses) == list(range(1, int(HYPERPARAMETERS["max_steps"]) + 1))
         assert self.losses == pytest.approx(alone, rel=tolerance)
-        assert set(self.model) >= {"model.pt", "model.json"}
+        assert set(self.model) >= {"config.json", "model.json", "model.safetensors"}
 
 
 @dataclass(kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -26,6 +25,8 @@ from trainyard.rules.statistics_file import read_statistics
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import ModuleType
+
+    from torch import Tensor
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE.parents[1] / "training_scripts"
@@ -160,9 +161,17 @@ class ContainerJob:
         """Return the names in the checkpoint folder."""
         return sorted(path.name for path in (self.base_dir / "checkpoints").iterdir())
 
+    def weights(self) -> dict[str, Tensor]:
+        """Return the state of the trained model."""
+        from trainer.artifacts import read_model
+
+        return read_model(self.base_dir / "model")[0].state_dict()
+
     def weights_sha256(self) -> str:
-        """Return the SHA-256 of the trained model's file."""
-        return hashlib.sha256((self.base_dir / "model" / "model.pt").read_bytes()).hexdigest()
+        """Return the SHA-256 of the trained model's state."""
+        from trainer.artifacts import weights_sha256
+
+        return weights_sha256(self.weights())
 
     def log_path(self, rank: int = 0) -> Path:
         """Return the file of what a rank printed."""

@@ -30,7 +30,7 @@ class StoppedTraining(Training):
 
     def stopped(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches, and send the signal after the first."""
-        log.info("MODEL IS WRITTEN: %s", (self.paths.model_dir / "model.pt").exists())
+        log.info("MODEL IS WRITTEN: %s", (self.paths.model_dir / "model.safetensors").exists())
         for batch in batches:
             yield batch
             if self.ranks.rank == self.ranks.world_size - 1:

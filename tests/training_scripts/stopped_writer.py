@@ -19,7 +19,7 @@ class SlowWriterTraining(Training):
         """Write half a model."""
         if self.ranks.is_main:
             self.paths.model_dir.mkdir(parents=True, exist_ok=True)
-            (self.paths.model_dir / "model.pt").write_bytes(b"half")
+            (self.paths.model_dir / "model.safetensors").write_bytes(b"half")
             self.metrics.write("alive", step=self.state.progress.step)
         time.sleep(60)
         return super().write_whole_model(facts)

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import train_huggingface
+import train_tensorflow
 from huggingface_trainer import checkpoint_files
 from huggingface_trainer.divergence import divergence
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
-from trainyard_watch.errors import CheckpointError, HyperparameterError
+from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
+from trainyard_watch.environment import ContainerPaths
+from trainyard_watch.errors import CheckpointError, DataError, HyperparameterError
 from trainyard_watch.retention import LocalLayout, Retention
+from trainyard_watch.stopping import StopRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
 IDENTITY = {"model": {"num_layers": 2}, "seed": 3}
 
@@ -60,6 +66,25 @@ def test_a_torn_checkpoint_that_is_saved_again_is_whole(tmp_path: Path) -> None:
     saved(tmp_path, 20)
 
     assert checkpoint_files.newest(tmp_path, identity=IDENTITY) == torn
+
+
+@pytest.mark.parametrize(
+    ("script", "hp"),
+    [
+        (train_huggingface, HuggingFaceHyperparameters()),
+        (train_tensorflow, TensorFlowHyperparameters()),
+    ],
+    ids=["huggingface", "tensorflow"],
+)
+def test_initial_weights_are_refused_by_scripts_with_other_models(
+    tmp_path: Path, script: ModuleType, hp: Any
+) -> None:
+    paths = ContainerPaths(
+        base_dir=tmp_path, model_dir=tmp_path, output_data_dir=tmp_path, channels={"init": tmp_path}
+    )
+
+    with pytest.raises(DataError, match=f"which {script.__name__}.py does not read"):
+        script.train(hp, paths, StopRequest(grace_s=1.0))
 
 
 def test_torn_checkpoints_are_removed_and_whole_ones_stay(

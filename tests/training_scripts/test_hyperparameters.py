@@ -94,6 +94,43 @@ def test_contradictions_are_found():
     assert "never reach its peak" in findings(max_steps=5, warmup_steps=6)[0]
     assert "run has no end" in findings(max_steps=0)[0]
     assert "not a multiple" in findings(global_batch_size=10, micro_batch_size=4)[0]
+    assert "it may be one of [1, 2, 4]" in findings(num_heads=4, num_kv_heads=3)[0]
+
+
+SCALING = {
+    "rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+    "original_max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [SCALING, json.dumps(SCALING)], ids=["object", "text"])
+def test_rope_scaling_is_the_object_of_config_json(given):
+    assert load(rope_scaling=given).decoder_config(vocab_size=7).rope_scaling == SCALING
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rope_type": "yarn"}, {"factor": 0}, {"factor": None}, {"beta": 1}, {"high_freq_factor": 1}],
+    ids=str,
+)
+def test_other_rope_scaling_is_refused(change):
+    (finding,) = findings(rope_scaling={**SCALING, **change})
+
+    assert finding.startswith("rope_scaling is not valid: got {")
+
+
+@pytest.mark.parametrize("text", ["llama3", "[]", "7"])
+def test_rope_scaling_that_is_no_object_is_refused(text):
+    assert findings(rope_scaling=text)[0].startswith("rope_scaling is not valid")
+
+
+def test_defaults_are_the_decoder_of_earlier_releases():
+    config = load().decoder_config(vocab_size=257).to_dict()
+
+    assert config == {
+        "kind": "gpt", "vocab_size": 257, "num_layers": 4, "num_heads": 4, "hidden_size": 128,
+        "sequence_length": 256, "dropout": 0.0,
+    }  # fmt: skip
 
 
 def test_all_faults_come_together():

@@ -82,6 +82,8 @@ def test_what_the_sharded_script_has_more_is_known_to_the_specs() -> None:
             "leave micro_batch_size out, or set it to 8",
         ),
         ("train_huggingface.py", 2, {"model": "mlp"}, "leave it at 'gpt'"),
+        ("train_huggingface.py", 2, {"num_kv_heads": 2}, "leave it at None"),
+        ("train_tensorflow.py", 2, {"tied_embeddings": True}, "leave it at False"),
         ("train_huggingface.py", 2, {"tensor_parallel_degree": 2}, "unknown hyperparameter"),
     ],
 )
@@ -90,6 +92,36 @@ def test_what_a_script_would_refuse(
 ) -> None:
     (finding,) = judge(SCRIPTS / script, own, ranks=ranks)
     assert says in finding
+
+
+LLAMA = {
+    "model_type": "llama", "vocab_size": 257, "hidden_size": 128, "intermediate_size": 352,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "content", "vocab_size", "says"),
+    [
+        ({"num_kv_heads": 2}, LLAMA, 257, []),
+        ({"num_kv_heads": 2}, LLAMA, None, []),
+        ({"num_kv_heads": 2}, LLAMA, 300, ["has a vocabulary of 300 tokens, but s3://b/m/"]),
+        ({}, LLAMA, 257, ['num_kv_heads is 4, there 2; set {"num_kv_heads": 2}']),
+        ({}, {**LLAMA, "model_type": "qwen3"}, 257, ["has model_type 'qwen3'; allowed is 'llama'"]),
+        ({}, ["llama"], 257, ["is not a JSON object"]),
+        ({"dropout": 2}, LLAMA, 300, []),  # reported without `init`
+    ],
+    ids=["same", "unknown-vocabulary", "vocabulary", "shape", "architecture", "list", "invalid"],
+)
+def test_initial_weights_that_a_script_would_refuse(
+    own: dict[str, Any], content: Any, vocab_size: int | None, says: list[str]
+) -> None:
+    init = {"content": content, "file": "s3://b/m/config.json", "vocab_size": vocab_size}
+
+    found = judge(SCRIPTS / "train_ddp.py", own, ranks=1, init=init)
+
+    assert len(found) == len(says)
+    assert all(text in each for text, each in zip(says, found, strict=True))
 
 
 @pytest.mark.parametrize(

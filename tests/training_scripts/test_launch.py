@@ -82,7 +82,7 @@ def test_torchrun_starts_two_ranks(tmp_path, token_data):
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("trainyard done step=3 ")
-    assert (tmp_path / "model" / "model.pt").is_file()
+    assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from trainer.models import build
-from trainer.models.gpt import GPT, GPTConfig, RMSNorm, rope_table, rotate
+from trainer.models.gpt import GPT, GPTConfig, RMSNorm, attend, rope_table, rotate
 from trainer.models.mlp import MLP, MLPConfig, embedding_size
 
 pytestmark = pytest.mark.torch
@@ -63,6 +63,16 @@ def test_rotated_products_depend_on_the_distance_only():
         return (at[0] * at[1]).sum()
 
     torch.testing.assert_close(product(3, 1), product(30, 28))
+
+
+def test_grouped_heads_are_repeated_for_kernels_without_groups():
+    query, key = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 6, 8)
+
+    grouped = attend(query, key, key, is_causal=True)
+
+    repeated = key.repeat_interleave(2, dim=1)
+    torch.testing.assert_close(grouped, attend(query, repeated, repeated, is_causal=True))
+    assert attend(query.to("meta"), key.to("meta"), key.to("meta")).shape == query.shape
 
 
 def test_decoder_does_not_look_ahead():

@@ -51,7 +51,7 @@ def test_model_that_does_not_fit_into_the_grace_is_left_out_and_the_checkpoint_r
     assert job.events("done")[-1]["weights_sha256"] is None
     more = {"max_steps": event["step"] + 1, "world_size": 2, "warmup_steps": 2}
     assert job.run(**more) == [0, 0], job.log()
-    assert "model.pt" in model_files(job)
+    assert "model.safetensors" in model_files(job)
 
 
 def test_model_that_is_half_written_at_the_end_of_the_grace_is_removed(

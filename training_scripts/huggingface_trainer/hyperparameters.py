@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainer.framework_hyperparameters import FrameworkHyperparameters
+from trainer.framework_hyperparameters import LLAMA_SHAPE, FrameworkHyperparameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,7 @@ class HuggingFaceHyperparameters(FrameworkHyperparameters):
 
     script: ClassVar[str] = "train_huggingface.py"
     not_here: ClassVar[Mapping[str, Any]] = {
+        **LLAMA_SHAPE,
         "model": "gpt",
         "dropout": 0.0,
         "compile": False,

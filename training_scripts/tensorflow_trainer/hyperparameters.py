@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer.batching import plan_batches
-from trainer.framework_hyperparameters import FrameworkHyperparameters
+from trainer.framework_hyperparameters import LLAMA_SHAPE, FrameworkHyperparameters
 from trainer.hyperparameters import setting
 from trainyard_watch.errors import HyperparameterError
 
@@ -22,6 +22,7 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
 
     script: ClassVar[str] = "train_tensorflow.py"
     not_here: ClassVar[Mapping[str, Any]] = {
+        **LLAMA_SHAPE,
         "model": "gpt",
         "precision": "fp32",
         "dropout": 0.0,

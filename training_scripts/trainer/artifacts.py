@@ -1,15 +1,21 @@
-"""Files of the trained model: `model.pt` (weights) and `model.json` (configuration and facts)."""
+"""Files of the trained model: the weights, and `model.json` (configuration and facts).
+
+A decoder's weights are Hugging Face's files of a Llama (`trainer.llama`), a perceptron's are `model.pt`.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from trainer.data.table import TableLayout
+from trainer.decoder_config import GPTConfig
+from trainer.llama.checkpoint import LlamaCheckpoint, write_llama
+from trainer.llama.safetensors import bytes_of
 from trainer.models import build_empty
 from trainer.tasks import LanguageTask, TableTask, Task
 from trainyard_watch.errors import DataError
@@ -20,13 +26,31 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+WEIGHTS_FILE = "model.pt"
+ARCHIVE = "model.tar.gz"
+
 
 def write_model(
-    folder: Path, weights: Mapping[str, Tensor], task: Task, facts: Mapping[str, Any]
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    task: Task,
+    facts: Mapping[str, Any],
+    *,
+    like: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write `model.pt` and `model.json` to `folder`; `model.json` has the model's config and `facts`."""
+    """Write the weights and `model.json` to `folder`; `model.json` has the model's config and `facts`.
+
+    `like` is the config.json of the model that the training began with, if there is one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save({name: _alone(each) for name, each in weights.items()}, folder / "model.pt")
+    if isinstance(task, LanguageTask):
+        special = {
+            "bos_token_id": None,
+            "eos_token_id": (facts.get("tokenizer") or {}).get("eos_token_id"),
+        }
+        write_llama(folder, weights, GPTConfig.of(task.model_config), like=like or special)
+    else:
+        torch.save({name: _alone(each) for name, each in weights.items()}, folder / WEIGHTS_FILE)
     layout = {"layout": task.layout.to_dict()} if isinstance(task, TableTask) else {}
     content = {"config": dict(task.model_config), **layout, **facts}
     (folder / "model.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
@@ -46,9 +70,8 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
-        values = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
-        digest.update((ctypes.c_char * values.nbytes).from_address(values.data_ptr()))
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(bytes_of(tensor))
     return digest.hexdigest()
 
 
@@ -63,12 +86,11 @@ def read_model(folder: Path) -> tuple[nn.Module, Task, dict[str, Any]]:
     try:
         content = json.loads((folder / "model.json").read_bytes())
         model = build_empty(content["config"])
-        weights = torch.load(folder / "model.pt", map_location="cpu", weights_only=True, mmap=True)
-        model.load_state_dict(weights, assign=True)
+        model.load_state_dict(_read_weights(folder, content["config"]), assign=True)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         message = (
             f"{folder} has no model of train_ddp.py ({type(error).__name__}: {error}); expected "
-            "model.json and model.pt from one training job"
+            "model.json and the weights from one training job"
         )
         raise DataError(message) from error
     config = content["config"]
@@ -76,3 +98,28 @@ def read_model(folder: Path) -> tuple[nn.Module, Task, dict[str, Any]]:
         return model, LanguageTask(model_config=config), content
     layout = TableLayout.from_dict(content["layout"])
     return model, TableTask(layout=layout, model_config=config), content
+
+
+def _read_weights(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    """Return the weights of a perceptron, or of a decoder, which earlier releases wrote to `model.pt`, too.
+
+    Raises:
+        DataError: a file of a decoder is missing or damaged.
+    """
+    path = folder / WEIGHTS_FILE
+    if path.is_file() or config["kind"] != "gpt":
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    return dict(LlamaCheckpoint.open(folder, ours=GPTConfig.of(config)).items())
+
+
+def unpack(archive: Path, place: Path) -> None:
+    """Unpack a model.tar.gz into the folder `place`.
+
+    Raises:
+        DataError: the archive is damaged, or does not fit on the disk.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(place, filter="data")
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise DataError(f"{archive} cannot be unpacked ({error}); upload it again") from error

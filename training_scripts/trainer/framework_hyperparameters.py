@@ -6,13 +6,23 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trainer.decoder_config import LLAMA_FIELDS
 from trainer.hyperparameters import Hyperparameters
+from trainer.llama.config import CHANNEL
+from trainyard_watch.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
 CHECKPOINT_EVERY = 10
 """Steps between checkpoints if `checkpoint_interval` is 0: these scripts do not measure the cost of a checkpoint."""
+
+LLAMA_SHAPE: Mapping[str, Any] = {
+    each.name: each.default
+    for each in dataclasses.fields(Hyperparameters)
+    if each.name in LLAMA_FIELDS
+}
+"""Hyperparameters of the decoder's shape, at their defaults. Scripts with another model do not support them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +47,19 @@ class FrameworkHyperparameters(Hyperparameters):
         """Return the steps between checkpoints, or None for checkpoints only at the end and at a stop."""
         return (
             None if self.checkpoint_interval < 0 else self.checkpoint_interval or CHECKPOINT_EVERY
+        )
+
+
+def refuse_initial_weights(channels: Container[str], *, script: str) -> None:
+    """Reject a job with initial weights for a script whose model is not a Llama of ours.
+
+    Raises:
+        DataError: the job has the channel.
+    """
+    if CHANNEL in channels:
+        raise DataError(
+            f"channel {CHANNEL} has initial weights, which {script} does not read; remove the channel, or use "
+            "train_ddp.py or train_fsdp.py"
         )
 
 

@@ -15,8 +15,10 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from trainer.decoder_config import GPTConfig, RopeScaling
+from trainer.llama.config import read_config, shape_findings
 from trainer.step_spans import read_spans, read_steps
-from trainyard_watch.errors import HyperparameterError
+from trainyard_watch.errors import DataError, HyperparameterError
 from trainyard_watch.statistics.choice import read_setting
 
 if TYPE_CHECKING:
@@ -64,6 +66,22 @@ class Hyperparameters:
     hidden_size: int = setting(128, "width of the model", at_least=1)
     sequence_length: int = setting(256, "tokens of one sample (gpt)", at_least=1)
     dropout: float = setting(0.0, "dropout probability", at_least=0, at_most=0.95)
+    num_kv_heads: int | None = setting(
+        None, "heads of keys and values, a divisor of num_heads (gpt); null = num_heads", at_least=1
+    )
+    feed_forward_size: int | None = setting(
+        None,
+        "inner width of the feed-forward layer (gpt); null = 8/3 of hidden_size, as a multiple of 32",
+        at_least=1,
+    )
+    norm_eps: float = setting(1e-6, "epsilon of the norms (gpt)", above=0)
+    rope_theta: float = setting(10_000.0, "base of the rotary frequencies (gpt)", above=0)
+    rope_scaling: str | None = setting(
+        None, "Llama 3's scaling of the rotary frequencies (gpt), as rope_scaling in config.json"
+    )
+    tied_embeddings: bool = setting(
+        False, "use the embedding as the matrix of the logits, too (gpt)"
+    )
 
     global_batch_size: int = setting(
         16, "samples of one optimizer step, over all ranks", at_least=1
@@ -228,6 +246,13 @@ class Hyperparameters:
                 "for this hidden_size num_heads may be one of "
                 f"{allowed[:12] or 'none (make it even)'}"
             )
+        if self.model == "gpt" and self.num_kv_heads and self.num_heads % self.num_kv_heads:
+            allowed = [n for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
+            findings.append(
+                f"num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}; it may be one of "
+                f"{allowed}"
+            )
+        findings += self._rope_findings()
         if not self.max_steps and not self.epochs:
             findings.append(
                 "max_steps and epochs are both 0: set one of them, or the run has no end"
@@ -250,6 +275,47 @@ class Hyperparameters:
 
     def rank_findings(self, ranks: int) -> list[str]:  # noqa: ARG002  # a script that cares overrides it
         """Return one sentence per value that is not valid for `ranks` ranks; `plan_batches` checks the batch sizes."""
+        return []
+
+    def decoder_config(self, *, vocab_size: int) -> GPTConfig:
+        """Return the configuration of the decoder (model gpt)."""
+        scaling = json.loads(self.rope_scaling) if self.rope_scaling else None
+        return GPTConfig(
+            vocab_size=vocab_size,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            hidden_size=self.hidden_size,
+            sequence_length=self.sequence_length,
+            dropout=self.dropout,
+            num_kv_heads=self.num_kv_heads,
+            feed_forward_size=self.feed_forward_size,
+            norm_eps=self.norm_eps,
+            rope_theta=self.rope_theta,
+            rope_scaling=RopeScaling.of(scaling).to_dict() if scaling else None,
+            tied_embeddings=self.tied_embeddings,
+        )
+
+    def init_findings(self, content: Any, *, file: str, vocab_size: int | None = None) -> list[str]:
+        """Return the reasons why the decoder cannot begin with the weights of a model.
+
+        Args:
+            content: the content of the model's config.json.
+            file: name of this file.
+            vocab_size: tokens of the data set's vocabulary; None if unknown.
+        """
+        try:
+            theirs = read_config(content, file=file)
+        except DataError as error:
+            return list(error.findings)
+        ours = self.decoder_config(vocab_size=vocab_size or theirs.vocab_size)
+        return shape_findings(ours, theirs, file=file)
+
+    def _rope_findings(self) -> list[str]:
+        try:
+            if self.rope_scaling:
+                RopeScaling.of(json.loads(self.rope_scaling))
+        except ValueError as error:  # json's errors are ValueErrors, too
+            return [f"rope_scaling is not valid: {error}"]
         return []
 
     def _trace_findings(self) -> list[str]:

@@ -5,6 +5,7 @@
 A script declares its class, a subclass of `Hyperparameters`, as `HYPERPARAMETERS = "module:Class"`. A script without
 the declaration is not validated. stdin has a JSON list of `{"entry_point", "hyperparameters", "ranks"}`. stdout gets a
 JSON list in the same order: for each job a list of findings, or a text if the job's script cannot be validated.
+A job with `"init"`, the arguments of `Hyperparameters.init_findings`, is validated against its initial weights only.
 """
 
 from __future__ import annotations
@@ -30,15 +31,25 @@ PLACE = re.compile(r"([\w.]+):(\w+)")
 """Pattern of `module:Class`."""
 
 
-def judge(script: Path, hyperparameters: Mapping[str, Any], *, ranks: int) -> list[str]:
-    """Return the findings for which the script would fail on `ranks` ranks; none if it declares no class."""
+def judge(
+    script: Path,
+    hyperparameters: Mapping[str, Any],
+    *,
+    ranks: int,
+    init: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Return the findings for which the script would fail on `ranks` ranks; none if it declares no class.
+
+    With `init`, return those for which it could not begin with these weights; none if hyperparameters are invalid.
+    """
     kind = declared(script)
     if kind is None:
         return []
     try:
-        return kind.load(json.dumps(hyperparameters)).rank_findings(ranks)
+        loaded = kind.load(json.dumps(hyperparameters))
     except HyperparameterError as error:
-        return list(error.findings)
+        return [] if init else list(error.findings)
+    return loaded.init_findings(**init) if init else loaded.rank_findings(ranks)
 
 
 def declared(script: Path) -> type[Hyperparameters] | None:
@@ -66,7 +77,12 @@ def declared(script: Path) -> type[Hyperparameters] | None:
 def answer(job: Mapping[str, Any]) -> list[str] | str:
     """Return the findings about a job, or one text if the script's class, which may be a user's, raises an error."""
     try:
-        return judge(Path(job["entry_point"]), job["hyperparameters"], ranks=job["ranks"])
+        return judge(
+            Path(job["entry_point"]),
+            job["hyperparameters"],
+            ranks=job["ranks"],
+            init=job.get("init"),
+        )
     except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a module of the user's raises
         return f"{type(error).__name__}: {error}"
 

@@ -19,7 +19,6 @@ from trainer.data.shard_index import ChannelIndex, shard_files
 from trainer.data.table import TableLayout, read_layout
 from trainer.data.table_rows import TableRows
 from trainer.data.token_blocks import TokenBlocks
-from trainer.models.gpt import GPTConfig
 from trainer.models.mlp import MLPConfig
 from trainyard_watch.errors import DataError
 
@@ -167,21 +166,11 @@ def make_task(hyperparameters: Hyperparameters, index: ChannelIndex, channels: C
     Raises:
         DataError: the data set is of the wrong kind, or has no usable target.
     """
-    shape = {
-        "num_layers": hyperparameters.num_layers,
-        "hidden_size": hyperparameters.hidden_size,
-        "dropout": hyperparameters.dropout,
-    }
     if hyperparameters.model == "gpt":
         if index.kind != "tokens":
             message = f"model gpt needs token shards, but the index is of kind {index.kind!r}; use model mlp"
             raise DataError(message)
-        config = GPTConfig(
-            vocab_size=index.vocab_size,
-            num_heads=hyperparameters.num_heads,
-            sequence_length=hyperparameters.sequence_length,
-            **shape,
-        )
+        config = hyperparameters.decoder_config(vocab_size=index.vocab_size)
         return LanguageTask(model_config=config.to_dict())
     files = (
         shard_files(index, "train", channels.get("train"), verify=False)
@@ -191,7 +180,12 @@ def make_task(hyperparameters: Hyperparameters, index: ChannelIndex, channels: C
     layout = read_layout(
         index, files, target_column=hyperparameters.target_column, problem=hyperparameters.problem
     )
-    return table_task(layout, **shape)
+    return table_task(
+        layout,
+        num_layers=hyperparameters.num_layers,
+        hidden_size=hyperparameters.hidden_size,
+        dropout=hyperparameters.dropout,
+    )
 
 
 def table_task(layout: TableLayout, **shape: Any) -> TableTask:

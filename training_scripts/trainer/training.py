@@ -23,8 +23,10 @@ from trainer.data.shard_index import ChannelIndex
 from trainer.evaluation import evaluate
 from trainer.failure import note_stop
 from trainer.hyperparameters import Hyperparameters
+from trainer.llama.config import CHANNEL as INIT_CHANNEL
+from trainer.llama.initial import initial_weights
 from trainer.measurements import peak_memory, state_bytes
-from trainer.models import build
+from trainer.models import build, build_empty
 from trainer.optimization import make_optimizer, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
 from trainer.precision import Precision, settle
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from trainer.evaluation import ModelEvaluation
+    from trainer.llama.checkpoint import LlamaCheckpoint
     from trainer.measurements import Meter
     from trainyard_watch.environment import ContainerPaths
 
@@ -107,8 +110,16 @@ class Training:
         self.units_per_batch = self.plan.global_batch_size * self.task.units_per_sample
 
         torch.manual_seed(hp.seed)  # the same weights on every rank ...
-        with self.metrics.kept_alive(at_most_s=START_TIMEOUT_S):
-            self.model = self.make_model()
+        init = paths.channels.get(INIT_CHANNEL)
+        with (
+            self.metrics.kept_alive(at_most_s=SETUP_TIMEOUT_S if init else START_TIMEOUT_S),
+            initial_weights(
+                init, self.task.model_config, ranks, base_dir=paths.base_dir
+            ) as initial,
+        ):
+            self.model = self.make_model(initial)
+            self.init_config = initial.content if initial else None
+            init_fingerprint = initial.fingerprint() if initial else None
         begin_random_states(hp.seed, rank=ranks.rank, step=0)  # ... but each rank its own dropout
         self.precision = self.make_precision()
         self.optimizer = self.make_optimizer()
@@ -120,6 +131,7 @@ class Training:
             schedule=self.schedule,
             identity={
                 "model": dict(self.task.model_config),
+                "init": init_fingerprint,
                 "data_fingerprint": self.index.fingerprint,
                 "seed": hp.seed,
                 "global_batch_size": self.plan.global_batch_size,
@@ -149,9 +161,16 @@ class Training:
         """Return the index of the part of each global batch that this rank reads, and the number of parts."""
         return self.ranks.rank, self.ranks.world_size
 
-    def make_model(self) -> nn.Module:
-        """Return the untrained model on the device, with the same weights on every rank."""
-        return build(self.task.model_config).to(self.ranks.device)
+    def make_model(self, initial: LlamaCheckpoint | None) -> nn.Module:
+        """Return the model on the device, with the same weights on every rank: the initial ones, or random ones."""
+        if initial is None:
+            return build(self.task.model_config).to(self.ranks.device)
+        model, device = build_empty(self.task.model_config), self.ranks.device
+        weights = {
+            name: each.to(device, torch.float32, copy=True) for name, each in initial.items()
+        }
+        model.load_state_dict(weights, assign=True)
+        return model.to(device)
 
     def make_precision(self) -> Precision:
         """Return the precision of the forward pass."""
@@ -683,6 +702,7 @@ class Training:
             weights,
             self.task,
             {**facts, "tokenizer": tokenizer, "categories": self.index.categories},
+            like=self.init_config,
         )
         write_serving_code(self.paths.model_dir / "code")
         return {"weights_sha256": weights_sha256(weights)}

@@ -16,7 +16,7 @@ from trainyard.planning.activations import Recompute
 from trainyard.planning.evaluation_plan import BYTE_VOCABULARY
 from trainyard.planning.plan_request import PlanRequest
 from trainyard.planning.plans import make_plans
-from trainyard.planning.shapes import TRAINYARD
+from trainyard.planning.shapes import TRAINYARD, shape_settings
 from trainyard.specs.arithmetic import AUTO, settled_compile, settled_precision
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_rules import OF_SHARDS
@@ -155,6 +155,12 @@ def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
             what="is auto, but capacity_ladder already names instances",
             next_step='remove capacity_ladder, or set strategy, instance_type and instance_count instead of "auto"',
         )
+    if shape_settings(conf.hyperparameters, num_heads=conf.num_heads)["has_tied_tables"]:
+        yield Finding(
+            where="hyperparameters.tied_embeddings",
+            what="is set, but the planner may split layers, which needs separate tables",
+            next_step='set strategy, instance_type and instance_count instead of "auto"',
+        )
     # The planner does not model context parallelism, offloading to the host, or pipeline schedules other than 1F1B.
     for name in OF_SHARDS:
         if name in (params.get("hyperparameters") or {}):
@@ -169,11 +175,13 @@ def _request(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...
     fixed_type = "instance_type" not in left_open
     count = params.get("instance_count", RunConf().instance_count)
     types = [params.get("instance_type", RunConf().instance_type)] if fixed_type else []
+    settings = shape_settings(conf.hyperparameters, num_heads=conf.num_heads)
     return PlanRequest.from_mapping(
         {
             "num_layers": conf.num_layers,
             "hidden_size": conf.hidden_size,
             "num_heads": conf.num_heads,
+            **{n: v for n, v in settings.items() if n != "has_tied_tables"},
             "family": TRAINYARD,
             "vocab_size": _vocabulary(conf),
             "sequence_length": conf.sequence_length,

@@ -18,7 +18,7 @@ from trainyard.errors import Finding, SpecError
 from trainyard.planning.activations import BYTES_FP32
 from trainyard.planning.candidates import RESERVED_BYTES, USABLE_SHARE
 from trainyard.planning.compute import LINK_EFFICIENCY
-from trainyard.planning.shapes import TRAINYARD, ModelShape
+from trainyard.planning.shapes import TRAINYARD, ModelShape, shape_settings
 from trainyard.specs.limits import MAX_PROCESSING_RUN_S, MAX_PROCESSING_VOLUME_GB
 from trainyard.units import BYTES_PER_GIB, SECONDS_PER_HOUR, format_bytes, format_duration
 
@@ -375,6 +375,7 @@ def shape_of(conf: RunConf) -> ModelShape | None:
         or (BYTE_VOCABULARY if conf.tokenizer == "bytes" else LARGE_VOCABULARY),
         sequence_length=conf.sequence_length,
         family=TRAINYARD,
+        **shape_settings(conf.hyperparameters, num_heads=conf.num_heads),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from trainyard.planning.evaluation_plan import (
     EvaluationPlan,
     evaluation_findings,
     plan_evaluation,
+    shape_of,
 )
 from trainyard.planning.ladder_plan import ladder_plan_findings
 from trainyard.planning.phases import BYTES_STATE
@@ -138,16 +139,16 @@ def _plan(
     )
 
 
-def num_parameters(conf: RunConf, *, vocab_size: int = BYTE_VOCABULARY) -> int | None:
-    """Return the approximate number of parameters of the decoder; None for an MLP.
+def num_parameters(conf: RunConf) -> int | None:
+    """Return a lower bound of the decoder's number of parameters; None for an MLP.
 
-    A Llama-style layer has 4 h^2 parameters for attention and 3 x (8/3 h) x h = 8 h^2 for SwiGLU, so 12 h^2. The
-    embedding, which is shared with the output, has h per token of the vocabulary. Worked example: h = 128, 4 layers,
-    257 tokens: 4 x 12 x 128^2 + 257 x 128 = 819,328.
+    The number is exact if `vocab_size` is set, or the tokenizer is `bytes`. A tokenizer's file is not read: its
+    vocabulary counts as that of `bytes`. Worked: 4 layers of 128 and 257 tokens: 869,760.
     """
-    if conf.model != "gpt":
+    shape = shape_of(conf)
+    if shape is None:
         return None
-    return conf.num_layers * 12 * conf.hidden_size**2 + vocab_size * conf.hidden_size
+    return replace(shape, vocab_size=conf.vocab_size or BYTE_VOCABULARY).num_parameters
 
 
 def _read(params: Mapping[str, Any]) -> tuple[RunConf | None, list[Finding]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError
 
@@ -36,6 +36,7 @@ class ModelShape:
             `gpt`: LayerNorm, GELU, biases, learned positions, output tied to the embedding, dropout.
             `trainyard`: the llama of `training_scripts`. Its norms and residual stream stay in fp32 under autocast.
         attention: `flash` does not keep attention scores, `eager` keeps them.
+        has_tied_tables: whether a llama's output is tied to its embedding, too.
     """
 
     num_layers: int
@@ -47,6 +48,7 @@ class ModelShape:
     feed_forward_size: int | None = None
     family: str = LLAMA
     attention: str = FLASH
+    has_tied_tables: bool = False
 
     def __post_init__(self) -> None:
         """Check the fields of the shape.
@@ -102,7 +104,7 @@ class ModelShape:
         layers = self.num_layers * self.layer_parameters
         if self.family == GPT:
             return layers + self.embedding_parameters + self.sequence_length * h + 2 * h
-        return layers + 2 * self.embedding_parameters + h
+        return layers + (1 if self.has_tied_tables else 2) * self.embedding_parameters + h
 
     @property
     def flops_per_token(self) -> float:
@@ -192,6 +194,22 @@ PUBLISHED: Mapping[str, ModelShape] = {
 
 Llama 3: Grattafiori et al. 2024, table 3. GPT-3: Korthikanti et al. 2022, table 3. GPT-2: nanoGPT.
 """
+
+
+def shape_settings(hyperparameters: Mapping[str, Any], *, num_heads: int) -> dict[str, Any]:
+    """Return the fields of `ModelShape` that the hyperparameters of the training scripts set.
+
+    Values that the script rejects are left out: its own check reports them.
+    """
+    settings: dict[str, Any] = {}
+    for name in ("num_kv_heads", "feed_forward_size"):
+        value = str(hyperparameters.get(name))
+        if value.isdecimal() and int(value) > 0:
+            settings[name] = int(value)
+    if num_heads % settings.get("num_kv_heads", 1):
+        del settings["num_kv_heads"]
+    is_tied = str(hyperparameters.get("tied_embeddings", False)).lower() in {"true", "1", "yes"}
+    return {**settings, "has_tied_tables": is_tied}
 
 
 def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: int) -> ModelShape:

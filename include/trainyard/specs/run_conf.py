@@ -39,6 +39,8 @@ class RunConf(BaseRunConf):
         vocab_size, eos_token_id: for a source of token ids without its tokenizer: the number of ids, and the id that
             ends a document; 0 and None for any other source.
         ignore_columns, category_columns: columns of a table to leave out, and to read as categories.
+        init_from: S3 address of the weights that the training begins with: the prefix of a Llama's config.json and
+            safetensors, or an earlier run's model.tar.gz, or its prefix; None = random weights.
         evaluation_place: `processing` (a processing job), `training` (the training's last step), or `auto`:
             `processing` if an instance type for processing jobs has memory for the model, otherwise `training`.
         evaluation_instance_type: None = the training's type if processing jobs may use it and the model fits,
@@ -87,6 +89,7 @@ class RunConf(BaseRunConf):
     num_heads: int = _hyperparameter(4)
     hidden_size: int = _hyperparameter(128)
     sequence_length: int = _hyperparameter(256)
+    init_from: str | None = None
     strategy: str = "ddp"
     evaluation_place: str = "auto"
     evaluation_max_samples: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainyard.errors import Finding, unknown_key
+from trainyard.errors import Finding, not_an_s3_uri, unknown_key
 from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
 from trainyard.specs.run_conf_ladder import even_rung_findings
 from trainyard.specs.run_conf_tuning_rules import tuning_findings
@@ -23,6 +23,12 @@ CHOICES = {
 }
 # Hyperparameters of training_scripts/ that no field of the conf makes: only these may be added.
 FURTHER_HYPERPARAMETERS = (
+    "num_kv_heads",
+    "feed_forward_size",
+    "norm_eps",
+    "rope_theta",
+    "rope_scaling",
+    "tied_embeddings",
     "dropout",
     "epochs",
     "reference_batch_size",
@@ -176,6 +182,15 @@ def _model(conf: RunConf) -> Iterator[Finding]:
             what="has no columns, which the mlp model needs",
             got=conf.data_format,
             allowed="auto, csv, parquet, arrow or jsonl",
+        )
+    if conf.init_from is not None and not conf.init_from.startswith("s3://"):
+        yield not_an_s3_uri("init_from", conf.init_from)
+    if conf.init_from is not None and conf.model != "gpt":
+        yield Finding(
+            where="init_from",
+            what="is allowed for the gpt model only",
+            got=f"{conf.init_from} with model {conf.model}",
+            next_step="set model to gpt, or leave init_from empty",
         )
     if conf.model == "gpt" and conf.target_column:
         yield Finding(

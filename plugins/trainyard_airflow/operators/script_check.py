@@ -27,12 +27,16 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptJob:
-    """Job whose script checks its hyperparameters; `where` is their path in the user's input."""
+    """Job whose script checks its hyperparameters; `where` is their path in the user's input.
+
+    With `init`, the arguments of `Hyperparameters.init_findings`, it only checks them against the initial weights.
+    """
 
     where: str
     entry_point: str
     hyperparameters: Mapping[str, Any]
     ranks: int
+    init: Mapping[str, Any] | None = None
 
 
 def script_findings(

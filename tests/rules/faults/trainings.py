@@ -22,6 +22,7 @@ from trainyard_watch.statistics import host_samples, opening
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from trainer.llama.checkpoint import LlamaCheckpoint
     from trainyard_watch.statistics.host_samples import HostSampler
 
 
@@ -162,7 +163,7 @@ class OwnModel(Faulty):
     at = 1
     network: ClassVar[Callable[[], nn.Module]]
 
-    def make_model(self) -> nn.Module:
+    def make_model(self, _initial: LlamaCheckpoint | None) -> nn.Module:
         body = type(self).network()
 
         class TableTraining(nn.Module):
@@ -423,7 +424,7 @@ class Images(Faulty):
 
     at = 1
 
-    def make_model(self) -> nn.Module:
+    def make_model(self, _initial: LlamaCheckpoint | None) -> nn.Module:
         return nn.Sequential(
             nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4)
         )

@@ -7,17 +7,36 @@ import json
 import pytest
 import torch
 
+from trainer.decoder_config import LLAMA_FIELDS
+
 pytestmark = pytest.mark.torch
+SHAPE = ("num_layers", "num_heads", *LLAMA_FIELDS)
 RTOL = 2e-5
 """Of losses, in float32 on a CPU: ranks and layouts add floats in another order."""
 NORM_RTOL = 1e-4
 
+LLAMA = {
+    "num_heads": 4, "num_kv_heads": 2, "feed_forward_size": 40, "norm_eps": 1e-5, "rope_theta": 5e5,
+    "rope_scaling": json.dumps({
+        "rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+        "original_max_position_embeddings": 8,
+    }),
+}  # fmt: skip
 LAYOUTS = {
     "fsdp-2": (2, {}),
+    "fsdp-2-llama-tied": (2, {**LLAMA, "tied_embeddings": "true"}),
     "hsdp-2x2": (4, {"hybrid_shard_degree": 2}),
     "pipeline-2-tensor-2": (4, {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 2}),
 }
 MORE = {
+    "tensor-2-llama": (2, {**LLAMA, "tensor_parallel_degree": 2}),
+    "context-2-llama": (2, {**LLAMA, "context_parallel_degree": 2}),
+    "pipeline-2-llama": (2, {**LLAMA, "pipeline_parallel_degree": 2}),
+    "recomputed-llama-tied": (
+        2,
+        {**LLAMA, "tied_embeddings": "true", "activation_checkpointing": "selective"},
+    ),
+    "one-rank-llama-tied": (1, {**LLAMA, "tied_embeddings": "true"}),
     "fsdp-4": (4, {}),
     "replicas-2": (2, {"hybrid_shard_degree": 1}),
     "replicas-4": (4, {"hybrid_shard_degree": 1}),
@@ -69,12 +88,12 @@ def references():
 
 
 def check(make_job, references, world_size, settings):
-    shape = {name: value for name, value in settings.items() if name in {"num_layers", "num_heads"}}
+    shape = {name: value for name, value in settings.items() if name in SHAPE}
     key = json.dumps(shape)
     if key not in references:
         reference = make_job("reference")
         reference.run(world_size=1, **shape)
-        weights = torch.load(reference.base_dir / "model/model.pt", weights_only=True)
+        weights = reference.weights()
         references[key] = (
             reference.events("step"),
             reference.events("eval"),
@@ -99,7 +118,7 @@ def check(make_job, references, world_size, settings):
     for mine, theirs in zip(spread.events("eval"), evaluations, strict=True):
         assert mine["validation_tokens"] == theirs["validation_tokens"]
         assert mine["validation_loss"] == pytest.approx(theirs["validation_loss"], rel=RTOL)
-    model = torch.load(spread.base_dir / "model/model.pt", weights_only=True)
+    model = spread.weights()
     assert list(model) == list(weights)
     for name, weight in weights.items():
         torch.testing.assert_close(model[name], weight, rtol=1e-3, atol=2e-5)

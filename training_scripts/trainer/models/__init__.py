@@ -1,7 +1,7 @@
 """Models that a job can train: a Llama-style decoder and a multilayer perceptron for tables.
 
 A model's config is a plain dict in `model.json`. `build` makes a module from it, so evaluation
-and serving need `model.json` and `model.pt` only.
+and serving need `model.json` and the weights only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainer.models.gpt import GPT, GPTConfig, rope_table
+from trainer.models.gpt import GPT, GPTConfig, rope_tables
 from trainer.models.mlp import MLP, MLPConfig
 
 if TYPE_CHECKING:
@@ -48,7 +48,5 @@ def build_empty(config: Mapping[str, Any]) -> nn.Module:
         return build(config)
     with torch.device("meta"):
         model = build(config)
-    shape = model.config
-    tables = rope_table(shape.sequence_length, shape.hidden_size // shape.num_heads)
-    model.rope_cos, model.rope_sin = tables
+    model.rope_cos, model.rope_sin = rope_tables(model.config)
     return model

@@ -1,43 +1,18 @@
-"""A Llama-style decoder: RMSNorm, rotary positions, SwiGLU, causal attention (SDPA)."""
+"""A Llama-style decoder: RMSNorm, rotary positions, SwiGLU, causal attention (SDPA) with grouped queries."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-ROPE_BASE = 10_000.0
+from trainer.decoder_config import GPTConfig, RopeScaling
+
 INIT_STD = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GPTConfig:
-    """Configuration of a decoder."""
-
-    vocab_size: int
-    num_layers: int
-    num_heads: int
-    hidden_size: int
-    sequence_length: int
-    dropout: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the config for `trainer.models.build`."""
-        return {"kind": "gpt", **dataclasses.asdict(self)}
-
-    @property
-    def feed_forward_size(self) -> int:
-        """Return the inner width of SwiGLU: 8/3 of the hidden size, rounded up to a multiple of 32.
-
-        Source: Shazeer 2020, GLU variants: two thirds of the usual 4x keep the parameter count.
-        """
-        return 32 * math.ceil(self.hidden_size * 8 / 3 / 32)
 
 
 class GPT(nn.Module):
@@ -50,12 +25,12 @@ class GPT(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.norm = RMSNorm(config.hidden_size)
-        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        cos, sin = rope_table(config.sequence_length, config.hidden_size // config.num_heads)
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.head = make_head(config)
+        cos, sin = rope_tables(config)
         self.register_buffer("rope_cos", cos, persistent=False)
         self.register_buffer("rope_sin", sin, persistent=False)
-        if not self.head.weight.is_meta:
+        if not self.embedding.weight.is_meta:
             initialise(self, num_layers=config.num_layers, seed=torch.initial_seed())
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -65,7 +40,19 @@ class GPT(nn.Module):
         hidden = self.dropout(self.embedding(tokens))
         for block in self.blocks:
             hidden = block(hidden, cos, sin)
-        return self.head(self.norm(hidden))
+        return logits_of(self.norm(hidden), head=self.head, embedding=self.embedding)
+
+
+def make_head(config: GPTConfig) -> nn.Linear | None:
+    """Return the matrix of the logits, or None if the embedding is that matrix."""
+    if config.tied_embeddings:
+        return None
+    return nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+
+def logits_of(hidden: Tensor, *, head: nn.Module | None, embedding: nn.Embedding) -> Tensor:
+    """Return the logits (batch, time, vocabulary) of normalised hidden states, by the embedding if `head` is None."""
+    return functional.linear(hidden, embedding.weight) if head is None else head(hidden)
 
 
 @torch.no_grad()
@@ -97,10 +84,10 @@ class Block(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(config.hidden_size)
+        self.attention_norm = RMSNorm(config.hidden_size, config.norm_eps)
         self.attention = Attention(config)
-        self.feed_forward_norm = RMSNorm(config.hidden_size)
-        self.feed_forward = SwiGLU(config.hidden_size, config.feed_forward_size)
+        self.feed_forward_norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.feed_forward = SwiGLU(config.hidden_size, config.inner_size)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -110,21 +97,28 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal multi-head attention with rotary positions."""
+    """Causal attention with rotary positions.
+
+    Query heads share the keys and values of their group. Source: Ainslie et al. 2023, GQA, section 2.2.
+    """
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.num_heads = config.num_heads
+        self.num_heads, self.num_kv_heads = config.num_heads, config.key_value_heads
+        self.head_size = config.head_size
         self.dropout = config.dropout
-        self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
+        width = (self.num_heads + 2 * self.num_kv_heads) * self.head_size
+        self.query_key_value = nn.Linear(config.hidden_size, width, bias=False)
         self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return the attended values, (batch, time, width)."""
         batch, time, width = hidden.shape
-        split = self.query_key_value(hidden).view(batch, time, 3, self.num_heads, -1)
-        query, key, value = split.permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(
+        heads = self.query_key_value(hidden).view(batch, time, -1, self.head_size).transpose(1, 2)
+        query, key, value = heads.split(
+            (self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1
+        )
+        attended = attend(
             rotate(query, cos, sin),
             rotate(key, cos, sin),
             value,
@@ -132,6 +126,32 @@ class Attention(nn.Module):
             is_causal=True,
         )
         return self.output(attended.transpose(1, 2).reshape(batch, time, width))
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tensor:
+    """Return the attention output (batch, heads, time, size), with the settings of `scaled_dot_product_attention`.
+
+    Each key-value head serves a group of query heads. Keys and values are repeated if the kernel needs it.
+    """
+    groups = query.shape[1] // key.shape[1]
+    is_grouped = groups > 1 and _reads_groups(query)
+    if groups > 1 and not is_grouped:
+        key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
+    return functional.scaled_dot_product_attention(
+        query, key, value, enable_gqa=is_grouped, **settings
+    )
+
+
+def _reads_groups(query: Tensor) -> bool:
+    """Return whether the attention kernel for this query reads grouped heads.
+
+    On GPUs only the flash kernel does: it needs half precision and compute capability 8.0. For other kernels torch
+    (2.8 to 2.13) would calculate the whole matrix of scores instead.
+    """
+    if query.device.type != "cuda":
+        return query.device.type == "cpu"
+    is_half = query.dtype in {torch.bfloat16, torch.float16}
+    return is_half and torch.cuda.get_device_capability(query.device) >= (8, 0)
 
 
 class SwiGLU(nn.Module):
@@ -166,12 +186,31 @@ class RMSNorm(nn.Module):
         return functional.rms_norm(hidden.float(), weight.shape, weight, self.eps).to(hidden.dtype)
 
 
-def rope_table(sequence_length: int, head_size: int) -> tuple[Tensor, Tensor]:
-    """Return cos and sin, each (time, head_size / 2), of position * base^(-2i / head_size).
+def rope_tables(config: GPTConfig) -> tuple[Tensor, Tensor]:
+    """Return cos and sin of a decoder's rotary angles, each (time, head_size / 2)."""
+    scaling = RopeScaling.of(config.rope_scaling) if config.rope_scaling else None
+    return rope_table(
+        config.sequence_length, config.head_size, theta=config.rope_theta, scaling=scaling
+    )
 
-    Source: Su et al. 2021, RoFormer, equation 15.
+
+def rope_table(
+    sequence_length: int,
+    head_size: int,
+    *,
+    theta: float = 10_000.0,
+    scaling: RopeScaling | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return cos and sin, each (time, head_size / 2), of position * theta^(-2i / head_size).
+
+    Source: Su et al. 2021, RoFormer, equation 15. `RopeScaling` describes the change of these frequencies by `scaling`.
     """
-    frequency = ROPE_BASE ** (-torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
+    frequency = theta ** (-torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
+    if scaling:
+        periods = scaling.original_max_position_embeddings * frequency / (2 * math.pi)
+        low, high = scaling.low_freq_factor, scaling.high_freq_factor
+        kept = ((periods - low) / (high - low)).clamp(0, 1)
+        frequency = frequency * (kept + (1 - kept) / scaling.factor)
     angle = torch.outer(torch.arange(sequence_length, dtype=torch.float64), frequency)
     return angle.cos().float(), angle.sin().float()
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.nn import functional
 from torch.nn.attention.bias import causal_lower_right
+
+from trainer.models.gpt import attend
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -58,7 +59,7 @@ class SequenceShare:
         rank, num_ranks = self.mesh.get_local_rank(), self.mesh.size()
         keys, values = (_in_order(self._gathered(each), num_ranks) for each in (key, value))
         attended = [
-            functional.scaled_dot_product_attention(
+            attend(
                 part,
                 torch.cat(keys[: piece + 1], dim=TIME),
                 torch.cat(values[: piece + 1], dim=TIME),

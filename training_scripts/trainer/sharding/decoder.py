@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.nn import functional
 
-from trainer.models.gpt import GPT, Attention, Block, SwiGLU, initialise, rotate
-from trainer.sharding.portable_layout import NUM_GATED, NUM_QKV, to_portable
+from trainer.models.gpt import GPT, Attention, Block, SwiGLU, attend, logits_of, rotate
+from trainer.sharding.portable_layout import NUM_GATED, to_portable
 
 if TYPE_CHECKING:
     from trainer.sharding.context_parallel import SequenceShare
 
 Recompute = Callable[..., Tensor]
+Fill = Callable[..., None]
+"""Function that sets the parameters of a module, whose name in the decoder is the argument `prefix`."""
 
 
 class SpreadDecoder(nn.Module):
@@ -43,12 +45,12 @@ class SpreadDecoder(nn.Module):
         self.register_buffer("rope_cos", whole.rope_cos[positions], persistent=False)
         self.register_buffer("rope_sin", whole.rope_sin[positions], persistent=False)
 
-    def materialise(self, name: str, *, seed: int, device: torch.device) -> None:
-        """Create and initialise the parameters of a submodule on the device, with rows in portable order."""
+    def materialise(self, name: str, *, fill: Fill, device: torch.device) -> None:
+        """Create and fill the parameters of a submodule on the device, with rows in portable order."""
         part = self.get_submodule(name).to_empty(device=device)
-        initialise(part, num_layers=self.config.num_layers, prefix=name, seed=seed)
+        fill(part, prefix=name)
         plain = dict(part.named_parameters())
-        portable = to_portable(plain, num_heads=self.config.num_heads)
+        portable = to_portable(plain, self.config)
         with torch.no_grad():
             for key, parameter in plain.items():
                 if portable[key] is not parameter:
@@ -69,8 +71,8 @@ class SpreadDecoder(nn.Module):
             hidden = self.dropout(_awaited(self.embedding(hidden)))
         for block in self.blocks.values():
             hidden = block(hidden, self.rope_cos, self.rope_sin)
-        if self.norm is not None and self.head is not None:
-            hidden = self.head(self.norm(hidden))
+        if self.norm is not None:
+            hidden = logits_of(self.norm(hidden), head=self.head, embedding=self.embedding)
         return hidden
 
 
@@ -118,20 +120,20 @@ class SpreadAttention(Attention):
     """Attention of this rank's heads and positions."""
 
     share: SequenceShare | None = None
-    head_size: int
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return the attended values, (batch, time, width); tensor parallelism splits the time as in `hidden`."""
         projected = self.query_key_value(hidden)
         batch, time = projected.shape[:2]
-        split = projected.view(batch, time, -1, NUM_QKV, self.head_size)
-        query, key, value = split.permute(3, 0, 2, 1, 4)
+        num_queries = self.num_heads // self.num_kv_heads
+        groups = projected.view(batch, time, -1, num_queries + 2, self.head_size)
+        query, key, value = (
+            part.flatten(2, 3).transpose(1, 2) for part in groups.split((num_queries, 1, 1), dim=3)
+        )
         query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         dropout = self.dropout if self.training else 0.0
         if self.share is None:
-            attended = functional.scaled_dot_product_attention(
-                query, key, value, dropout_p=dropout, is_causal=True
-            )
+            attended = attend(query, key, value, dropout_p=dropout, is_causal=True)
         else:
             attended = self.share.attend(query, key, value, dropout=dropout)
         return self.output(attended.transpose(1, 2).reshape(batch, time, -1))
@@ -149,9 +151,8 @@ class SpreadSwiGLU(SwiGLU):
 
 def _spread(block: Block, share: SequenceShare | None, recompute: Recompute | None) -> SpreadBlock:
     """Return the block itself with its classes replaced by those of this module; nothing is copied."""
-    head_size = block.attention.output.in_features // block.attention.num_heads
     block.attention.__class__ = SpreadAttention
-    block.attention.share, block.attention.head_size = share, head_size
+    block.attention.share = share
     block.feed_forward.__class__ = SpreadSwiGLU
     block.__class__ = SpreadBlock
     block.recompute = recompute

@@ -188,8 +188,15 @@ def _of_the_model(hp: ShardedHyperparameters) -> Iterator[str]:
             "context_parallel_degree and pipeline_parallel_degree must be 1 (hybrid_shard_degree shards it)"
         )
         return
-    if hp.num_heads % tensor:
-        yield f"tensor_parallel_degree {tensor} does not divide num_heads {hp.num_heads}; choose a divisor of it"
+    split = "num_heads" if hp.num_kv_heads is None else "num_kv_heads"
+    if getattr(hp, split) % tensor:
+        yield f"tensor_parallel_degree {tensor} does not divide {split} {getattr(hp, split)}; choose a divisor of it"
+    if hp.tied_embeddings and max(tensor, pipeline) > 1:
+        yield (
+            f"tied_embeddings with tensor_parallel_degree {tensor} and pipeline_parallel_degree {pipeline}: the "
+            "embedding and the logits need the same weights on one rank; set both degrees to 1 (hybrid_shard_degree "
+            "shards the model)"
+        )
     pieces = tensor * (2 * context if context > 1 else 1)
     if hp.sequence_length % pieces:
         yield (

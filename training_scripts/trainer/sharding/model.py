@@ -7,6 +7,7 @@ al. 2019 (Megatron-LM), section 3; for the sequence Korthikanti et al. 2022, sec
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,8 +27,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from trainer.decoder_config import GPTConfig
 from trainer.models import build_empty
-from trainer.models.gpt import GPT
+from trainer.models.gpt import GPT, initialise
 from trainer.precision import DTYPES
 from trainer.sharding.context_parallel import SequenceShare
 from trainer.sharding.decoder import SpreadDecoder
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.parallel import ParallelStyle
 
+    from trainer.sharding.decoder import Fill
     from trainer.sharding.hyperparameters import ShardedHyperparameters
     from trainer.sharding.mesh import RankMesh
 
@@ -51,11 +54,14 @@ def parallelize_model(
     hp: ShardedHyperparameters,
     mesh: RankMesh | None,
     device: torch.device,
+    *,
+    fill: Fill | None = None,
 ) -> tuple[nn.Module, SequenceShare | None]:
     """Return this rank's part of the model, and its part of each sequence (None if sequences are not split).
 
     A decoder is built layer by layer. In addition to its shards, a rank has at most one whole layer in memory, and at
-    the end the embedding and the head. The weights depend on the seed only. `mesh` is None for a single rank.
+    the end the embedding and the head. `fill` sets its weights; without it, they depend on the seed only. `mesh` is
+    None for a single rank.
     """
     share = None
     if mesh and mesh.context:
@@ -66,7 +72,8 @@ def parallelize_model(
         if mesh:
             fully_shard(model, **_settings(hp, mesh, device))
         return model, share
-    return _spread_decoder(whole, hp, mesh, device, share=share), share
+    fill = fill or partial(initialise, num_layers=whole.config.num_layers, seed=hp.seed)
+    return _spread_decoder(whole, hp, mesh, device, share=share, fill=fill), share
 
 
 def _spread_decoder(
@@ -76,6 +83,7 @@ def _spread_decoder(
     device: torch.device,
     *,
     share: SequenceShare | None,
+    fill: Fill,
 ) -> SpreadDecoder:
     is_split = mesh is not None and mesh.degrees.tensor > 1
     recompute = make_recompute(
@@ -90,7 +98,7 @@ def _spread_decoder(
     settings = _settings(hp, mesh, device) if mesh else None
     tensor = mesh.whole["tp"] if mesh and mesh.degrees.tensor > 1 else None
     for name, layer in decoder.blocks.items():
-        decoder.materialise(f"blocks.{name}", seed=hp.seed, device=device)
+        decoder.materialise(f"blocks.{name}", fill=fill, device=device)
         if tensor:
             split_layer(layer, tensor)
         if settings:
@@ -98,7 +106,7 @@ def _spread_decoder(
                 layer.compile()
             fully_shard(layer, **settings)
     for name in decoder.ends:
-        decoder.materialise(name, seed=hp.seed, device=device)
+        decoder.materialise(name, fill=fill, device=device)
     if tensor:
         split_ends(decoder, tensor)
         # The loss only reads the logits.
@@ -153,9 +161,9 @@ def whole_weights(
     if mesh and keeps and mesh.degrees.pipeline > 1:
         weights = _of_all_stages(weights, mesh, device)
     if config["kind"] == "gpt":
-        num_heads = config["num_heads"]
+        shape = GPTConfig.of(config)
         return {
-            name: to_plain({name: weights.pop(name)}, num_heads=num_heads)[name]
+            name: to_plain({name: weights.pop(name)}, shape)[name]
             for name in sorted(weights, key=_plain_order)
         }
     return weights

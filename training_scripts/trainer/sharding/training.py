@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from torch.distributed import ProcessGroup
 
+    from trainer.llama.checkpoint import LlamaCheckpoint
     from trainer.measurements import Meter
     from trainyard_watch.statistics.tensors import ModelTensors
 
@@ -69,11 +70,13 @@ class ShardedTraining(Training):
             self.mesh = RankMesh.of(degrees, self.ranks.device)
         return (self.mesh.reader if self.mesh else 0), degrees.num_readers
 
-    def make_model(self) -> nn.Module:
-        """Return this rank's part of the model."""
+    def make_model(self, initial: LlamaCheckpoint | None) -> nn.Module:
+        """Return this rank's part of the model, with the initial weights or random ones."""
         config = self.task.model_config
         self.num_parameters = sum(each.numel() for each in build_empty(config).parameters())
-        model, self.share = parallelize_model(config, self.hp, self.mesh, self.ranks.device)
+        model, self.share = parallelize_model(
+            config, self.hp, self.mesh, self.ranks.device, fill=initial.fill if initial else None
+        )
         return model
 
     def make_precision(self) -> Precision:

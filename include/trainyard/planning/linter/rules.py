@@ -9,7 +9,7 @@ from trainyard.catalog.instances import catalogue
 from trainyard.errors import Finding, Severity
 from trainyard.planning.linter.job_facts import framework_of_image, is_on
 from trainyard.planning.phases import WHOLE_MODEL_SCRIPTS, whole_model_peaks
-from trainyard.planning.shapes import TRAINYARD, ModelShape
+from trainyard.planning.shapes import TRAINYARD, ModelShape, shape_settings
 from trainyard.specs.channel import TrainingInput
 from trainyard.specs.strategies.smp_v1 import SmModelParallelV1
 from trainyard.specs.strategies.smp_v2 import SmModelParallelV2
@@ -294,13 +294,16 @@ def _num_parameters(hyperparameters: Mapping[str, Any]) -> int | None:
         return None
     if hyperparameters.get("model", "gpt") != "gpt" or min(num_layers, width) < 1:
         return None
+    heads = str(hyperparameters.get("num_heads", 1))
+    num_heads = int(heads) if heads.isdecimal() and int(heads) and not width % int(heads) else 1
     shape = ModelShape(
         num_layers=num_layers,
         hidden_size=width,
-        num_heads=1,
+        num_heads=num_heads,
         vocab_size=1,
         sequence_length=1,
         family=TRAINYARD,
+        **shape_settings(hyperparameters, num_heads=num_heads),
     )
     return shape.num_parameters
 

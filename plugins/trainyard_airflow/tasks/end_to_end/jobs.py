@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 TRAINING_ENTRY_POINTS = {"ddp": "train_ddp.py", "fsdp": "train_fsdp.py"}
 """The script of each strategy."""
+INIT_CHANNEL = "init"
+"""Channel of the initial weights, as in the training scripts."""
 EVALUATION_ENTRY_POINT = "evaluate.py"
 EVALUATION_FILE = "evaluation.json"
 
@@ -124,7 +126,10 @@ def training_spec(
         **training_cluster(conf),
         budget_usd=budget_usd,
         max_cost_usd=max_cost_usd,
-        inputs={name: f"{dataset_uri}/{name}/" for name in splits},
+        inputs={
+            **{name: f"{dataset_uri}/{name}/" for name in splits},
+            **({INIT_CHANNEL: conf.init_from} if conf.init_from else {}),
+        },
         checkpoint_s3_uri=paths.checkpoints(task_id),
         metric_definitions=TRAINYARD_METRICS,
     )

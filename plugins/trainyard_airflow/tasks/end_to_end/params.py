@@ -181,6 +181,11 @@ SECTIONS: Sections = {
         "num_heads": ("Attention heads", "A divisor of the hidden size.", INTEGER),
         "hidden_size": ("Hidden size", "A multiple of twice the attention heads.", INTEGER),
         "sequence_length": ("Sequence length", "Tokens in one sample.", INTEGER),
+        "init_from": (
+            "Initial weights",
+            "S3 prefix of a Llama's config.json and safetensors, or of an earlier run's model.tar.gz. Empty: random.",
+            TEXT_OR_NONE,
+        ),
     },
     "Training": {
         "global_batch_size": (

@@ -202,9 +202,11 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
             yield from entry_point_findings(TRAINING_SCRIPTS, entry_point)
 
-    def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:  # noqa: ARG002  # for subclasses
-        """Return findings on the account that concern neither bucket, role nor data; none in this class."""
-        return ()
+    def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:
+        """Return findings on what the account has that concern neither bucket, role nor data: the initial weights."""
+        from trainyard_airflow.tasks.end_to_end.initial_weights import init_findings
+
+        return init_findings(self.clients, params, scripts=TRAINING_SCRIPTS)
 
     def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:
         """Return the plan that the account's quotas allow, and the findings on quotas.

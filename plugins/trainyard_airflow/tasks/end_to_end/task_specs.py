@@ -217,6 +217,7 @@ def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]
         **training_lineage(training, paths=state.paths),
         "dataset_uri": dataset["dataset_uri"],
         "data_fingerprint": dataset["fingerprint"],
+        **({"init_from": state.conf.init_from} if state.conf.init_from else {}),
         "evaluation_max_samples": (state.plan.get("evaluation") or {}).get("max_samples"),
         "evaluation_job": evaluation.get("job_name") or evaluation["measured_by"],
         **_search_lineage(context),
