@@ -22,7 +22,7 @@ from trainyard.sharding.table_schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
@@ -42,6 +42,7 @@ class JsonlTable(TextSchema):
         objects: opens remote files.
         settings: `category_columns` become strings, even if they contain numbers.
         bad_rows: collects lines that are not JSON objects, or whose values have another type.
+        blocks: reads the lines of a file; the rows of another format can be given as JSON lines.
 
     Raises:
         DataError: a file cannot be read, or none of the first lines is a JSON object.
@@ -54,8 +55,11 @@ class JsonlTable(TextSchema):
         objects: Objects,
         settings: ShardSettings,
         bad_rows: BadRows,
+        *,
+        blocks: Callable[[SourceFile, Objects], Iterator[LineBlock]] = line_blocks,
     ) -> None:
         self._files, self._objects, self._bad_rows = files, objects, bad_rows
+        self._blocks = blocks
         self._settings = settings
         rows = [row for file in files[:_SAMPLE_FILES] for row in self._sample(file)]
         names = list(dict.fromkeys(name for row in rows for name in row))
@@ -81,13 +85,15 @@ class JsonlTable(TextSchema):
         """
         progress = ReadProgress(self._files)
         for file in self._files:
-            for block in line_blocks(file, self._objects):
+            for block in self._blocks(file, self._objects):
+                for fault in block.faults:
+                    self._bad_rows.add(file.name, *fault)
                 batch = self._parsed(file, block)
                 done = progress.at(file, block.position)
                 yield file, TableBatch(batch=batch, done=done, first_line=block.first_line)
 
     def _sample(self, file: SourceFile) -> Iterator[dict[str, Any]]:
-        block = next(line_blocks(file, self._objects), None)
+        block = next(self._blocks(file, self._objects), None)
         lines = [] if block is None else block.data.split(b"\n", _SAMPLE_LINES)[:_SAMPLE_LINES]
         yield from _objects(lines)
 
@@ -121,7 +127,7 @@ class JsonlTable(TextSchema):
     def _numbered_rows(self) -> Iterator[tuple[SourceFile, int, dict[str, Any]]]:
         """Yield each JSON object of all files, with its file and line."""
         for file in self._files:
-            for block in line_blocks(file, self._objects):
+            for block in self._blocks(file, self._objects):
                 for line, content in enumerate(block.data.split(b"\n"), start=block.first_line):
                     for row in _objects([content]):
                         yield file, line, row
@@ -190,7 +196,7 @@ class JsonlTable(TextSchema):
             ValueError: the line is invalid; the message has the reason.
         """
         try:
-            row = _DECODER.decode(content.decode())
+            row = DECODER.decode(content.decode())
         except UnicodeDecodeError as error:
             raise ValueError(f"not UTF-8: {error.reason}") from error
         except (ValueError, RecursionError) as error:
@@ -275,7 +281,7 @@ def _finite(text: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(parse_float=_finite)
+DECODER = json.JSONDecoder(parse_float=_finite)
 
 
 def _is_exact(value: int) -> bool:

@@ -37,6 +37,7 @@ SUFFIXES = {
     DataFormat.CSV: frozenset({".csv", ".tsv"}),
     DataFormat.PARQUET: frozenset({".parquet", ".pq"}),
     DataFormat.ARROW: frozenset({".arrow", ".feather"}),
+    DataFormat.WEBDATASET: frozenset({".tar"}),
     DataFormat.TOKENS: frozenset({".bin", ".npy", INDEX_SUFFIX}),
     DataFormat.TEXT: frozenset(
         [

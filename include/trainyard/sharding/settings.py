@@ -26,6 +26,7 @@ class DataFormat(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
     ARROW = "arrow"
+    WEBDATASET = "webdataset"
     TOKENS = "tokens"
 
 

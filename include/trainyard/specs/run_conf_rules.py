@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf import RunConf
 
 CHOICES = {
-    "data_format": ("auto", "text", "jsonl", "csv", "parquet", "arrow", "tokens"),
+    "data_format": ("auto", "text", "jsonl", "csv", "parquet", "arrow", "webdataset", "tokens"),
     "model": ("gpt", "mlp"),
     "strategy": ("ddp", "fsdp"),
     "precision": ("auto", "fp32", "bf16", "fp16"),
@@ -164,7 +164,7 @@ def _model(conf: RunConf) -> Iterator[Finding]:
             where="data_format",
             what="has no columns, which the mlp model needs",
             got=conf.data_format,
-            allowed="auto, csv, parquet, arrow or jsonl",
+            allowed="auto, csv, parquet, arrow, webdataset or jsonl",
         )
     if conf.model == "gpt" and conf.target_column:
         yield Finding(
