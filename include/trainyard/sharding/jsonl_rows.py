@@ -35,7 +35,8 @@ _SAMPLE_LINES = 20_000
 class JsonlTable(TextSchema):
     """Files with one JSON object per line. Columns and types come from the first lines of up to four files.
 
-    A column that is not in these lines is added when it first occurs. With a text column, only that column is read.
+    A column that is not in these lines is added when it first occurs. With a text column, only that column is read; it
+    may have lists of token ids.
 
     Args:
         files: the files, read in this order.
@@ -99,6 +100,8 @@ class JsonlTable(TextSchema):
 
     def _type_of(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
         values = [value for row in rows if (value := row.get(name)) is not None]
+        if name == self._settings.text_column and any(isinstance(value, list) for value in values):
+            return _LIST_OF_IDS
         if name in (*self._settings.category_columns, self._settings.text_column):
             return pa.string()
         if not values:
@@ -216,14 +219,14 @@ class JsonlTable(TextSchema):
                 return value
             if field.name in self._settings.category_columns:
                 return json.dumps(value)
-        elif pa.types.is_boolean(field.type):
-            if isinstance(value, bool):
+        elif field.type in _CHECKS:
+            if _CHECKS[field.type](value):
                 return value
         elif pa.types.is_null(field.type):
             raise ReplanNeededError(field.name, self._type_of(field.name, [{field.name: value}]))
         elif isinstance(value, int | float) and not isinstance(value, bool):
             return self._number(field, value)
-        expected = {"string": "a string", "bool": "true or false"}.get(str(field.type), "a number")
+        expected = _EXPECTED.get(field.type, "a number")
         raise ValueError(f"wrong type: {field.name!r} is {expected}, got {str(value)[:50]!r}")
 
     def _number(self, field: pa.Field, value: Any) -> int | float:
@@ -258,6 +261,23 @@ def _objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(row, dict):
             yield row
+
+
+def _is_list_of_ids(value: Any) -> bool:
+    is_list = isinstance(value, list)
+    return is_list and all(type(each) is int and -(2**63) <= each < 2**63 for each in value)
+
+
+_LIST_OF_IDS = pa.list_(pa.int64())
+_CHECKS: dict[pa.DataType, Callable[[Any], bool]] = {
+    pa.bool_(): lambda value: isinstance(value, bool),
+    _LIST_OF_IDS: _is_list_of_ids,
+}
+_EXPECTED = {
+    pa.string(): "a string",
+    pa.bool_(): "true or false",
+    _LIST_OF_IDS: "a list of whole numbers",
+}
 
 
 def _whole_type(values: list[int], name: str) -> pa.DataType:

@@ -1,34 +1,30 @@
-"""Samples of WebDataset archives as JSON lines, so that types and faults of their values are those of JSON lines.
+"""Reader of WebDataset archives, which gives samples as JSON lines.
 
 A sample is the consecutive files of a tar archive whose names are equal up to the first dot after the last slash. The
 rest of a name is its column, in lower case: `a/01.seg.txt` has the column `seg.txt` of the sample `a/01`. The end of
 the column selects how a value is read, as in `autodecode.py` of webdataset 1.0: `cls` is a whole number, `txt` is text,
-and each field of a `json` object is a column such as `json.width`.
+`npy` is an array, and each field of a `json` object is a column such as `json.width`.
 """
 
 from __future__ import annotations
 
-import json
+import io
 import re
 import tarfile
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trainyard.errors import DataError
-from trainyard.sharding.jsonl_rows import DECODER
-from trainyard.sharding.line_blocks import (
-    BLOCK_BYTES,
-    MAX_LINE_BYTES,
-    READ_ERRORS,
-    LineBlock,
-    LineFault,
-    opened,
-)
+from trainyard.sharding.line_blocks import BLOCK_BYTES, MAX_LINE_BYTES, READ_ERRORS, opened
+from trainyard.sharding.sample_lines import Sample, decode_json, sample_lines, too_large
 from trainyard.sharding.source_files import unreadable
 from trainyard.sharding.table_schema import unsupported_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from trainyard.sharding.line_blocks import LineBlock
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.settings import ShardSettings
     from trainyard.sharding.source_files import SourceFile
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
 TEXTS = frozenset({"txt", "text", "transcript"})
 NUMBERS = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
 OBJECTS = frozenset({"json", "jsn"})
-ARCHIVE_BYTES_AT_ONCE = 16 * BLOCK_BYTES
-"""Bytes of an archive in one block. Most of them may be files that are not read, such as images."""
 NUM_REMEMBERED = 100_000
 """Samples of an archive whose names are remembered, to detect files that are not beside those of their sample."""
 _NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]+)", re.DOTALL)
@@ -66,108 +60,69 @@ class _Member(tarfile.TarInfo):
             ) from error
 
 
-class _Sample:
-    """Values of one sample by column, and its first fault."""
-
-    def __init__(self, key: str, offset: int) -> None:
-        self.key, self.offset = key, offset
-        self.values: dict[str, Any] = {}
-        self.fault: tuple[str, bytes] | None = None
-
-    def add(self, column: str, value: Any, member: str) -> None:
-        if column in self.values:
-            self.fault = self.fault or (f"two values: column {column!r}, member {member!r}", b"")
-        self.values[column] = value
-
-    def line(self) -> bytes:
-        """Return the values as JSON, or an empty line if they have a fault."""
-        if self.fault is None:
-            try:
-                return json.dumps(self.values, ensure_ascii=False).encode()
-            except UnicodeEncodeError:
-                self.fault = (f"not UTF-8: half a surrogate pair in sample {self.key!r}", b"")
-        return b""
-
-
 def sample_blocks(
     file: SourceFile, objects: Objects, *, settings: ShardSettings
 ) -> Iterator[LineBlock]:
-    """Yield the samples of an archive as JSON lines in blocks. Line n is sample n.
-
-    The line of a faulty sample is empty. A column that is not read has the value null.
+    """Yield the samples of an archive as JSON lines in blocks. A column that is not read has the value null.
 
     Args:
-        file: the archive; `max_bytes` ends it with the last sample that begins within the limit.
+        file: the archive.
         objects: opens a remote archive.
         settings: `ignore_columns` are not read. With `text_column` only this column and JSON are read. `text_column`
-            and `category_columns` are text.
+            and `category_columns` are text, unless they are JSON or arrays.
 
     Raises:
         DataError: the archive cannot be read, or has no samples, links, a column of another type, or a sample whose
             files are not consecutive.
     """  # noqa: DOC501 - the named functions return a DataError
-    lines: list[bytes] = []
-    faults: list[LineFault] = []
-    first, size, start, number = 1, 0, 0, 0
+    is_empty = True
     try:
         with (
             opened(file, objects) as (stream, raw),
             tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive,
         ):
-            for number, sample in enumerate(_samples(file, archive, settings), start=1):
-                if number > 1 and file.max_bytes is not None and sample.offset >= file.max_bytes:
-                    break
-                line = sample.line()
-                if len(line) > MAX_LINE_BYTES:
-                    raise _too_large(f"sample {sample.key!r}", len(line))
-                if sample.fault:
-                    faults.append(LineFault(number, *sample.fault))
-                lines.append(line)
-                size += len(line)
-                if size >= BLOCK_BYTES or sample.offset - start >= ARCHIVE_BYTES_AT_ONCE:
-                    yield _block(lines, faults, first, raw.tell())
-                    lines, faults = [], []
-                    first, size, start = number + 1, 0, sample.offset
-            if lines:
-                yield _block(lines, faults, first, raw.tell())
+            samples = _samples(file, archive, settings)
+            for block in sample_lines(samples, raw.tell, max_bytes=file.max_bytes):
+                is_empty = False
+                yield block
     except (tarfile.TarError, *READ_ERRORS) as error:
         raise unreadable(file, error) from error
-    if not number:
+    if is_empty:
         raise _no_samples(file)
-
-
-def _block(lines: list[bytes], faults: list[LineFault], first: int, position: int) -> LineBlock:
-    data = b"\n".join([*lines, b""])
-    return LineBlock(first_line=first, data=data, position=position, faults=tuple(faults))
 
 
 def _samples(
     file: SourceFile, archive: tarfile.TarFile, settings: ShardSettings
-) -> Iterator[_Sample]:
+) -> Iterator[Sample]:
     """Yield the samples of an archive in order.
 
     Raises:
         DataError: the archive has a link, a column of another type, or a sample whose files are not consecutive.
     """  # noqa: DOC501 - the named functions return a DataError
-    sample: _Sample | None = None
+    sample, current = None, ""
     known: set[int] = set()
     for member in _files(file, archive):
         found = _NAME.fullmatch(member.name)
         if found is None or _METADATA.match(member.name):
             continue
         key, column = found[1], found[2].lower()
-        if sample is None or key != sample.key:
+        if sample is None or key != current:
             if sample is not None:
                 yield sample
             if hash(key) in known:
                 raise _not_consecutive(file, member.name)
             if len(known) < NUM_REMEMBERED:
                 known.add(hash(key))
-            sample = _Sample(key, member.offset)
-        if _is_read(column, settings):
-            _read(file, archive, member, column, sample, settings)
-        else:
-            sample.add(column, None, member.name)
+            sample, current = Sample(f"sample {key!r}", member.offset), key
+        place = f"member {member.name!r}"
+        if not _is_read(column, settings):
+            sample.add(column, None, place=place)
+            continue
+        decode = _decoder(column, settings)
+        if decode is None:
+            raise _binary(file, member.name, column)
+        data = _content(archive, member)
+        sample.add_decoded(column, data, decode, place=place, ignored=settings.ignore_columns)
     if sample is not None:
         yield sample
 
@@ -200,50 +155,28 @@ def _is_read(column: str, settings: ShardSettings) -> bool:
     return settings.text_column in {None, column} or is_json
 
 
-def _read(
-    file: SourceFile,
-    archive: tarfile.TarFile,
-    member: tarfile.TarInfo,
-    column: str,
-    sample: _Sample,
-    settings: ShardSettings,
-) -> None:
-    """Add the value of a member to its sample, or the values of its fields.
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    """Return the content of a member.
 
     Raises:
-        DataError: the column is neither text, nor a number, nor JSON.
-        ValueError: the member is too large.
-    """  # noqa: DOC501 - the named functions return these errors
-    decode = _decoder(column, settings)
-    if decode is None:
-        raise _binary(file, member.name, column)
+        ValueError: it is too large.
+    """  # noqa: DOC501 - the named function returns a ValueError
     if member.size > MAX_LINE_BYTES:
-        raise _too_large(f"member {member.name!r}", member.size)
+        raise too_large(f"member {member.name!r}", member.size)
     content = archive.extractfile(member)
-    data = b"" if content is None else content.read()
-    try:
-        value = decode(data)
-    except UnicodeDecodeError as error:
-        sample.fault = sample.fault or (f"not UTF-8: member {member.name!r}: {error.reason}", data)
-    except (ValueError, RecursionError) as error:
-        sample.fault = sample.fault or (f"invalid JSON: member {member.name!r}: {error}", data)
-    else:
-        if not isinstance(value, dict):
-            sample.add(column, value, member.name)
-            return
-        for field, each in value.items():
-            name = f"{column}.{field}"
-            sample.add(name, None if name in settings.ignore_columns else each, member.name)
+    return b"" if content is None else content.read()
 
 
 def _decoder(column: str, settings: ShardSettings) -> Callable[[bytes], Any] | None:
     """Return the function that reads the values of a column, or None if they are of no supported kind."""
     kind = _kind(column)
+    if kind in OBJECTS:
+        return decode_json
+    if kind == "npy":
+        return _array
     if kind in TEXTS or column in {settings.text_column, *settings.category_columns}:
         return bytes.decode
-    if kind in NUMBERS:
-        return _number
-    return _json if kind in OBJECTS else None
+    return _number if kind in NUMBERS else None
 
 
 def _number(data: bytes) -> int | str:
@@ -251,16 +184,13 @@ def _number(data: bytes) -> int | str:
     return int(data) if _WHOLE.fullmatch(data) else data.decode()
 
 
-def _json(data: bytes) -> Any:
-    return DECODER.decode(data.decode("utf-8-sig"))
+def _array(data: bytes) -> Any:
+    """Return the numbers of an array as lists. Raises a ValueError if they are Python objects."""
+    return np.load(io.BytesIO(data), allow_pickle=False).tolist()
 
 
 def _kind(column: str) -> str:
     return column.rpartition(".")[2]
-
-
-def _too_large(what: str, size: int) -> ValueError:
-    return ValueError(f"{what} has {size} bytes; allowed are {MAX_LINE_BYTES}")
 
 
 def _binary(file: SourceFile, member: str, column: str) -> DataError:
