@@ -27,6 +27,7 @@ class DataFormat(StrEnum):
     PARQUET = "parquet"
     ARROW = "arrow"
     WEBDATASET = "webdataset"
+    MDS = "mds"
     TOKENS = "tokens"
 
 

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf import RunConf
 
 CHOICES = {
-    "data_format": ("auto", "text", "jsonl", "csv", "parquet", "arrow", "webdataset", "tokens"),
+    "data_format": (
+        "auto",
+        "text",
+        "jsonl",
+        "csv",
+        "parquet",
+        "arrow",
+        "webdataset",
+        "mds",
+        "tokens",
+    ),
     "model": ("gpt", "mlp"),
     "strategy": ("ddp", "fsdp"),
     "precision": ("auto", "fp32", "bf16", "fp16"),
@@ -164,7 +174,7 @@ def _model(conf: RunConf) -> Iterator[Finding]:
             where="data_format",
             what="has no columns, which the mlp model needs",
             got=conf.data_format,
-            allowed="auto, csv, parquet, arrow, webdataset or jsonl",
+            allowed="auto, csv, parquet, arrow, webdataset, mds or jsonl",
         )
     if conf.model == "gpt" and conf.target_column:
         yield Finding(
