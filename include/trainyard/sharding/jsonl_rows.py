@@ -89,9 +89,12 @@ class JsonlTable(TextSchema):
             for block in self._blocks(file, self._objects):
                 for fault in block.faults:
                     self._bad_rows.add(file.name, *fault)
-                batch = self._parsed(file, block)
+                batch, lines = self._parsed(file, block)
                 done = progress.at(file, block.position)
-                yield file, TableBatch(batch=batch, done=done, first_line=block.first_line)
+                yield (
+                    file,
+                    TableBatch(batch=batch, done=done, first_line=block.first_line, lines=lines),
+                )
 
     def _sample(self, file: SourceFile) -> Iterator[dict[str, Any]]:
         block = next(self._blocks(file, self._objects), None)
@@ -135,7 +138,11 @@ class JsonlTable(TextSchema):
                     for row in _objects([content]):
                         yield file, line, row
 
-    def _parsed(self, file: SourceFile, block: LineBlock) -> pa.RecordBatch:
+    def _parsed(
+        self, file: SourceFile, block: LineBlock
+    ) -> tuple[pa.RecordBatch, list[int] | None]:
+        """Return the rows of a block, and the line of each; None if every line is a row."""
+        lines = None
         try:
             block.data.decode()  # Arrow does not check it
             table = pajson.read_json(
@@ -150,26 +157,32 @@ class JsonlTable(TextSchema):
             if is_late:
                 self._plan_late_columns()
             if is_late or any(may_be_inexact(table.column(name)) for name in self._floats()):
-                table = self._line_by_line(file, block)
+                table, lines = self._line_by_line(file, block)
+            elif table.num_rows != block.data.count(b"\n") + (not block.data.endswith(b"\n")):
+                contents = enumerate(block.data.split(b"\n"), start=block.first_line)
+                lines = [line for line, content in contents if content.strip()]
         except (UnicodeDecodeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            table = self._line_by_line(file, block)
+            table, lines = self._line_by_line(file, block)
         batches = table.select(self.schema.names).combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+        return batch, lines
 
     def _floats(self) -> list[str]:
         return [field.name for field in self.schema if field.type == pa.float64()]
 
-    def _line_by_line(self, file: SourceFile, block: LineBlock) -> pa.Table:
-        good = []
+    def _line_by_line(self, file: SourceFile, block: LineBlock) -> tuple[pa.Table, list[int]]:
+        """Return the valid rows of a block, and the line of each."""
+        good, lines = [], []
         for line, stored in enumerate(block.data.split(b"\n"), start=block.first_line):
             content = stored.removeprefix(codecs.BOM_UTF8)  # also of files that were concatenated
             if not content.strip():
                 continue
             try:
                 good.append(self._row(content))
+                lines.append(line)
             except ValueError as error:
                 self._bad_rows.add(file.name, line, str(error), content)
-        return pa.Table.from_pylist(good, schema=self.schema)
+        return pa.Table.from_pylist(good, schema=self.schema), lines
 
     def _plan_late_columns(self) -> None:
         """Add the columns that are missing in the first lines, after a scan of all files.

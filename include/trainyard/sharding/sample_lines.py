@@ -14,6 +14,7 @@ from trainyard.sharding.line_blocks import BLOCK_BYTES, MAX_LINE_BYTES, LineBloc
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 SOURCE_BYTES_AT_ONCE = 16 * BLOCK_BYTES
 """Bytes of a file in one block. Most of them may be values that are not read, such as images."""
 
@@ -66,7 +67,7 @@ class Sample:
         """Return the values as JSON, or an empty line if there is a fault."""
         if self.fault is None:
             try:
-                return json.dumps(self._values, ensure_ascii=False).encode()
+                return _encode(self._values).encode()
             except UnicodeEncodeError:
                 self.fault = (f"not UTF-8: half a surrogate pair in {self.name}", b"")
         return b""
