@@ -349,3 +349,13 @@ def test_samples_are_those_that_were_packed(data: st.DataObject) -> None:
         )
         lines = [line for block in blocks for line in block.data.splitlines()]
     assert [json.loads(line)["txt"] for line in lines] == rows
+
+
+def test_a_nested_field_is_refused_unless_it_is_ignored(tmp_path: Path, store: Store) -> None:
+    members = [(f"{at}.json", json.dumps({"a": at, "exif": {"b": at}})) for at in range(20)]
+    path = pack(tmp_path / "rows.tar", [(name, text.encode()) for name, text in members])
+    with pytest.raises(DataError, match="type is not supported") as caught:
+        store.shard(path, **ONE_SPLIT)
+    assert "column 'json.exif' in rows.tar:1" in str(caught.value)
+    result = store.shard(path, ignore_columns=("json.exif",), **ONE_SPLIT)
+    assert sorted(store.table(result)) == [(at,) for at in range(20)]
