@@ -25,7 +25,7 @@ ROOT = HERE.parent
 HOME = ROOT / ".trainyard"
 PEERS_PYTHON = HOME / "bench-venv" / "bin" / "python"
 PEERS_ONLY = ("polars", "duckdb", "mosaicml")
-MDS = "mosaicml-streaming==0.13.0"
+WITHOUT_DEPENDENCIES = ("mosaicml-streaming==0.13.0", "litdata==0.2.76")
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
         subprocess.run(generator, check=True)
     data_bytes = sum(path.stat().st_size for path in data.glob("*.parquet"))
     _say(f"data: {options.rows} rows, {data_bytes / 1e6:.0f} MB of Parquet, {os.cpu_count()} cores")
-    _install_peers()
+    install_peers()
     results: dict[str, list[dict[str, Any]]] = {tool: [] for tool in options.only or TOOLS}
     for repeat in range(options.repeats):
         for tool, found in results.items():
@@ -107,7 +107,7 @@ def table(results: dict[str, list[dict[str, Any]]], *, row_bytes: float) -> str:
     return "\n".join(lines)
 
 
-def _install_peers() -> None:
+def install_peers() -> None:
     """Create the other tools' environment once; a tool that cannot be installed is reported as failed."""
     if PEERS_PYTHON.exists():
         return
@@ -116,7 +116,7 @@ def _install_peers() -> None:
     commands = [
         [*uv, "venv", "--quiet", "--python", sys.executable, str(PEERS_PYTHON.parents[1])],
         [*install, "--requirement", str(HERE / "requirements.txt")],
-        [*install, "--no-deps", MDS],
+        [*install, "--no-deps", *WITHOUT_DEPENDENCIES],
     ]
     for command in commands:
         if subprocess.run(command, check=False).returncode != 0:

@@ -72,6 +72,40 @@ def test_jsonl_bad_rows_are_named_with_line_and_reason(tmp_path: Path, store: St
     assert result.index.num_rows == 100
 
 
+@pytest.mark.parametrize("is_valid", [True, False], ids=["blank-lines", "faulty-lines"])
+@pytest.mark.parametrize(
+    ("name", "missing", "settings"),
+    [
+        ("text", None, {"text_column": "text"}),
+        ("ids", [], {"text_column": "ids", "vocab_size": 9}),
+        ("age", None, {"target_column": "age", "ignore_columns": ("ids",)}),
+    ],
+)
+def test_jsonl_rows_below_skipped_lines_are_named_with_their_own_line(
+    tmp_path: Path,
+    store: Store,
+    name: str,
+    missing: object,
+    settings: dict[str, Any],
+    is_valid: bool,
+) -> None:
+    row = {"text": "a text", "ids": [1, 2], "age": 4}
+    lines = [json.dumps(row)] * 50 + ["" if is_valid else "{"] * 3
+    lines += [json.dumps(row), json.dumps({**row, name: missing})]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n")
+    result = store.shard(
+        tmp_path / "t.jsonl",
+        max_bad_row_fraction=0.2,
+        validation_fraction=0,
+        test_fraction=0,
+        **settings,
+    )
+    found = [
+        row["line"] for row in quarantine(store, result.uri) if "JSON" not in str(row["reason"])
+    ]
+    assert found == [55]
+
+
 def test_text_that_is_not_utf8_is_a_bad_row(tmp_path: Path, store: Store) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

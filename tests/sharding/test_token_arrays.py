@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import itertools
+import json
 import struct
+import tarfile
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,12 +94,34 @@ def write_stream(path: Path, table: pa.Table) -> None:
         writer.write_table(table, max_chunksize=64)
 
 
+def as_jsonl(folder: Path, documents: Documents) -> None:
+    lines = [json.dumps({"n": at, "input_ids": ids}) for at, ids in enumerate(documents)]
+    (folder / "train.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def as_webdataset(folder: Path, documents: Documents, *, kind: str = "json") -> None:
+    with tarfile.open(folder / "train.tar", "w") as archive:
+        for at, ids in enumerate(documents):
+            content = io.BytesIO()
+            if kind == "npy":
+                np.save(content, np.array(ids, np.uint16))
+            else:
+                content.write(json.dumps(ids).encode())
+            info = tarfile.TarInfo(f"{at:06d}.ids.{kind}")
+            info.size = content.tell()
+            content.seek(0)
+            archive.addfile(info, content)
+
+
 FORMATS: dict[str, tuple[Callable[[Path, Documents], None], dict[str, Any]]] = {
     "raw": (as_raw, {}),
     "npy": (as_npy, {}),
     "megatron": (as_megatron, {}),
     "parquet": (as_parquet, {"text_column": "input_ids"}),
     "arrow": (as_arrow, {"text_column": "input_ids"}),
+    "jsonl": (as_jsonl, {"text_column": "input_ids"}),
+    "webdataset-json": (as_webdataset, {"text_column": "ids.json"}),
+    "webdataset-npy": (partial(as_webdataset, kind="npy"), {"text_column": "ids.npy"}),
 }
 
 
@@ -256,6 +282,20 @@ def test_ids_outside_the_vocabulary_are_bad_rows_by_place(
     result = shard(store, tmp_path / "some", documents, "npy", max_bad_row_fraction=0.01)
     assert result.index.bad_rows["count"] == 1
     assert result.index.num_rows == 299
+
+
+@pytest.mark.parametrize(
+    "wrong", [[1, 2.5], [1, True], [1, "2"], [[1]], [2**63], 7, "text"], ids=str
+)
+def test_lists_of_other_values_in_json_are_bad_rows(
+    tmp_path: Path, store: Store, documents: Documents, wrong: object
+) -> None:
+    as_jsonl(tmp_path, documents)
+    with (tmp_path / "train.jsonl").open("a") as lines:
+        lines.write(json.dumps({"input_ids": wrong}) + "\n")
+    with pytest.raises(DataError) as caught:
+        store.shard(tmp_path, text_column="input_ids", **IDS)
+    assert ":301: wrong type: 'input_ids' is a list of whole numbers" in str(caught.value)
 
 
 def test_empty_lists_are_bad_rows(tmp_path: Path, store: Store, documents: Documents) -> None:

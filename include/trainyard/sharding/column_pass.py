@@ -140,7 +140,7 @@ def _with_target(
     known = batch.column(target).is_valid()
     for row, is_known in enumerate(known.to_pylist()):
         if not is_known:
-            line = table_batch.first_line + row
+            line = table_batch.line_of(row)
             content = str(batch.slice(row, 1).to_pylist()[0])
             bad_rows.add(file.name, line, f"missing target: column {target!r}", content)
     return batch.filter(known)

@@ -41,21 +41,19 @@ def text_column_rows(table: Table, column: str, bad_rows: BadRows) -> Iterator[T
             job_name="sharding",
             where=f"column {column!r}",
             got=str(kind),
-            allowed="strings; in arrow and parquet also lists of whole numbers, as token ids",
+            allowed="strings; except in csv also lists of whole numbers, as token ids",
             next_step="set text_column to a column with text",
         )
-    name, row_number = "", 0
     for file, batch in table.batches():
-        if file.name != name:
-            name, row_number = file.name, 0
+        start = 0
         for texts in _pieces(batch.batch.column(column)):
             rows = []
-            for at, text in enumerate(texts, start=row_number + 1):
+            for at, text in enumerate(texts, start=start):
                 if fault := _fault(text, column):
-                    bad_rows.add(name, at, fault, text or "")
+                    bad_rows.add(file.name, batch.line_of(at), fault, text or "")
                 elif text:
                     rows.append(text)
-            row_number += len(texts)
+            start += len(texts)
             yield TextBatch(rows=rows, done=batch.done)
 
 
@@ -100,22 +98,18 @@ def token_column_rows(
 
     Raises a `DataError` if the source cannot be read.
     """
-    name, row_number = "", 0
     for file, batch in table.batches():
-        if file.name != name:
-            name, row_number = file.name, 0
         lists = batch.batch.column(column)
         tokens, ends = _flat(lists)
         tokens, ends = good_rows(
             tokens,
             ends,
-            file=name,
-            first_row=row_number + 1,
+            file=file.name,
+            line_of=batch.line_of,
             vocabulary=vocabulary,
             bad_rows=bad_rows,
             holder=f"column {column!r}",
         )
-        row_number += len(lists)
         yield TokenBatch(tokens=tokens, ends=ends, done=batch.done)
 
 

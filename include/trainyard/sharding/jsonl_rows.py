@@ -22,7 +22,7 @@ from trainyard.sharding.table_schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
@@ -35,13 +35,15 @@ _SAMPLE_LINES = 20_000
 class JsonlTable(TextSchema):
     """Files with one JSON object per line. Columns and types come from the first lines of up to four files.
 
-    A column that is not in these lines is added when it first occurs. With a text column, only that column is read.
+    A column that is not in these lines is added when it first occurs. With a text column, only that column is read; it
+    may have lists of token ids.
 
     Args:
         files: the files, read in this order.
         objects: opens remote files.
         settings: `category_columns` become strings, even if they contain numbers.
         bad_rows: collects lines that are not JSON objects, or whose values have another type.
+        blocks: reads the lines of a file; the rows of another format can be given as JSON lines.
 
     Raises:
         DataError: a file cannot be read, or none of the first lines is a JSON object.
@@ -54,8 +56,11 @@ class JsonlTable(TextSchema):
         objects: Objects,
         settings: ShardSettings,
         bad_rows: BadRows,
+        *,
+        blocks: Callable[[SourceFile, Objects], Iterator[LineBlock]] = line_blocks,
     ) -> None:
         self._files, self._objects, self._bad_rows = files, objects, bad_rows
+        self._blocks = blocks
         self._settings = settings
         rows = [row for file in files[:_SAMPLE_FILES] for row in self._sample(file)]
         names = list(dict.fromkeys(name for row in rows for name in row))
@@ -81,18 +86,25 @@ class JsonlTable(TextSchema):
         """
         progress = ReadProgress(self._files)
         for file in self._files:
-            for block in line_blocks(file, self._objects):
-                batch = self._parsed(file, block)
+            for block in self._blocks(file, self._objects):
+                for fault in block.faults:
+                    self._bad_rows.add(file.name, *fault)
+                batch, lines = self._parsed(file, block)
                 done = progress.at(file, block.position)
-                yield file, TableBatch(batch=batch, done=done, first_line=block.first_line)
+                yield (
+                    file,
+                    TableBatch(batch=batch, done=done, first_line=block.first_line, lines=lines),
+                )
 
     def _sample(self, file: SourceFile) -> Iterator[dict[str, Any]]:
-        block = next(line_blocks(file, self._objects), None)
+        block = next(self._blocks(file, self._objects), None)
         lines = [] if block is None else block.data.split(b"\n", _SAMPLE_LINES)[:_SAMPLE_LINES]
         yield from _objects(lines)
 
     def _type_of(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
         values = [value for row in rows if (value := row.get(name)) is not None]
+        if name == self._settings.text_column and any(isinstance(value, list) for value in values):
+            return _LIST_OF_IDS
         if name in (*self._settings.category_columns, self._settings.text_column):
             return pa.string()
         if not values:
@@ -121,12 +133,16 @@ class JsonlTable(TextSchema):
     def _numbered_rows(self) -> Iterator[tuple[SourceFile, int, dict[str, Any]]]:
         """Yield each JSON object of all files, with its file and line."""
         for file in self._files:
-            for block in line_blocks(file, self._objects):
+            for block in self._blocks(file, self._objects):
                 for line, content in enumerate(block.data.split(b"\n"), start=block.first_line):
                     for row in _objects([content]):
                         yield file, line, row
 
-    def _parsed(self, file: SourceFile, block: LineBlock) -> pa.RecordBatch:
+    def _parsed(
+        self, file: SourceFile, block: LineBlock
+    ) -> tuple[pa.RecordBatch, list[int] | None]:
+        """Return the rows of a block, and the line of each; None if every line is a row."""
+        lines = None
         try:
             block.data.decode()  # Arrow does not check it
             table = pajson.read_json(
@@ -141,26 +157,32 @@ class JsonlTable(TextSchema):
             if is_late:
                 self._plan_late_columns()
             if is_late or any(may_be_inexact(table.column(name)) for name in self._floats()):
-                table = self._line_by_line(file, block)
+                table, lines = self._line_by_line(file, block)
+            elif table.num_rows != block.data.count(b"\n") + (not block.data.endswith(b"\n")):
+                contents = enumerate(block.data.split(b"\n"), start=block.first_line)
+                lines = [line for line, content in contents if content.strip()]
         except (UnicodeDecodeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            table = self._line_by_line(file, block)
+            table, lines = self._line_by_line(file, block)
         batches = table.select(self.schema.names).combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+        return batch, lines
 
     def _floats(self) -> list[str]:
         return [field.name for field in self.schema if field.type == pa.float64()]
 
-    def _line_by_line(self, file: SourceFile, block: LineBlock) -> pa.Table:
-        good = []
+    def _line_by_line(self, file: SourceFile, block: LineBlock) -> tuple[pa.Table, list[int]]:
+        """Return the valid rows of a block, and the line of each."""
+        good, lines = [], []
         for line, stored in enumerate(block.data.split(b"\n"), start=block.first_line):
             content = stored.removeprefix(codecs.BOM_UTF8)  # also of files that were concatenated
             if not content.strip():
                 continue
             try:
                 good.append(self._row(content))
+                lines.append(line)
             except ValueError as error:
                 self._bad_rows.add(file.name, line, str(error), content)
-        return pa.Table.from_pylist(good, schema=self.schema)
+        return pa.Table.from_pylist(good, schema=self.schema), lines
 
     def _plan_late_columns(self) -> None:
         """Add the columns that are missing in the first lines, after a scan of all files.
@@ -190,7 +212,7 @@ class JsonlTable(TextSchema):
             ValueError: the line is invalid; the message has the reason.
         """
         try:
-            row = _DECODER.decode(content.decode())
+            row = DECODER.decode(content.decode())
         except UnicodeDecodeError as error:
             raise ValueError(f"not UTF-8: {error.reason}") from error
         except (ValueError, RecursionError) as error:
@@ -210,14 +232,14 @@ class JsonlTable(TextSchema):
                 return value
             if field.name in self._settings.category_columns:
                 return json.dumps(value)
-        elif pa.types.is_boolean(field.type):
-            if isinstance(value, bool):
+        elif field.type in _CHECKS:
+            if _CHECKS[field.type](value):
                 return value
         elif pa.types.is_null(field.type):
             raise ReplanNeededError(field.name, self._type_of(field.name, [{field.name: value}]))
         elif isinstance(value, int | float) and not isinstance(value, bool):
             return self._number(field, value)
-        expected = {"string": "a string", "bool": "true or false"}.get(str(field.type), "a number")
+        expected = _EXPECTED.get(field.type, "a number")
         raise ValueError(f"wrong type: {field.name!r} is {expected}, got {str(value)[:50]!r}")
 
     def _number(self, field: pa.Field, value: Any) -> int | float:
@@ -254,6 +276,23 @@ def _objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
             yield row
 
 
+def _is_list_of_ids(value: Any) -> bool:
+    is_list = isinstance(value, list)
+    return is_list and all(type(each) is int and -(2**63) <= each < 2**63 for each in value)
+
+
+_LIST_OF_IDS = pa.list_(pa.int64())
+_CHECKS: dict[pa.DataType, Callable[[Any], bool]] = {
+    pa.bool_(): lambda value: isinstance(value, bool),
+    _LIST_OF_IDS: _is_list_of_ids,
+}
+_EXPECTED = {
+    pa.string(): "a string",
+    pa.bool_(): "true or false",
+    _LIST_OF_IDS: "a list of whole numbers",
+}
+
+
 def _whole_type(values: list[int], name: str) -> pa.DataType:
     least, most = min(values), max(values)
     if least >= -(2**63) and most < 2**63:
@@ -275,7 +314,7 @@ def _finite(text: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(parse_float=_finite)
+DECODER = json.JSONDecoder(parse_float=_finite)
 
 
 def _is_exact(value: int) -> bool:

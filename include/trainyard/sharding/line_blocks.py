@@ -9,7 +9,7 @@ import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 from trainyard.sharding.csv_quotes import ESCAPES_REMEDY, QUOTES_REMEDY, open_quote
 from trainyard.sharding.source_files import unreadable
@@ -25,6 +25,14 @@ MAX_LINE_BYTES = 64 * 1024**2
 BLOCK_BYTES = 4 * 1024**2
 
 
+class LineFault(NamedTuple):
+    """Fault of a line that is empty in its block, because it has no valid content."""
+
+    line: int
+    reason: str
+    content: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineBlock:
     """Block of whole lines of one file.
@@ -37,6 +45,7 @@ class LineBlock:
     first_line: int
     data: bytes
     position: int
+    faults: tuple[LineFault, ...] = ()
 
 
 def line_blocks(

@@ -37,6 +37,8 @@ SUFFIXES = {
     DataFormat.CSV: frozenset({".csv", ".tsv"}),
     DataFormat.PARQUET: frozenset({".parquet", ".pq"}),
     DataFormat.ARROW: frozenset({".arrow", ".feather"}),
+    DataFormat.WEBDATASET: frozenset({".tar"}),
+    DataFormat.MDS: frozenset({".mds"}),
     DataFormat.TOKENS: frozenset({".bin", ".npy", INDEX_SUFFIX}),
     DataFormat.TEXT: frozenset(
         [
@@ -80,7 +82,9 @@ _SAVED_STATE = "state.json"
 _OTHER_COMPRESSIONS = frozenset(
     {".lz4", ".zip", ".snappy", ".sz", ".br", ".z", ".lzo", ".lzma", ".7z", ".rar"}
 )
-_METADATA = frozenset({_SEVERAL_SPLITS, _SAVED_STATE, "dataset_info.json"})
+_MDS_INDEX = "index.json"
+"""File of mosaicml-streaming that names the shards of a data set."""
+_METADATA = frozenset({_SEVERAL_SPLITS, _SAVED_STATE, _MDS_INDEX, "dataset_info.json"})
 _NUM_NAMED = 5
 _CACHED = re.compile(r"cache-[0-9a-f]+\.arrow")
 """Cache files that Hugging Face's `datasets` writes beside a data set."""
@@ -144,6 +148,8 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
     if data_format is DataFormat.ARROW:
         _check_one_split(source, found, files)
         files = _without_replaced(found, files, objects)
+    if data_format is DataFormat.MDS:
+        files = _of_mds_index(source, found, files, objects)
     _check_left_out(source, found, files, data_format)
     _check_names(source, files)
     files = [file for file in files if file.size > 0]
@@ -362,6 +368,67 @@ def _without_replaced(
             beside = {each.name for each in files if PurePosixPath(each.name).parent == folder}
             replaced |= beside - kept
     return [file for file in files if file.name not in replaced]
+
+
+def _of_mds_index(
+    source: Source, found: list[SourceFile], files: list[SourceFile], objects: Objects
+) -> list[SourceFile]:
+    """Return the MDS shards that the index of the data set names, or all shards of a source without an index.
+
+    The index is the topmost one: those of subfolders belong to the parts of a merged data set. A shard that is both
+    compressed and decompressed is read once.
+
+    Raises:
+        DataError: there are several data sets, the index cannot be read, or a shard that it names is missing.
+    """
+    indexes = [file for file in found if PurePosixPath(file.name).name == _MDS_INDEX]
+    if not indexes:
+        return files
+    highest = min(file.name.count("/") for file in indexes)
+    tops = [file for file in indexes if file.name.count("/") == highest]
+    if len(tops) > 1:
+        folder, usual = source.uri.rstrip("/"), str(PurePosixPath(tops[0].name).parent)
+        raise DataError(
+            "the source has several MDS data sets, which may be its splits",
+            job_name="sharding",
+            where="source",
+            got=", ".join(file.name for file in tops),
+            next_step=f"set source to one of them, such as {folder}/{usual}, or merge them: "
+            "streaming.base.util.merge_index",
+        )
+    names = {file.name for file in files}
+    named: set[str] = set()
+    for choices in _shards_of(tops[0], objects):
+        present = [each for each in choices if each in names]
+        if not present:
+            raise DataError(
+                "a shard of an MDS data set is missing",
+                job_name="sharding",
+                where=tops[0].name,
+                got=f"no file {' or '.join(choices)}",
+                allowed="all files that the index names",
+                next_step="copy the data set again, or select the shards to read with a glob such as *.mds",
+            )
+        named.add(present[0])
+    return [file for file in files if file.name in named]
+
+
+def _shards_of(index: SourceFile, objects: Objects) -> list[list[str]]:
+    """Return the names of the decompressed and the compressed file of each shard that an index names.
+
+    Raises:
+        DataError: the index cannot be read.
+    """  # noqa: DOC501 - the named function returns a DataError
+    try:
+        with opened(index, objects) as (stream, _):
+            shards = json.load(stream)["shards"]
+        parts, folder = ("raw_data", "zip_data"), PurePosixPath(index.name).parent
+        return [
+            [str(folder / each[part]["basename"]) for part in parts if each.get(part)]
+            for each in shards
+        ]
+    except (KeyError, TypeError, *READ_ERRORS) as error:
+        raise unreadable(index, error) from error
 
 
 def _check_left_out(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
@@ -64,6 +65,19 @@ class Reading:
             from trainyard.sharding.jsonl_rows import JsonlTable
 
             return JsonlTable(self.files, self.objects, self.settings, self.bad_rows)
+        if self.data_format in {DataFormat.WEBDATASET, DataFormat.MDS}:
+            from trainyard.sharding.jsonl_rows import JsonlTable
+            from trainyard.sharding.mds_rows import shard_blocks
+            from trainyard.sharding.webdataset_rows import sample_blocks
+
+            is_mds = self.data_format is DataFormat.MDS
+            return JsonlTable(
+                self.files,
+                self.objects,
+                self.settings,
+                self.bad_rows,
+                blocks=partial(shard_blocks if is_mds else sample_blocks, settings=self.settings),
+            )
         if self.settings.csv_options:
             from trainyard.sharding.odd_csv_rows import OddCsvTable
 

@@ -28,6 +28,8 @@ class DataFormat(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
     ARROW = "arrow"
+    WEBDATASET = "webdataset"
+    MDS = "mds"
     TOKENS = "tokens"
 
 

@@ -14,7 +14,7 @@ from trainyard.sharding.objects import S3_SCHEME
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
 INDEX_SUFFIX = ".idx"
 """Suffix of a Megatron array's index, which is in the same folder."""
 

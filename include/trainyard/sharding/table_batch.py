@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -22,11 +22,17 @@ class TableBatch:
     Attributes:
         done: share of the whole source that has been read after these rows, 0 to 1.
         first_line: number of the first row in its file, or of the line on which it starts.
+        lines: line of each row; None if the rows are consecutive from `first_line`.
     """
 
     batch: pa.RecordBatch
     done: float
     first_line: int
+    lines: Sequence[int] | None = None
+
+    def line_of(self, row: int) -> int:
+        """Return the line of a row of this batch, or its number in its file."""
+        return self.first_line + row if self.lines is None else self.lines[row]
 
 
 class Table(Protocol):

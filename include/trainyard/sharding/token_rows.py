@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +18,7 @@ from trainyard.sharding.megatron_index import read_megatron_index
 from trainyard.sharding.source_files import INDEX_SUFFIX, ReadProgress, suffix_of, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import BinaryIO
 
     import numpy.typing as npt
@@ -120,7 +122,7 @@ def token_array_rows(
                     tokens,
                     ends,
                     file=file.name,
-                    first_row=at,
+                    line_of=partial(operator.add, at),
                     vocabulary=vocabulary,
                     bad_rows=bad_rows,
                     holder="the document",
@@ -135,20 +137,20 @@ def good_rows(
     ends: npt.NDArray[np.int64],
     *,
     file: str,
-    first_row: int,
+    line_of: Callable[[int], int],
     vocabulary: Vocabulary,
     bad_rows: BadRows,
     holder: str,
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
     """Return the rows in which every id belongs to the vocabulary.
 
-    The others, and rows without ids, are recorded as bad rows, with their number in the file. `holder` names the
-    container of the ids in the message.
+    The others, and rows without ids, are recorded as bad rows. `line_of` returns the number of a row in its file;
+    `holder` names the container of the ids in the message.
     """
     size = vocabulary.vocab_size
     is_good = np.diff(ends, prepend=0) > 0
     for row in np.flatnonzero(~is_good).tolist():
-        bad_rows.add(file, first_row + row, f"no tokens: {holder} is empty", "")
+        bad_rows.add(file, line_of(row), f"no tokens: {holder} is empty", "")
     wrong = np.flatnonzero((tokens < 0) | (tokens >= size))
     if not len(wrong) and is_good.all():
         return tokens.astype(np.uint32, copy=False), ends
@@ -156,7 +158,7 @@ def good_rows(
     for row, place in zip(rows.tolist(), wrong[firsts].tolist(), strict=True):
         start = int(ends[row - 1]) if row else 0
         reason = f"outside the vocabulary: id {tokens[place]} at token {place - start}, allowed 0 to {size - 1}"
-        bad_rows.add(file, first_row + row, reason, "")
+        bad_rows.add(file, line_of(row), reason, "")
     is_good[rows] = False
     return chosen_rows(tokens.astype(np.uint32), ends, is_good)
 

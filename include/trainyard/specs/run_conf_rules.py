@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf import RunConf
 
 CHOICES = {
-    "data_format": ("auto", "text", "jsonl", "csv", "parquet", "arrow", "tokens"),
+    "data_format": (
+        "auto",
+        "text",
+        "jsonl",
+        "csv",
+        "parquet",
+        "arrow",
+        "webdataset",
+        "mds",
+        "tokens",
+    ),
     "model": ("gpt", "mlp"),
     "strategy": ("ddp", "fsdp"),
     "precision": ("auto", "fp32", "bf16", "fp16"),
@@ -181,7 +191,7 @@ def _model(conf: RunConf) -> Iterator[Finding]:
             where="data_format",
             what="has no columns, which the mlp model needs",
             got=conf.data_format,
-            allowed="auto, csv, parquet, arrow or jsonl",
+            allowed="auto, csv, parquet, arrow, webdataset, mds or jsonl",
         )
     if conf.init_from is not None and not conf.init_from.startswith("s3://"):
         yield not_an_s3_uri("init_from", conf.init_from)

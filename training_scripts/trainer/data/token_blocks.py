@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,9 +31,9 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
     def __init__(self, shards: Sequence[Tensor], *, sequence_length: int) -> None:
         self.sequence_length = sequence_length
         self._shards = list(shards)
-        lengths = torch.tensor([0] + [len(shard) for shard in shards])
-        self._starts = lengths.cumsum(0)
-        self.num_tokens = int(self._starts[-1])
+        self._stored = [_signed(shard) for shard in shards]
+        self._starts = [0, *itertools.accumulate(len(shard) for shard in shards)]
+        self.num_tokens = self._starts[-1]
 
     @classmethod
     def open(
@@ -97,23 +99,29 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         return max(0, self.num_tokens - 1) // self.sequence_length
 
     def __getitem__(self, samples: Tensor) -> tuple[Tensor, Tensor]:
-        block = torch.stack(
-            [self._tokens(start) for start in (samples * self.sequence_length).tolist()]
-        )
+        starts = (samples * self.sequence_length).tolist()
+        stored = torch.stack([self._tokens(start) for start in starts])
+        block = _as_int64(stored.view(self._shards[0].dtype))
         return block[:, :-1].contiguous(), block[:, 1:].contiguous()
 
     def _tokens(self, start: int) -> Tensor:
-        """Return the tokens [start, start + sequence_length + 1) of the stream, int64."""
+        """Return the tokens [start, start + sequence_length + 1) of the stream, as `_signed` returns them."""
         stop = start + self.sequence_length + 1
-        shard = int(torch.searchsorted(self._starts, start, right=True)) - 1
+        shard = bisect.bisect_right(self._starts, start) - 1
         pieces = []
         while start < stop:
-            offset = start - int(self._starts[shard])
-            piece = self._shards[shard][offset : offset + stop - start]
-            pieces.append(_as_int64(piece))
+            offset = start - self._starts[shard]
+            piece = self._stored[shard][offset : offset + stop - start]
+            pieces.append(piece)
             start += len(piece)
             shard += 1
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+def _signed(tokens: Tensor) -> Tensor:
+    """Return a signed view of the same bits: not every torch release can join unsigned tensors above 8 bits."""
+    signed, _ = SAME_WIDTH_SIGNED.get(tokens.dtype, (tokens.dtype, None))
+    return tokens.view(signed)
 
 
 def _as_int64(tokens: Tensor) -> Tensor:

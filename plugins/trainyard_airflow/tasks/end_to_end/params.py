@@ -109,7 +109,7 @@ SECTIONS: Sections = {
         ),
         "text_column": (
             "Text column",
-            "Column with the text to tokenise; in parquet and arrow also a column with lists of token ids.",
+            "Column with the text to tokenise, or with lists of token ids (not in csv).",
             TEXT_OR_NONE,
         ),
         "target_column": (

@@ -1,0 +1,122 @@
+"""Samples of the formats of streaming loaders as JSON lines.
+
+Types, late columns, exact numbers and faults of their values are therefore those of JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from trainyard.sharding.jsonl_rows import DECODER
+from trainyard.sharding.line_blocks import BLOCK_BYTES, MAX_LINE_BYTES, LineBlock, LineFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+SOURCE_BYTES_AT_ONCE = 16 * BLOCK_BYTES
+"""Bytes of a file in one block. Most of them may be values that are not read, such as images."""
+
+
+class Sample:
+    """Values of one sample by column, and its first fault.
+
+    Attributes:
+        name: name of the sample in messages.
+        offset: its position in the decompressed file.
+        fault: reason and content of the fault; None without one.
+    """
+
+    def __init__(self, name: str, offset: int) -> None:
+        self.name, self.offset = name, offset
+        self.fault: tuple[str, bytes] | None = None
+        self._values: dict[str, Any] = {}
+
+    def add(self, column: str, value: Any, *, place: str) -> None:
+        """Add a value of a column, which must not have one already. `place` names it in a fault."""
+        if column in self._values:
+            self.fault = self.fault or (f"two values: column {column!r}, {place}", b"")
+        self._values[column] = value
+
+    def add_decoded(
+        self,
+        column: str,
+        data: bytes,
+        decode: Callable[[bytes], Any],
+        *,
+        place: str,
+        ignored: Collection[str],
+    ) -> None:
+        """Add a decoded value. Each field of an object is a column of its own, such as `json.width`."""
+        try:
+            value = decode(data)
+        except UnicodeDecodeError as error:
+            self.fault = self.fault or (f"not UTF-8: {place}: {error.reason}", data)
+        except (ValueError, RecursionError) as error:
+            self.fault = self.fault or (f"invalid value: {place}: {error}", data)
+        else:
+            if not isinstance(value, dict):
+                self.add(column, value, place=place)
+                return
+            for field, each in value.items():
+                name = f"{column}.{field}"
+                self.add(name, None if name in ignored else each, place=place)
+
+    def line(self) -> bytes:
+        """Return the values as JSON, or an empty line if there is a fault."""
+        if self.fault is None:
+            try:
+                return _encode(self._values).encode()
+            except UnicodeEncodeError:
+                self.fault = (f"not UTF-8: half a surrogate pair in {self.name}", b"")
+        return b""
+
+
+def sample_lines(
+    samples: Iterable[Sample], tell: Callable[[], int], *, max_bytes: int | None
+) -> Iterator[LineBlock]:
+    """Yield samples as JSON lines in blocks. Line n is sample n; it is empty if the sample has a fault.
+
+    Args:
+        samples: samples of one file.
+        tell: returns the number of stored bytes of the file that have been read.
+        max_bytes: limit of the decompressed file. The last sample is the one that begins within it. None reads all.
+
+    Raises:
+        ValueError: a sample is too large.
+    """  # noqa: DOC501 - the named function returns a ValueError
+    lines: list[bytes] = []
+    faults: list[LineFault] = []
+    first, size, start = 1, 0, 0
+    for number, sample in enumerate(samples, start=1):
+        if number > 1 and max_bytes is not None and sample.offset >= max_bytes:
+            break
+        line = sample.line()
+        if len(line) > MAX_LINE_BYTES:
+            raise too_large(sample.name, len(line))
+        if sample.fault:
+            faults.append(LineFault(number, *sample.fault))
+        lines.append(line)
+        size += len(line)
+        if size >= BLOCK_BYTES or sample.offset - start >= SOURCE_BYTES_AT_ONCE:
+            yield _block(lines, faults, first, tell())
+            lines, faults = [], []
+            first, size, start = number + 1, 0, sample.offset
+    if lines:
+        yield _block(lines, faults, first, tell())
+
+
+def _block(lines: list[bytes], faults: list[LineFault], first: int, position: int) -> LineBlock:
+    data = b"\n".join([*lines, b""])
+    return LineBlock(first_line=first, data=data, position=position, faults=tuple(faults))
+
+
+def decode_json(data: bytes) -> Any:
+    """Return a JSON value. Raises a ValueError if it is invalid, or has a number beyond float64."""
+    return DECODER.decode(data.decode("utf-8-sig"))
+
+
+def too_large(what: str, size: int) -> ValueError:
+    """Return the error for a sample or a value that is too large."""
+    return ValueError(f"{what} has {size} bytes; allowed are {MAX_LINE_BYTES}")
