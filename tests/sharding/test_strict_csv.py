@@ -325,3 +325,53 @@ def test_escaped_quotes_that_never_close_have_their_remedy(tmp_path: Path, store
         error = refusal(store, tmp_path / "t.csv", "never closed", csv_options=options)
         assert f"line {ROWS + 2}" in str(error)
         assert "escapechar" in str(error)
+
+
+@pytest.mark.parametrize("sep", [";", "\t", "|", ","], ids=["semicolon", "tab", "bar", "comma"])
+@pytest.mark.parametrize("num_rows", [1, ROWS])
+@pytest.mark.parametrize("options", PATHS, ids=["plain", "options"])
+def test_header_of_any_length_is_split(
+    tmp_path: Path, store: Store, options: dict[str, Any], num_rows: int, sep: str
+) -> None:
+    names = [f"{at}, {'long' * 2_000}; | \t" for at in range(15)]
+    header = sep.join(name.replace(sep, "") for name in names)
+    rows = (sep.join(str(at * column) for column in range(15)) for at in range(num_rows))
+    (tmp_path / "t.csv").write_text(f"{header}\n" + "".join(f"{row}\n" for row in rows))
+    found = sharded_rows(store, tmp_path / "t.csv", csv_options=options)
+    assert sorted(found) == [tuple(at * each for each in range(15)) for at in range(num_rows)]
+
+
+def test_rows_below_a_long_header_are_compared_with_it(tmp_path: Path, store: Store) -> None:
+    names = [f"{'name' * 2_000}{at}" for at in range(15)]
+    rows = [f"{at}{';x' * 15}\n" for at in range(ROWS)]
+    (tmp_path / "t.csv").write_text(f"{';'.join(names)}\n{''.join(rows)}")
+    for options in PATHS:
+        error = refusal(store, tmp_path / "t.csv", "more fields than", csv_options=options)
+        assert error.got == "16 fields"
+
+
+ODD_LINE_ENDS = {"doubled": "\r\r\n", "windows": "\r\n"}
+
+
+@pytest.mark.parametrize("end", ODD_LINE_ENDS.values(), ids=ODD_LINE_ENDS)
+@pytest.mark.parametrize("options", PATHS, ids=["plain", "options"])
+def test_doubled_carriage_return_ends_one_line(
+    tmp_path: Path, store: Store, options: dict[str, Any], end: str
+) -> None:
+    values = ["", '"in\r\r\nquotes"', *(f"v{at % 7}" for at in range(ROWS)), "", "a b"]
+    for row in ("{}", "{},1"):
+        lines = [row.format("t").replace("1", "n"), *(row.format(value) for value in values)]
+        (tmp_path / "t.csv").write_bytes("".join(f"{line}{end}" for line in lines).encode())
+        rows = sharded_rows(store, tmp_path / "t.csv", csv_options=options)
+        found = sorted(str(text) for text, *_ in rows)
+        assert found == sorted(value.strip('"') or "None" for value in values)
+
+
+@pytest.mark.parametrize("options", PATHS, ids=["plain", "options"])
+def test_doubled_carriage_return_changes_no_line_number(
+    tmp_path: Path, store: Store, options: dict[str, Any]
+) -> None:
+    lines = ["t,n", *(f"v,{at}" for at in range(ROWS)), "1,2,3"]
+    (tmp_path / "t.csv").write_bytes("".join(f"{line}\r\r\n" for line in lines).encode())
+    result = store.shard(tmp_path / "t.csv", csv_options=options, max_bad_row_fraction=0.1, **WHOLE)
+    assert [row["line"] for row in quarantine(store, result.uri)] == [ROWS + 2]

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from trainyard.sharding.csv_header import DELIMITER_BYTES, check_delimiter_line, delimiter_of
-from trainyard.sharding.csv_quotes import CsvRecord, csv_records, without_comments
+from trainyard.sharding.csv_quotes import CsvRecord, csv_records, whole_lines, without_comments
 from trainyard.sharding.line_blocks import never_closed
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ class CsvFormat:
             DataError: the first line only names the delimiter, or the delimiter is unclear.
             ValueError: the file has no such header.
         """
-        head = (text.read(DELIMITER_BYTES) + text.readline()).removeprefix(_BYTE_ORDER_MARK)
-        first = io.StringIO(head, newline="")
-        delimiter = self._delimiter or self._delimiter_of(file, list(first))
+        head = text.readline() + text.read(DELIMITER_BYTES) + text.readline()
+        first = io.StringIO(head.removeprefix(_BYTE_ORDER_MARK), newline="")
+        delimiter = self._delimiter or self._delimiter_of(file, list(whole_lines(first)))
         first.seek(0)
         dialect = {"quotechar": '"', **self._dialect, "delimiter": delimiter}
-        records = self._records(_NumberedLines(chain(first, text)), dialect)
+        records = self._records(_NumberedLines(whole_lines(chain(first, text))), dialect)
         found = self._named(file, records)
         return found and found._replace(delimiter=delimiter, quote=dialect["quotechar"] or '"')
 
