@@ -236,16 +236,94 @@ WRONG_OPTIONS: list[dict[str, Any]] = [
     {"skiprows": [0, -1]},
     {"names": "ab"},
     {"usecols": 1},
+    {"usecols": [["a"]]},
     {"sep": "(;|,)"},
     {"sep": "||("},
+    {"sep": 1},
+    {"comment": ""},
+    {"quotechar": "''"},
+    {"quotechar": ""},
+    {"quotechar": None},
+    {"escapechar": 1},
+    {"decimal": ""},
+    {"decimal": None},
+    {"decimal": ".."},
+    {"decimal": "-"},
+    {"thousands": ""},
+    {"thousands": "1"},
+    {"thousands": "."},
+    {"encoding": "klingon"},
+    {"encoding": "rot13"},
+    {"encoding": 1252},
+    {"encoding_errors": "nosuch"},
+    {"encoding_errors": "surrogateescape"},
+    {"encoding_errors": "xmlcharrefreplace"},
+    {"dialect": "excell"},
 ]
 
 
 @pytest.mark.parametrize("options", WRONG_OPTIONS, ids=str)
 def test_option_that_is_no_rule_of_csv_is_refused_at_once(options: dict[str, Any]) -> None:
     (name,) = options
-    with pytest.raises(SpecError, match=f"csv_options.{name}"):
+    with pytest.raises(SpecError, match=rf"1 problem(.|\n)*csv_options\.{name}: .*; allowed: "):
         ShardSettings(csv_options=options)
+
+
+@pytest.mark.parametrize("marks", [(",", ","), (".", ".")])
+def test_marks_of_numbers_differ(marks: tuple[str, str]) -> None:
+    options = dict(zip(("decimal", "thousands"), marks, strict=True))
+    with pytest.raises(SpecError, match=r"csv_options\.thousands: is also the decimal mark"):
+        ShardSettings(csv_options=options)
+
+
+RIGHT_OPTIONS: list[dict[str, Any]] = [
+    {"quotechar": None, "quoting": 3},
+    {"quotechar": "'", "escapechar": None},
+    {"decimal": ",", "thousands": None},
+    {"encoding": None, "encoding_errors": None, "dialect": None, "sep": None, "comment": None},
+    *({"encoding_errors": each} for each in ("ignore", "replace", "backslashreplace")),
+    *({"encoding": each} for each in ("UTF-16", "latin1", "windows-1252", "shift_jis")),
+    *({"dialect": each} for each in ("excel", "excel-tab", "unix")),
+]
+
+
+@pytest.mark.parametrize("options", RIGHT_OPTIONS, ids=str)
+def test_options_of_pandas_are_accepted(options: dict[str, Any]) -> None:
+    assert ShardSettings(csv_options=options).csv_options == options
+
+
+@pytest.mark.parametrize("columns", [["number"], [-1], ["n", 7]], ids=str)
+def test_selected_column_that_the_file_lacks_is_named(
+    tmp_path: Path, store: Store, columns: list[str | int]
+) -> None:
+    (tmp_path / "t.csv").write_text("n,numbers\n" + "1,2\n" * ROWS)
+    error = refusal(store, tmp_path / "t.csv", "usecols", csv_options={"usecols": columns})
+    assert error.where == "t.csv"
+    assert error.got == repr(columns[-1])
+    assert error.allowed == "n, numbers, or a position from 0 to 1"
+    is_near = columns == ["number"]
+    assert ("did you mean 'numbers'?" in str(error)) == is_near
+
+
+@pytest.mark.parametrize("encoding", [None, "ascii", "utf-16"])
+def test_bytes_of_another_encoding_have_their_remedy(
+    tmp_path: Path, store: Store, encoding: str | None
+) -> None:
+    rows = "".join(f"{at};caf\xe9\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_bytes(f"n;s\n{rows}".encode("cp1252"))
+    options = {"sep": ";", "encoding": encoding}
+    error = refusal(store, tmp_path / "t.csv", "encoding", csv_options=options)
+    assert (error.where, error.allowed) == ("t.csv", encoding or "utf-8")
+    assert '"encoding": "cp1252"' in (error.next_step or "")
+
+
+def test_content_that_is_refused_has_no_remedy_for_permissions(
+    tmp_path: Path, store: Store
+) -> None:
+    (tmp_path / "t.csv").write_text("n,s\n" + "1,x\n" * ROWS + '2,"y\n')
+    for options in PATHS:
+        error = refusal(store, tmp_path / "t.csv", "never closed", csv_options=options)
+        assert "permissions" not in str(error)
 
 
 @pytest.mark.parametrize("options", [{}, {"decimal": "."}], ids=["plain", "options"])
