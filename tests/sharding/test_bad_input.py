@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ from trainyard.sharding.line_blocks import line_blocks
 from trainyard.sharding.source_files import SourceFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.sharding.conftest import Store
@@ -190,6 +193,48 @@ def test_unusable_file_is_refused(
     with pytest.raises(DataError, match=message):
         store.shard(tmp_path / name, num_shards=1)
     assert not list(store.list("s3://bucket/"))
+
+
+STREAMS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+}
+BEHIND: dict[str, Callable[[bytes], bytes]] = {
+    "line end": lambda _: b"\n",
+    "text": lambda _: b"<html>service unavailable</html>",
+    "damaged header": lambda stream: stream[:1] + bytes([stream[1] ^ 1]) + stream[2:],
+    "damaged content": lambda stream: stream[:-15] + bytes([stream[-15] ^ 1]) + stream[-14:],
+    "cut short": lambda stream: stream[:-5],
+    "zeros, then text": lambda _: bytes(8) + b"text",
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("suffix", STREAMS)
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_bytes_behind_a_stream_are_refused(
+    tmp_path: Path, store: Store, name: str, suffix: str, behind: str
+) -> None:
+    rows = "".join(f'{{"age": {at}, "city": "Rome"}}\n' for at in range(100))
+    stream = STREAMS[suffix]((good_csv() if name == "csv" else rows).encode())
+    (tmp_path / f"t.{name}.{suffix}").write_bytes(stream + BEHIND[behind](stream))
+    with pytest.raises(DataError, match="cannot be read") as caught:
+        store.shard(tmp_path / f"t.{name}.{suffix}")
+    if suffix in {"bz2", "xz"}:
+        start = len(stream) + (8 if suffix == "xz" and behind == "zeros, then text" else 0)
+        assert f"stream 2, from byte {start}, is" in (caught.value.got or "")
+
+
+@pytest.mark.parametrize("num_zeros", [1, 6])
+def test_padding_that_is_no_multiple_of_four_is_refused(
+    tmp_path: Path, store: Store, num_zeros: int
+) -> None:
+    stream = lzma.compress(good_csv().encode())
+    (tmp_path / "t.csv.xz").write_bytes(stream + bytes(num_zeros))
+    with pytest.raises(DataError, match=f"{num_zeros} zero bytes behind stream 1"):
+        store.shard(tmp_path / "t.csv.xz")
 
 
 @pytest.mark.parametrize("name", ["t.jsonl.zst", "t.csv.zst", "t.npy.zst"])

@@ -293,6 +293,35 @@ def test_other_zeros_leave_a_column_numeric(tmp_path: Path, store: Store, value:
     assert (result.index.schema or ())[0].dtype == "float64"
 
 
+FLAGS = [("TRUE", "false")[at % 2] for at in range(20_100)]
+
+
+@pytest.mark.parametrize("late", ["UNKNOWN", "0"])
+@pytest.mark.parametrize("options", [{}, {"sep": ";"}], ids=["plain", "options"])
+def test_type_of_flags_does_not_depend_on_the_order_of_rows(
+    tmp_path: Path, store: Store, options: dict[str, str], late: str
+) -> None:
+    rows = [f"{flag};{at}\n" for at, flag in enumerate([*FLAGS, late, ""])]
+    for name, each in {"last": rows, "first": rows[::-1]}.items():
+        (tmp_path / f"{name}.csv").write_text("flag;k\n" + "".join(each))
+        result = store.shard(tmp_path / f"{name}.csv", csv_options=options)
+        assert Counter(store.table(result)) == Counter(
+            (flag or None, at) for at, flag in enumerate([*FLAGS, late, ""])
+        )
+
+
+def test_flags_keep_their_split_when_they_turn_into_text(tmp_path: Path, store: Store) -> None:
+    rows = "".join(f"{at},{flag}\n" for at, flag in enumerate(FLAGS))
+    (tmp_path / "before.csv").write_text("k,flag\n" + rows)
+    (tmp_path / "after.csv").write_text(f"k,flag\n{rows}-1,UNKNOWN\n")
+    before, after = store.shard(tmp_path / "before.csv"), store.shard(tmp_path / "after.csv")
+    assert [column.dtype for column in before.index.schema or ()] == ["int64", "uint8"]
+    assert [column.dtype for column in after.index.schema or ()] == ["int64", "int32"]
+    for split in ("train", "validation", "test"):
+        kept = {row[0] for row in store.table(after, split)}
+        assert {row[0] for row in store.table(before, split)} == kept - {-1}
+
+
 def test_codes_in_one_part_alone_are_refused(tmp_path: Path, store: Store) -> None:
     for number in range(4):
         codes = [f"{at:05d}" if number == 0 else str(at) for at in range(2000, 2300)]

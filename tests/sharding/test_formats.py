@@ -87,6 +87,29 @@ def test_text_file_keeps_every_byte(tmp_path: Path, store: Store, suffix: str) -
     assert set(b"".join(rows).split(b"\n")) == set(lines.split(b"\n"))
 
 
+PADDING = {"none": 0, "one word": 4, "longer than a read": 2**20}
+
+
+@pytest.mark.parametrize("num_zeros", PADDING.values(), ids=PADDING)
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_padding_of_xz_streams_costs_no_row(
+    tmp_path: Path, store: Store, name: str, num_zeros: int
+) -> None:
+    lines = {"csv": as_csv, "jsonl": as_jsonl}[name](ROWS).splitlines(keepends=True)
+    streams = [lzma.compress(b"".join(each)) for each in (lines[:100], lines[100:], [])]
+    path = tmp_path / f"rows.{name}.xz"
+    path.write_bytes(b"".join(each + bytes(num_zeros) for each in streams))
+    assert found(store, store.shard(path)) == expected()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_every_stream_of_a_file_is_read(tmp_path: Path, store: Store, suffix: str) -> None:
+    lines = as_csv(ROWS).splitlines(keepends=True)
+    path = tmp_path / f"rows.csv{suffix}"
+    path.write_bytes(b"".join(COMPRESSED[suffix](line) for line in lines))
+    assert found(store, store.shard(path)) == expected()
+
+
 def test_parquet_file_keeps_every_row(tmp_path: Path, store: Store) -> None:
     as_parquet(tmp_path / "rows.parquet", ROWS)
     assert found(store, store.shard(tmp_path / "rows.parquet")) == expected()

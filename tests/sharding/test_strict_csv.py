@@ -236,16 +236,94 @@ WRONG_OPTIONS: list[dict[str, Any]] = [
     {"skiprows": [0, -1]},
     {"names": "ab"},
     {"usecols": 1},
+    {"usecols": [["a"]]},
     {"sep": "(;|,)"},
     {"sep": "||("},
+    {"sep": 1},
+    {"comment": ""},
+    {"quotechar": "''"},
+    {"quotechar": ""},
+    {"quotechar": None},
+    {"escapechar": 1},
+    {"decimal": ""},
+    {"decimal": None},
+    {"decimal": ".."},
+    {"decimal": "-"},
+    {"thousands": ""},
+    {"thousands": "1"},
+    {"thousands": "."},
+    {"encoding": "klingon"},
+    {"encoding": "rot13"},
+    {"encoding": 1252},
+    {"encoding_errors": "nosuch"},
+    {"encoding_errors": "surrogateescape"},
+    {"encoding_errors": "xmlcharrefreplace"},
+    {"dialect": "excell"},
 ]
 
 
 @pytest.mark.parametrize("options", WRONG_OPTIONS, ids=str)
 def test_option_that_is_no_rule_of_csv_is_refused_at_once(options: dict[str, Any]) -> None:
     (name,) = options
-    with pytest.raises(SpecError, match=f"csv_options.{name}"):
+    with pytest.raises(SpecError, match=rf"1 problem(.|\n)*csv_options\.{name}: .*; allowed: "):
         ShardSettings(csv_options=options)
+
+
+@pytest.mark.parametrize("marks", [(",", ","), (".", ".")])
+def test_marks_of_numbers_differ(marks: tuple[str, str]) -> None:
+    options = dict(zip(("decimal", "thousands"), marks, strict=True))
+    with pytest.raises(SpecError, match=r"csv_options\.thousands: is also the decimal mark"):
+        ShardSettings(csv_options=options)
+
+
+RIGHT_OPTIONS: list[dict[str, Any]] = [
+    {"quotechar": None, "quoting": 3},
+    {"quotechar": "'", "escapechar": None},
+    {"decimal": ",", "thousands": None},
+    {"encoding": None, "encoding_errors": None, "dialect": None, "sep": None, "comment": None},
+    *({"encoding_errors": each} for each in ("ignore", "replace", "backslashreplace")),
+    *({"encoding": each} for each in ("UTF-16", "latin1", "windows-1252", "shift_jis")),
+    *({"dialect": each} for each in ("excel", "excel-tab", "unix")),
+]
+
+
+@pytest.mark.parametrize("options", RIGHT_OPTIONS, ids=str)
+def test_options_of_pandas_are_accepted(options: dict[str, Any]) -> None:
+    assert ShardSettings(csv_options=options).csv_options == options
+
+
+@pytest.mark.parametrize("columns", [["number"], [-1], ["n", 7]], ids=str)
+def test_selected_column_that_the_file_lacks_is_named(
+    tmp_path: Path, store: Store, columns: list[str | int]
+) -> None:
+    (tmp_path / "t.csv").write_text("n,numbers\n" + "1,2\n" * ROWS)
+    error = refusal(store, tmp_path / "t.csv", "usecols", csv_options={"usecols": columns})
+    assert error.where == "t.csv"
+    assert error.got == repr(columns[-1])
+    assert error.allowed == "n, numbers, or a position from 0 to 1"
+    is_near = columns == ["number"]
+    assert ("did you mean 'numbers'?" in str(error)) == is_near
+
+
+@pytest.mark.parametrize("encoding", [None, "ascii", "utf-16"])
+def test_bytes_of_another_encoding_have_their_remedy(
+    tmp_path: Path, store: Store, encoding: str | None
+) -> None:
+    rows = "".join(f"{at};caf\xe9\n" for at in range(ROWS))
+    (tmp_path / "t.csv").write_bytes(f"n;s\n{rows}".encode("cp1252"))
+    options = {"sep": ";", "encoding": encoding}
+    error = refusal(store, tmp_path / "t.csv", "encoding", csv_options=options)
+    assert (error.where, error.allowed) == ("t.csv", encoding or "utf-8")
+    assert '"encoding": "cp1252"' in (error.next_step or "")
+
+
+def test_content_that_is_refused_has_no_remedy_for_permissions(
+    tmp_path: Path, store: Store
+) -> None:
+    (tmp_path / "t.csv").write_text("n,s\n" + "1,x\n" * ROWS + '2,"y\n')
+    for options in PATHS:
+        error = refusal(store, tmp_path / "t.csv", "never closed", csv_options=options)
+        assert "permissions" not in str(error)
 
 
 @pytest.mark.parametrize("options", [{}, {"decimal": "."}], ids=["plain", "options"])
@@ -325,3 +403,53 @@ def test_escaped_quotes_that_never_close_have_their_remedy(tmp_path: Path, store
         error = refusal(store, tmp_path / "t.csv", "never closed", csv_options=options)
         assert f"line {ROWS + 2}" in str(error)
         assert "escapechar" in str(error)
+
+
+@pytest.mark.parametrize("sep", [";", "\t", "|", ","], ids=["semicolon", "tab", "bar", "comma"])
+@pytest.mark.parametrize("num_rows", [1, ROWS])
+@pytest.mark.parametrize("options", PATHS, ids=["plain", "options"])
+def test_header_of_any_length_is_split(
+    tmp_path: Path, store: Store, options: dict[str, Any], num_rows: int, sep: str
+) -> None:
+    names = [f"{at}, {'long' * 2_000}; | \t" for at in range(15)]
+    header = sep.join(name.replace(sep, "") for name in names)
+    rows = (sep.join(str(at * column) for column in range(15)) for at in range(num_rows))
+    (tmp_path / "t.csv").write_text(f"{header}\n" + "".join(f"{row}\n" for row in rows))
+    found = sharded_rows(store, tmp_path / "t.csv", csv_options=options)
+    assert sorted(found) == [tuple(at * each for each in range(15)) for at in range(num_rows)]
+
+
+def test_rows_below_a_long_header_are_compared_with_it(tmp_path: Path, store: Store) -> None:
+    names = [f"{'name' * 2_000}{at}" for at in range(15)]
+    rows = [f"{at}{';x' * 15}\n" for at in range(ROWS)]
+    (tmp_path / "t.csv").write_text(f"{';'.join(names)}\n{''.join(rows)}")
+    for options in PATHS:
+        error = refusal(store, tmp_path / "t.csv", "more fields than", csv_options=options)
+        assert error.got == "16 fields"
+
+
+ODD_LINE_ENDS = {"doubled": "\r\r\n", "windows": "\r\n"}
+
+
+@pytest.mark.parametrize("end", ODD_LINE_ENDS.values(), ids=ODD_LINE_ENDS)
+@pytest.mark.parametrize("options", PATHS, ids=["plain", "options"])
+def test_doubled_carriage_return_ends_one_line(
+    tmp_path: Path, store: Store, options: dict[str, Any], end: str
+) -> None:
+    values = ["", '"in\r\r\nquotes"', *(f"v{at % 7}" for at in range(ROWS)), "", "a b"]
+    for row in ("{}", "{},1"):
+        lines = [row.format("t").replace("1", "n"), *(row.format(value) for value in values)]
+        (tmp_path / "t.csv").write_bytes("".join(f"{line}{end}" for line in lines).encode())
+        rows = sharded_rows(store, tmp_path / "t.csv", csv_options=options)
+        found = sorted(str(text) for text, *_ in rows)
+        assert found == sorted(value.strip('"') or "None" for value in values)
+
+
+@pytest.mark.parametrize("options", PATHS, ids=["plain", "options"])
+def test_doubled_carriage_return_changes_no_line_number(
+    tmp_path: Path, store: Store, options: dict[str, Any]
+) -> None:
+    lines = ["t,n", *(f"v,{at}" for at in range(ROWS)), "1,2,3"]
+    (tmp_path / "t.csv").write_bytes("".join(f"{line}\r\r\n" for line in lines).encode())
+    result = store.shard(tmp_path / "t.csv", csv_options=options, max_bad_row_fraction=0.1, **WHOLE)
+    assert [row["line"] for row in quarantine(store, result.uri)] == [ROWS + 2]

@@ -8,8 +8,10 @@ import re
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from trainyard.errors import DataError, near_matches
 from trainyard.sharding.csv_header import DELIMITER_BYTES, check_delimiter_line, delimiter_of
-from trainyard.sharding.csv_quotes import CsvRecord, csv_records, without_comments
+from trainyard.sharding.csv_options import DIALECT_OPTIONS
+from trainyard.sharding.csv_quotes import CsvRecord, csv_records, whole_lines, without_comments
 from trainyard.sharding.line_blocks import never_closed
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     Records = Iterator[tuple[int, CsvRecord]]
     """Rows as (number of the first line, record)."""
 
+_SHOWN_NAMES = 30
 _BYTE_ORDER_MARK = "\ufeff"
-_DIALECT = ("quotechar", "escapechar", "doublequote", "skipinitialspace", "quoting")
 
 
 class CsvFormat:
@@ -34,16 +36,17 @@ class CsvFormat:
     """
 
     def __init__(self, options: dict[str, Any], *, others: str, marks: Iterable[str]) -> None:
-        self._encoding = options.get("encoding") or "utf-8"
+        self.encoding = options.get("encoding") or "utf-8"
+        """Encoding of the files."""
         self._errors = options.get("encoding_errors") or "strict"
         delimiters = [options.get(name) for name in ("sep", "delimiter")]
         self._delimiter = next((each for each in delimiters if each is not None), None)
         self._comment, self._others = options.get("comment"), others
-        self._dialect = {name: options[name] for name in _DIALECT if name in options}
+        self._dialect = {name: options[name] for name in DIALECT_OPTIONS if name in options}
         if name := options.get("dialect"):  # pandas prefers it to the options
             dialect = csv.get_dialect(name)
             self._delimiter = dialect.delimiter
-            self._dialect |= {name: getattr(dialect, name) for name in _DIALECT}
+            self._dialect |= {name: getattr(dialect, name) for name in DIALECT_OPTIONS}
         if self._dialect.get("quoting") == csv.QUOTE_NONNUMERIC:
             self._dialect["quoting"] = csv.QUOTE_MINIMAL  # `csv` would read floats
         skipped = options.get("skiprows") or 0
@@ -60,7 +63,7 @@ class CsvFormat:
 
     def decoded(self, stream: BinaryIO) -> io.TextIOWrapper:
         """Return a text reader of a stream. It closes the stream when it is garbage-collected."""
-        return io.TextIOWrapper(stream, self._encoding, self._errors, newline="")
+        return io.TextIOWrapper(stream, self.encoding, self._errors, newline="")
 
     def read(self, file: SourceFile, text: io.TextIOWrapper) -> NamedRecords | None:
         """Return the header and the rows of a file; None for a file without content.
@@ -69,12 +72,12 @@ class CsvFormat:
             DataError: the first line only names the delimiter, or the delimiter is unclear.
             ValueError: the file has no such header.
         """
-        head = (text.read(DELIMITER_BYTES) + text.readline()).removeprefix(_BYTE_ORDER_MARK)
-        first = io.StringIO(head, newline="")
-        delimiter = self._delimiter or self._delimiter_of(file, list(first))
+        head = text.readline() + text.read(DELIMITER_BYTES) + text.readline()
+        first = io.StringIO(head.removeprefix(_BYTE_ORDER_MARK), newline="")
+        delimiter = self._delimiter or self._delimiter_of(file, list(whole_lines(first)))
         first.seek(0)
         dialect = {"quotechar": '"', **self._dialect, "delimiter": delimiter}
-        records = self._records(_NumberedLines(chain(first, text)), dialect)
+        records = self._records(_NumberedLines(whole_lines(chain(first, text))), dialect)
         found = self._named(file, records)
         return found and found._replace(delimiter=delimiter, quote=dialect["quotechar"] or '"')
 
@@ -196,23 +199,33 @@ class ColumnSelection:
             self._new_names = [str(name) for name in options.pop("names")]
             options.setdefault("header", None)
 
-    def of(self, names: list[str]) -> dict[str, int]:
+    def of(self, file: SourceFile, names: list[str]) -> dict[str, int]:
         """Return the positions of the selected columns by name, in the order of the file.
 
         Raises:
-            ValueError: a column does not exist.
-        """
+            DataError: the file lacks a column.
+        """  # noqa: DOC501 - the named function returns a DataError
         positions = list(range(len(names)))
         if self._wanted is not None:
             known: dict[str | int, int] = {at: at for at in positions}
             known |= {f"Unnamed: {at}": at for at, name in enumerate(names) if not name}
             known |= {name: at for at, name in enumerate(names)}
             if unknown := [each for each in self._wanted if each not in known]:
-                raise ValueError(
-                    f"usecols has columns that the file lacks: {unknown}; the file has {names}"
-                )
+                raise _lacks_columns(file, unknown, names)
             positions = sorted({known[each] for each in self._wanted})
         return dict(zip(self._new_names or [names[at] for at in positions], positions, strict=True))
+
+
+def _lacks_columns(file: SourceFile, unknown: list[str | int], names: list[str]) -> DataError:
+    near = near_matches(str(unknown[0]), names)
+    return DataError(
+        "a csv file lacks columns that csv_options select with usecols",
+        job_name="sharding",
+        where=file.name,
+        got=", ".join(map(repr, unknown)),
+        allowed=f"{', '.join(names[:_SHOWN_NAMES])}, or a position from 0 to {len(names) - 1}",
+        next_step=f"did you mean {near[0]!r}?" if near else "correct usecols in csv_options",
+    )
 
 
 def _named_columns(header: list[str]) -> list[str]:

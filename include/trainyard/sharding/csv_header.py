@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trainyard.sharding.source_files import SourceFile
 
 DELIMITER_BYTES = 65_536
+"""Bytes below the first line from which the delimiter is derived."""
 NUM_SAMPLED = 50
 """Rows below a header that are compared with it."""
 _DELIMITERS = ",;\t|"

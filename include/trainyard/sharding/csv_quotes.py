@@ -79,6 +79,26 @@ def csv_records(lines: Iterable[str], **dialect: Any) -> Iterator[CsvRecord]:
             yield CsvRecord(tuple(taken), fields)
 
 
+def whole_lines(lines: Iterable[str]) -> Iterator[str]:
+    r"""Yield lines in which `\r\r\n` is one line end, as Windows writes `\r\n` to a text file.
+
+    Args:
+        lines: lines of which `\r` is an end, too, as `newline=""` reads them.
+    """
+    held = ""
+    for line in lines:
+        if held and line != "\r\n":
+            yield held
+            held = ""
+        whole, held = held + line, ""
+        if whole.endswith("\r"):
+            held = whole
+        else:
+            yield whole
+    if held:
+        yield held
+
+
 def without_comments(
     lines: Iterable[str],
     comment: str,

@@ -32,6 +32,7 @@ from trainyard.sharding.csv_quotes import (
     csv_records,
     has_doubtful_quotes,
     open_quote,
+    whole_lines,
     with_spaces,
 )
 from trainyard.sharding.csv_types import (
@@ -130,14 +131,15 @@ class CsvTable(TextSchema):
         self, file: SourceFile, block: LineBlock, header: list[str], delimiter: str
     ) -> pa.Table:
         skip = 1 if block.first_line == 1 else 0
-        if not has_doubtful_quotes(block.data, delimiter.encode(), len(header)):
+        is_single = len(header) == 1
+        is_plain = not (is_single and b"\r\r\n" in block.data)  # two line ends to Arrow
+        if is_plain and not has_doubtful_quotes(block.data, delimiter.encode(), len(header)):
             with suppress(pa.ArrowInvalid):
                 table = _read_block(block.data, header, self.schema, delimiter, skip=skip)
                 self._check_numbers(table, block.data, header, delimiter, skip=skip)
                 self._check_codes(block.data, header, delimiter, skip=skip)
                 return table
         text = block.data.decode("utf-8-sig", errors="surrogateescape")
-        is_single = len(header) == 1
         records = _split_rows(text, delimiter, first_line=block.first_line, is_single=is_single)[
             skip:
         ]
@@ -223,11 +225,9 @@ class CsvTable(TextSchema):
             first = line.decode("utf-8-sig").rstrip("\r")
         except UnicodeDecodeError as error:
             raise _other_encoding(file, line, "cp1252") from error
-        whole = (
-            data if len(data) <= DELIMITER_BYTES else data[:DELIMITER_BYTES].rpartition(b"\n")[0]
-        )
         check_delimiter_line(file, first)
-        text = whole.decode("utf-8-sig", errors="replace")
+        end = data.find(b"\n", len(line) + DELIMITER_BYTES) + 1
+        text = data[: end or len(data)].decode("utf-8-sig", errors="replace")
         delimiter = delimiter_of(file, text)
         if open_quote(first.encode() + b"\n", delimiter.encode()) is not None:
             raise _line_end_in_header(file, first, delimiter)
@@ -308,7 +308,8 @@ def _split_rows(text: str, delimiter: str, *, first_line: int, is_single: bool) 
     Empty lines are left out. If the table has a single column (`is_single`), they are rows with an empty field.
     """
     rows, line = [], first_line
-    for found in csv_records(io.StringIO(text, newline=""), delimiter=delimiter):
+    lines = whole_lines(io.StringIO(text, newline=""))
+    for found in csv_records(lines, delimiter=delimiter):
         record = with_spaces(found, delimiter) if found.fields is None else found
         if record.fields == [] and is_single:
             record = record._replace(fields=[""])

@@ -37,8 +37,8 @@ def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.D
     """Return the type of a column from a sample of its strings, in which null is a missing value.
 
     A column is numeric if nine in ten of its values are numbers; rows with other values are then bad rows. A column
-    with whole numbers that have leading zeros, such as zip codes, is a column of strings. A column without values has
-    type null.
+    with whole numbers that have leading zeros, such as zip codes, is a column of strings. So is a column of `true` and
+    `false` with any other value. A column without values has type null.
 
     Raises:
         DataError: the column has whole numbers beyond 64 bits.
@@ -105,6 +105,8 @@ def parse_column(
     trimmed = pc.utf8_trim_whitespace(values)
     if pa.types.is_boolean(kind):
         fits = pc.is_in(trimmed, pa.array([*TRUE, *FALSE]))
+        if pc.all(fits.filter(values.is_valid())).as_py() is False:  # as in the sample
+            raise ReplanNeededError(name, pa.string())
         parsed = pc.is_in(trimmed, pa.array(TRUE))
     else:
         check_codes(trimmed, name=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from contextlib import contextmanager
@@ -15,7 +16,9 @@ from trainyard.sharding.csv_quotes import ESCAPES_REMEDY, QUOTES_REMEDY, open_qu
 from trainyard.sharding.source_files import unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from _typeshed import WriteableBuffer
 
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.source_files import SourceFile
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 READ_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
 MAX_LINE_BYTES = 64 * 1024**2
 BLOCK_BYTES = 4 * 1024**2
+_STORED_BYTES = 64 * 1024
+"""Compressed bytes read at a time."""
+_PADDING_BYTES = 4
+"""Zero bytes behind an xz stream are padding if their number is a multiple of this (xz file format 1.2.1, 2.2)."""
 
 
 class LineFault(NamedTuple):
@@ -128,14 +135,90 @@ def _decompressed(raw: BinaryIO, compression: str | None) -> BinaryIO:
         case "gzip":
             return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
         case "bz2":
-            return cast("BinaryIO", bz2.BZ2File(raw))
+            return io.BufferedReader(_Streams(raw, bz2.BZ2Decompressor))
         case "xz":
-            return cast("BinaryIO", lzma.LZMAFile(raw))
+            return io.BufferedReader(_Streams(raw, lzma.LZMADecompressor, has_padding=True))
         case _:
             import pyarrow as pa
 
             stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), compression)
             return cast("BinaryIO", stream)
+
+
+class _Streams(io.RawIOBase):
+    """Content of a file of several compressed streams.
+
+    `bz2.BZ2File` and `lzma.LZMAFile` end without an error at bytes that are not another stream, such as padding.
+
+    Args:
+        raw: the stored bytes.
+        decompressor: returns a decompressor of one stream.
+        has_padding: whether zero bytes may follow a stream.
+    """
+
+    def __init__(
+        self,
+        raw: BinaryIO,
+        decompressor: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor],
+        *,
+        has_padding: bool = False,
+    ) -> None:
+        self._raw, self._decompressor, self._has_padding = raw, decompressor, has_padding
+        self._stream = decompressor()
+        self._number, self._start = 1, raw.tell()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read content into a buffer, and return the number of bytes; 0 at the end of the file.
+
+        Raises:
+            OSError: bytes behind a stream are not another one, or a stream is damaged or cut off.
+        """
+        with memoryview(buffer).cast("B") as view:
+            data = b""
+            while not data:
+                stored = b""
+                if self._stream.eof:
+                    stored = self._next_stream()
+                    if not stored:
+                        return 0
+                elif self._stream.needs_input:
+                    stored = self._raw.read(_STORED_BYTES)
+                data = self._decompressed(stored, len(view))
+            view[: len(data)] = data
+            return len(data)
+
+    def _next_stream(self) -> bytes:
+        """Start the next stream, and return its first bytes; none at the end of the file.
+
+        Raises:
+            OSError: zero bytes behind the stream are not padding.
+        """
+        num_zeros, stored = 0, self._stream.unused_data or self._raw.read(_STORED_BYTES)
+        while self._has_padding and stored.startswith(b"\0"):
+            first = stored.lstrip(b"\0")
+            num_zeros += len(stored) - len(first)
+            stored = first or self._raw.read(_STORED_BYTES)
+        if num_zeros % _PADDING_BYTES:
+            raise OSError(
+                f"{num_zeros} zero bytes behind stream {self._number} are no multiple of {_PADDING_BYTES}"
+            )
+        if stored:
+            self._stream = self._decompressor()
+            self._number, self._start = self._number + 1, self._raw.tell() - len(stored)
+        return stored
+
+    def _decompressed(self, stored: bytes, max_bytes: int) -> bytes:
+        place = f"stream {self._number}, from byte {self._start},"
+        if not stored and self._stream.needs_input:
+            raise OSError(f"{place} is cut off")
+        try:
+            return self._stream.decompress(stored, max_bytes)
+        except (OSError, lzma.LZMAError) as error:
+            raise OSError(f"{place} is damaged, or these bytes are no stream: {error}") from error
 
 
 def _last_line_end(data: bytes, delimiter: bytes | None) -> int:

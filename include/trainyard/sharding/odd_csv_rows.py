@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainyard.errors import NoContentError
+from trainyard.errors import DataError, NoContentError
 from trainyard.sharding.csv_format import ColumnSelection, CsvFormat, NamedRecords
 from trainyard.sharding.csv_header import (
     NUM_SAMPLED,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from trainyard.sharding.settings import ShardSettings
 
 _CHUNK_ROWS = 20_000
+_SHOWN_BYTES = 20
 
 
 class _Chunk(NamedTuple):
@@ -144,7 +145,9 @@ class OddCsvTable(TextSchema):
             with opened(file, self._objects) as (stream, raw):
                 text = self._format.decoded(stream)
                 yield self._read(file, text, bad_rows), raw
-        except (*READ_ERRORS, TypeError, csv.Error) as error:
+        except UnicodeError as error:
+            raise _other_encoding(file, error, self._format.encoding) from error
+        except (*READ_ERRORS, csv.Error) as error:
             raise unreadable(file, error) from error
 
     def _read(
@@ -156,7 +159,7 @@ class OddCsvTable(TextSchema):
         first = list(islice(found.records, NUM_SAMPLED))
         check_repeated(file, found.names, found.delimiter)
         self._columns = found.names
-        selected = self._selection.of(found.names)
+        selected = self._selection.of(file, found.names)
         self._check_columns(file, selected, found.header)
         rows = [record.fields for _, record in first if record.fields]
         check_header(file, found.names, rows, is_certain=self._format.is_header_certain)
@@ -262,6 +265,22 @@ class OddCsvTable(TextSchema):
         plain = pc.replace_substring(plain, self._decimal, ".")
         others = pc.replace_substring(values, ".", self._decimal)
         return pc.if_else(pc.match_substring_regex(values, self._number), plain, others)
+
+
+def _other_encoding(file: SourceFile, error: UnicodeError, encoding: str) -> DataError:
+    got = str(error)
+    if isinstance(error, UnicodeDecodeError):
+        start = error.start  # within a block of the file
+        got = f"{error.reason}: {error.object[start : start + _SHOWN_BYTES]!r}"
+    return DataError(
+        "a csv file has bytes that are not of its encoding",
+        job_name="sharding",
+        where=file.name,
+        got=got,
+        allowed=encoding,
+        next_step='set csv_options to its encoding, for example {"encoding": "cp1252"}, or replace such bytes: '
+        '{"encoding_errors": "replace"}',
+    )
 
 
 def _texts_of(marks: Any) -> set[str]:

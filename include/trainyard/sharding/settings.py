@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.sharding.csv_options import csv_findings
 from trainyard.sharding.local_files import PYTHON_STDLIB, LocalFiles
 
 if TYPE_CHECKING:
@@ -33,31 +33,6 @@ class DataFormat(StrEnum):
     TOKENS = "tokens"
 
 
-CSV_OPTIONS = frozenset(
-    {
-        "comment",
-        "decimal",
-        "delimiter",
-        "dialect",
-        "doublequote",
-        "encoding",
-        "encoding_errors",
-        "escapechar",
-        "header",
-        "keep_default_na",
-        "na_values",
-        "names",
-        "quotechar",
-        "quoting",
-        "sep",
-        "skip_blank_lines",
-        "skipinitialspace",
-        "skiprows",
-        "thousands",
-        "usecols",
-    }
-)
-"""Arguments of `pandas.read_csv` that `csv_options` may have."""
 UNTABLED = frozenset({DataFormat.TEXT, DataFormat.TOKENS})
 """Formats without columns, which become tokens."""
 
@@ -230,15 +205,7 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
             got=str(error),
             allowed="text, numbers, booleans, null, lists and objects of these",
         )
-    yield from _csv_findings(settings.csv_options)
-    for name in sorted(set(settings.csv_options) - CSV_OPTIONS):
-        near = near_matches(name, list(CSV_OPTIONS))
-        yield Finding(
-            where=f"csv_options.{name}",
-            what="is not supported, because sharding reads all rows as text and derives their types itself",
-            allowed=", ".join(sorted(CSV_OPTIONS)),
-            next_step=f"did you mean {near[0]}?" if near else "remove it",
-        )
+    yield from csv_findings(settings.csv_options)
     if settings.target_column and settings.target_column in settings.ignore_columns:
         yield Finding(
             where="target_column",
@@ -246,60 +213,6 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
             got=settings.target_column,
             next_step="remove it from one of the two",
         )
-
-
-def _csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
-    header, quoting = options.get("header"), options.get("quoting", 0)
-    is_line = type(header) is int and header >= 0
-    if not (header is None or is_line or header == "infer"):
-        yield Finding(
-            where="csv_options.header",
-            what="is not the number of a line",
-            got=str(header),
-            allowed="0 or more, or null if the file has no header",
-            next_step="for a header of several lines, skip all but one of them with skiprows",
-        )
-    if type(quoting) is not int or quoting not in range(4):
-        yield _out_of_range(
-            "csv_options.quoting", quoting, "0, 1, 2 or 3 (3: quotes are plain characters)"
-        )
-    lines = options.get("skiprows") or 0
-    if not all(type(each) is int and each >= 0 for each in _listed(lines)):
-        yield Finding(
-            where="csv_options.skiprows",
-            what="is neither a number of lines nor a list of line numbers",
-            got=str(lines),
-            allowed="0 or more",
-        )
-    for name in ("names", "usecols"):
-        if not isinstance(options.get(name, []), list | tuple | None):
-            yield Finding(
-                where=f"csv_options.{name}",
-                what="is not a list of columns",
-                got=str(options[name]),
-                allowed='a list, such as ["a", "b"]',
-            )
-    for name in ("sep", "delimiter"):
-        sep = options.get(name)
-        if isinstance(sep, str) and len(sep) > 1 and (fault := _pattern_fault(sep)):
-            yield Finding(
-                where=f"csv_options.{name}",
-                what=f"has several characters and is therefore a pattern, but {fault}",
-                got=sep,
-                allowed="one character, or a regular expression without groups",
-                next_step=f"to match exactly these characters, set {json.dumps(re.escape(sep))}",
-            )
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _pattern_fault(pattern: str) -> str | None:
-    try:
-        return "it has a group" if re.compile(pattern).groups else None
-    except re.error as error:
-        return f"it is not a valid one: {error}"
 
 
 def _vocabulary_findings(settings: ShardSettings) -> Iterator[Finding]:

@@ -137,10 +137,14 @@ def unreadable(file: SourceFile, error: Exception) -> DataError:
             allowed="windows up to 128 MiB (zstd --long=27)",
             next_step="compress it again: zstd -d --long=31 -c in.zst | zstd -o out.zst",
         )
+    remedy = "check the file, its permissions and its compression"
+    if type(error) is ValueError:  # a fault of the content, by a reader of this package
+        remedy = "correct the file or the settings"
     return DataError(
         "a source file cannot be read",
         job_name="sharding",
         where=file.name,
         got=f"{type(error).__name__}: {error}",
-        next_step="check the file, its permissions and its compression, or exclude it with a glob",
+        allowed=f"complete {file.compression} streams" if file.compression else None,
+        next_step=f"{remedy}, or exclude it with a glob",
     )

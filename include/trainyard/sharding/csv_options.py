@@ -1,0 +1,206 @@
+"""Options of csv files: their names, and findings for values that they cannot have."""
+
+from __future__ import annotations
+
+import csv
+import encodings.aliases
+import io
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trainyard.errors import Finding, near_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+CSV_OPTIONS = frozenset(
+    {
+        "comment",
+        "decimal",
+        "delimiter",
+        "dialect",
+        "doublequote",
+        "encoding",
+        "encoding_errors",
+        "escapechar",
+        "header",
+        "keep_default_na",
+        "na_values",
+        "names",
+        "quotechar",
+        "quoting",
+        "sep",
+        "skip_blank_lines",
+        "skipinitialspace",
+        "skiprows",
+        "thousands",
+        "usecols",
+    }
+)
+"""Arguments of `pandas.read_csv` that `csv_options` may have."""
+DIALECT_OPTIONS = ("quotechar", "escapechar", "doublequote", "skipinitialspace", "quoting")
+"""Options that are also arguments of `csv.reader`."""
+_DIALECTS = ("excel", "excel-tab", "unix")
+_ENCODING_ERRORS = ("strict", "ignore", "replace", "backslashreplace")
+"""Handlers whose text can be stored: the others leave halves of surrogate pairs, or cannot decode."""
+
+
+def csv_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding for each unknown option, and for each option with a value that it cannot have."""
+    for name in sorted(set(options) - CSV_OPTIONS):
+        near = near_matches(name, list(CSV_OPTIONS))
+        yield Finding(
+            where=f"csv_options.{name}",
+            what="is not supported, because sharding reads all rows as text and derives their types itself",
+            allowed=", ".join(sorted(CSV_OPTIONS)),
+            next_step=f"did you mean {near[0]}?" if near else "remove it",
+        )
+    wrong = [name for name in _RULES.keys() & options.keys() if not _is_valid(name, options[name])]
+    for name in sorted(wrong):
+        got, rule = options[name], _RULES[name]
+        near = [each for each in near_matches(str(got), rule.names) if _is_valid(name, each)]
+        yield Finding(
+            where=f"csv_options.{name}",
+            what="is not valid",
+            got=repr(got),
+            allowed=rule.allowed,
+            next_step=f"did you mean {near[0]!r}?" if near else rule.next_step,
+        )
+    yield from _pattern_findings(options)
+    if not wrong:
+        yield from _conflicts(options)
+
+
+def _is_valid(name: str, value: Any) -> bool:
+    return _RULES[name].permits(value)
+
+
+def _pattern_findings(options: Mapping[str, Any]) -> Iterator[Finding]:
+    for name in ("sep", "delimiter"):
+        sep = options.get(name)
+        if isinstance(sep, str) and len(sep) > 1 and (fault := _pattern_fault(sep)):
+            yield Finding(
+                where=f"csv_options.{name}",
+                what=f"has several characters and is therefore a pattern, but {fault}",
+                got=sep,
+                allowed="one character, or a regular expression without groups",
+                next_step=f"for these characters set {json.dumps(re.escape(sep))}",
+            )
+
+
+def _conflicts(options: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding for each two options whose values contradict each other."""
+    if options.get("thousands") == options.get("decimal", "."):
+        yield Finding(
+            where="csv_options.thousands",
+            what="is also the decimal mark",
+            got=repr(options["thousands"]),
+            allowed="a character other than decimal, which is '.' by default",
+            next_step='for numbers such as 1.234,5 set {"decimal": ",", "thousands": "."}',
+        )
+    if options.get("quotechar", '"') is None and options.get("quoting") != csv.QUOTE_NONE:
+        yield Finding(
+            where="csv_options.quotechar",
+            what="is null, but fields may be quoted",
+            got="null",
+            allowed="one character",
+            next_step=f'if quotes are plain characters, set {{"quoting": {csv.QUOTE_NONE}}}',
+        )
+
+
+class _Rule(NamedTuple):
+    """Values of one option.
+
+    Attributes:
+        permits: returns whether a value is valid; None is null.
+        allowed: the valid values, for the message.
+        names: texts that may have been meant.
+        next_step: correction of a wrong value.
+    """
+
+    permits: Callable[[Any], bool]
+    allowed: str
+    names: Collection[str] = ()
+    next_step: str | None = None
+
+
+def _is_character(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and len(value) == 1 and value not in "\r\n")
+
+
+def _is_mark(value: Any) -> bool:
+    is_one = isinstance(value, str) and _is_character(value)
+    return is_one and not value.isalnum() and value not in '+-"'
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_list(value: Any) -> bool:
+    return value is None or isinstance(value, list | tuple)
+
+
+def _are_columns(value: Any) -> bool:
+    return _is_list(value) and all(isinstance(each, str | int) for each in value or ())
+
+
+def _is_encoding(value: Any) -> bool:
+    try:
+        io.TextIOWrapper(io.BytesIO(), value)
+    except (LookupError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_line(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _are_lines(value: Any) -> bool:
+    return value is None or all(map(_is_line, value if _is_list(value) else [value]))
+
+
+def _pattern_fault(pattern: str) -> str | None:
+    try:
+        return "it has a group" if re.compile(pattern).groups else None
+    except re.error as error:
+        return f"not a valid one: {error}"
+
+
+_CHARACTER = _Rule(_is_character, "one character, or null")
+_MARK = _Rule(_is_mark, "one character other than letters, digits, signs and quotes")
+_SEPARATOR = _Rule(_is_text, "one character, or a regular expression")
+_RULES = {
+    "comment": _Rule(lambda value: _is_text(value) and value != "", "one or more characters"),
+    "decimal": _MARK,
+    "delimiter": _SEPARATOR,
+    "dialect": _Rule(lambda value: value in (None, *_DIALECTS), ", ".join(_DIALECTS), _DIALECTS),
+    "encoding": _Rule(
+        _is_encoding,
+        "a text encoding of Python, such as utf-8, utf-16 or cp1252",
+        {*encodings.aliases.aliases, *encodings.aliases.aliases.values()},
+    ),
+    "encoding_errors": _Rule(
+        lambda value: value in (None, *_ENCODING_ERRORS),
+        ", ".join(_ENCODING_ERRORS),
+        _ENCODING_ERRORS,
+    ),
+    "escapechar": _CHARACTER,
+    "header": _Rule(
+        lambda value: value in (None, "infer") or _is_line(value),
+        "0 or more, or null if the file has no header",
+        next_step="for a header of several lines, skip the others with skiprows, or set header: 0 and names",
+    ),
+    "names": _Rule(_is_list, 'a list, such as ["a", "b"]'),
+    "quotechar": _CHARACTER,
+    "quoting": _Rule(
+        lambda value: type(value) is int and value in range(4),
+        "0, 1, 2 or 3 (quotes are characters)",
+    ),
+    "sep": _SEPARATOR,
+    "skiprows": _Rule(_are_lines, "0 or more, or a list of numbers of lines"),
+    "thousands": _Rule(lambda value: value is None or _is_mark(value), f"{_MARK.allowed}, or null"),
+    "usecols": _Rule(_are_columns, 'a list of names or positions, such as ["a", "b"]'),
+}
