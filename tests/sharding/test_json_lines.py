@@ -9,6 +9,11 @@ import pytest
 
 from tests.sharding.test_bad_input import UNSPLIT, quarantine
 from trainyard.errors import DataError
+from trainyard.sharding import LocalObjects, ShardSettings
+from trainyard.sharding.jsonl_rows import JsonlTable
+from trainyard.sharding.quarantine import BadRows
+from trainyard.sharding.source_files import SourceFile
+from trainyard.sharding.table_schema import ReplanNeededError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,3 +114,69 @@ def test_json_that_is_not_lines_is_refused_with_a_remedy(
         store.shard(tmp_path / "t.jsonl")
     assert (caught.value.got or "").startswith(got)
     assert remedy in (caught.value.next_step or "")
+
+
+ODD_VALUES = (
+    *(
+        "01",
+        "+1",
+        ".5",
+        "1.",
+        "NaN",
+        "nan",
+        "-Infinity",
+        "inf",
+        "1e5",
+        "1E400",
+        "1e-400",
+        "1_0",
+        "0x1",
+    ),
+    *("9223372036854775808", "123456789012345678901", "true", "null", "", "'a'", "[]", "{}", "1,"),
+    *(
+        '"1"',
+        '"a\tb"',
+        '"\\u0000"',
+        '"\\ud83d\\ude00"',
+        '"\\ud83d"',
+        '"\\x"',
+        '{"a":[{}]}',
+        "\u20281",
+    ),
+)
+ODD_ENDS = ("//c", ",", "\0", "\x1a", "\x0b", "\u00a0", "]", "}", ' {"v": 1}')
+
+
+@pytest.mark.parametrize("good", ["7", "7.5", '"s"', "true"])
+def test_line_has_the_same_outcome_beside_any_other_line(tmp_path: Path, good: str) -> None:
+    lines = [f'{{"v": {value}}}' for value in ODD_VALUES]
+    lines += [f'{{"v": {good}}}{end}' for end in ODD_ENDS] + ["{}", '\t{ "v" : 1 }', '{"w": 1}']
+    start = f'{{"v": {good}}}\n' * 3
+    for line in lines:
+        content = f"{start}{line}\n".encode()
+        rows, count = outcome(tmp_path / "t.jsonl", content)
+        is_refused = len(rows) == 1
+        expected = (rows, count + (not is_refused))
+        assert outcome(tmp_path / "t.jsonl", content + b"{\n") == expected, line
+
+
+def outcome(path: Path, content: bytes) -> tuple[list[str], int]:
+    """Return the rows of a file and the number of bad rows; an error in place of the rows."""
+    path.write_bytes(content)
+    bad_rows = BadRows(1.0)
+    file = SourceFile(name=path.name, uri=str(path), size=len(content))
+    try:
+        table = JsonlTable([file], LocalObjects(path.parent), ShardSettings(), bad_rows)
+        return rows_of(table, bad_rows), bad_rows.count
+    except DataError as error:
+        return [str(error)], 0
+
+
+def rows_of(table: JsonlTable, bad_rows: BadRows) -> list[str]:
+    bad_rows.clear()
+    try:
+        return [repr(row) for _, each in table.batches() for row in each.batch.to_pylist()]
+    except ReplanNeededError as error:
+        if error.kind is not None:
+            table.replan(error.column, error.kind)
+        return rows_of(table, bad_rows)
