@@ -192,26 +192,38 @@ def _local_paths(source: Source) -> tuple[list[Path], Path]:
     if source.files and (findings := [*source.files.findings(source.uri, where="source")]):
         raise SpecError(findings, subject="data source")
     path = Path(source.uri).expanduser()
-    is_whole = is_folder(path)
-    if not is_whole and _is_file(path):
+    if is_folder(path):
+        root, pattern = path, ""
+    elif _is_file(path):
         return [path], path.parent
-    root = path if is_whole else Path(glob_start(str(path)) + "_").parent
-    pattern = "" if is_whole else _relative(path, root)
+    else:
+        root = Path(glob_start(str(path)) + "_").parent
+        pattern = _relative(path, root)
     matches, folders = local_matches(root, pattern or "**")
-    listed = {each for each in folders if _is_data(f"{_relative(each, root)}/-", pattern)}
-    links = _links_in({root, *listed}) - folders
-    names = (_relative(each, root) for each in links)
-    names_of_data = sorted(name for name in names if _is_data(f"{name}/-", pattern))
-    if names_of_data and "**" in (pattern or "**"):
-        log.warning("%s linked folder(s) of the source are not read: %s", *_named(names_of_data))
+    links = _left_out_links(root, pattern, folders)
     return [
         each
         for each in sorted(matches)
         if _is_data(name := _relative(each, root), pattern)
-        and (is_whole or is_match(name, pattern))
+        and (not pattern or is_match(name, pattern))
         and links.isdisjoint(each.parents)
         and _is_file(each)
     ], root
+
+
+def _left_out_links(root: Path, pattern: str, folders: set[Path]) -> set[Path]:
+    """Return the linked folders that `**` does not enter. A warning names them.
+
+    Raises:
+        DataError: one of the folders cannot be listed.
+    """
+    listed = {each for each in folders if _is_data(f"{_relative(each, root)}/-", pattern)}
+    links = _links_in({root, *listed}) - folders
+    if "**" in (pattern or "**"):
+        names = sorted(_relative(each, root) for each in links)
+        if data := [name for name in names if _is_data(f"{name}/-", pattern)]:
+            log.warning("%s linked folder(s) of the source are not read: %s", *_named(data))
+    return links
 
 
 def _links_in(folders: set[Path]) -> set[Path]:
