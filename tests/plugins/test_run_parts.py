@@ -295,11 +295,22 @@ def test_a_bucket_that_a_key_of_nobody_encrypts_is_a_warning(
 def test_account_check_is_silent_on_what_is_there(aws_connection, tmp_path):
     clients = AwsClients(ConnectionArguments())
     (tmp_path / "data.txt").write_text("x")
+    name = f"globs-{uuid.uuid4().hex[:8]}"
+    with closing(aws_connection.client("s3")) as s3:
+        for key in ("a.txt", "b/c/a.txt"):
+            s3.put_object(Bucket=aws_connection.bucket, Key=f"{name}/{key}", Body=b"x")
+    globs = ("*.txt", "**/a.txt", "b/**/*", "b")
+    start = f"s3://{aws_connection.bucket}/{name}"
     assert not [
         *account_check.bucket_findings(clients, aws_connection.bucket),
         *account_check.role_findings(clients, aws_connection.role_arn),
         *account_check.source_findings(clients, str(tmp_path)),
         *account_check.source_findings(clients, "python-stdlib"),
+        *(
+            each
+            for end in globs
+            for each in account_check.source_findings(clients, f"{start}/{end}")
+        ),
     ]
 
 

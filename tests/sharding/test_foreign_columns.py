@@ -397,3 +397,56 @@ def test_annotation_of_a_plain_type_is_no_extension_type(
     table = pa.table([pa.array(NUMBERS), pa.array(TEXTS)], pa.schema([field, ("s", pa.string())]))
     write_arrow(tmp_path / "t.feather", table)
     assert store.shard(tmp_path / "t.feather").index.num_rows == ROWS
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "feather", "parquet"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "last"])
+def test_column_whose_name_is_not_utf8_is_refused(
+    tmp_path: Path, store: Store, suffix: str, is_first: bool
+) -> None:
+    names = [f"{at}.{suffix}" for at in range(2)]
+    for name in names:
+        write_arrow(tmp_path / name, pa.table({"price of it": range(ROWS)}))
+    odd = names[0 if is_first else 1]
+    content = (tmp_path / odd).read_bytes().replace(b"price of it", b"price\xffof it")
+    (tmp_path / odd).write_bytes(content)
+    with pytest.raises(DataError, match="the name of a column is not UTF-8") as caught:
+        store.shard(tmp_path / f"*.{suffix}")
+    assert (caught.value.where, caught.value.got) == (odd, r"b'price\xffof it'")
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "feather", "parquet"])
+@pytest.mark.parametrize("text_column", [None, "t"], ids=["table", "text"])
+def test_column_named_twice_in_a_later_file_is_refused_unless_ignored(
+    tmp_path: Path, store: Store, suffix: str, text_column: str | None
+) -> None:
+    rows = pa.array(["some text"] * ROWS)
+    for name, columns in (("a", ["t", "b"]), ("b", ["t", "b", "b"])):
+        table = pa.Table.from_arrays([rows] * len(columns), names=columns)
+        write_arrow(tmp_path / f"{name}.{suffix}", table)
+    settings = {"text_column": text_column, **WHOLE}
+    with pytest.raises(DataError, match="a file has two columns of the same name") as caught:
+        store.shard(tmp_path / f"*.{suffix}", **settings)
+    assert caught.value.where == f"b.{suffix}"
+    result = store.shard(tmp_path / f"*.{suffix}", ignore_columns=("b",), **settings)
+    assert result.index.num_rows == 2 * ROWS
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "feather"])
+def test_arrow_file_of_two_that_were_joined_is_refused(
+    tmp_path: Path, store: Store, suffix: str
+) -> None:
+    path = tmp_path / f"t.{suffix}"
+    write_arrow(path, pa.table({"n": range(ROWS)}))
+    assert store.shard(path, **WHOLE).index.num_rows == ROWS
+    path.write_bytes(path.read_bytes() * 2)
+    with pytest.raises(DataError, match="an Arrow file has data after its end") as caught:
+        store.shard(path, **WHOLE)
+    assert caught.value.where == path.name
+
+
+def test_arrow_stream_without_end_mark_is_read(tmp_path: Path, store: Store) -> None:
+    path = tmp_path / "t.arrow"
+    write_arrow(path, pa.table({"n": range(ROWS)}))
+    path.write_bytes(path.read_bytes()[:-8])
+    assert store.shard(path, **WHOLE).index.num_rows == ROWS

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +16,7 @@ from trainyard.sharding import LocalObjects, Source
 from trainyard.sharding.listing import list_files
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from tests.sharding.conftest import Store
 
@@ -42,11 +46,164 @@ def test_markers_and_unfinished_writes_are_no_data(
 ) -> None:
     root = write(tmp_path / "bucket" / "table", (*DATA, *NO_DATA))
     uri = "s3://bucket/table" if is_remote else str(root)
-    if is_remote and glob:
-        glob = "/*.csv"  # matches one level, as PurePath.match does
     _, files = list_files(Source(uri=uri + glob), LocalObjects(tmp_path))
-    expected = {"part-0.csv"} if glob and is_remote else set(DATA)
-    assert {file.uri.rpartition("table/")[2] for file in files} == expected
+    assert {file.uri.rpartition("table/")[2] for file in files} == set(DATA)
+
+
+TREE = (
+    "a.csv",
+    "br[1].csv",
+    "q?.csv",
+    "2024/a.csv",
+    "2024/2024-01/a.csv",
+    "eu/2024/2024-01/a.csv",
+    "eu/2024/b.csv",
+    "eu/.cache/a.csv",
+    "_old/a.csv",
+    "_k=1/.a.csv",
+    "_k=1/c.csv",
+    "x[1]/a.csv",
+    "\u6771\u4eac/a b.csv",
+)
+GLOBS = {
+    "*.csv": TREE[:3],
+    "?.csv": TREE[:1],
+    "*/a.csv": ("2024/a.csv", "x[1]/a.csv"),
+    "**/*.csv": (*TREE[:7], "_k=1/c.csv", *TREE[11:]),
+    "**": (*TREE[:7], "_k=1/c.csv", *TREE[11:]),
+    "**/**/*.csv": (*TREE[:7], "_k=1/c.csv", *TREE[11:]),
+    "**/2024*/**/*.csv": TREE[3:7],
+    "eu/**/a.csv": ("eu/2024/2024-01/a.csv",),
+    "e**/*/b.csv": ("eu/2024/b.csv",),
+    "[!e]*/**/a.csv": ("2024/a.csv", "2024/2024-01/a.csv", "x[1]/a.csv"),
+    "_*/*.csv": ("_old/a.csv", "_k=1/c.csv"),
+    "_*/.*.csv": ("_k=1/.a.csv",),
+    "**/.cache/*": ("eu/.cache/a.csv",),
+    "br[1].csv": ("br[1].csv",),
+    "br[[]1].csv": ("br[1].csv",),
+    "q[?].csv": ("q?.csv",),
+    "x[1]": ("x[1]/a.csv",),
+    "x[1]/*.csv": (),
+    "x[[]1]/*.csv": ("x[1]/a.csv",),
+}
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+@pytest.mark.parametrize("glob", GLOBS)
+def test_glob_lists_the_same_files_once_wherever_they_are(
+    tmp_path: Path, glob: str, is_remote: bool
+) -> None:
+    root = write(tmp_path / "bucket" / "t", TREE)
+    uri = ("s3://bucket/t" if is_remote else str(root)) + "/" + glob
+    try:
+        _, files = list_files(Source(uri=uri), LocalObjects(tmp_path))
+        found = [file.uri.rpartition("bucket/t/")[2] for file in files]
+    except DataError:
+        found = []
+    assert found == sorted(GLOBS[glob])
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/t/no*.csv", "{root}/t/no[1].csv"])
+def test_glob_without_files_is_refused_with_the_meaning_of_wildcards(
+    tmp_path: Path, uri: str
+) -> None:
+    write(tmp_path / "bucket" / "t", TREE)
+    with pytest.raises(DataError, match="the source does not exist") as caught:
+        list_files(Source(uri=uri.format(root=tmp_path / "bucket")), LocalObjects(tmp_path))
+    assert "[[]" in (caught.value.allowed or "")
+
+
+@pytest.mark.parametrize("glob", ["", "/**/*.csv", "/**/*/*.csv"], ids=["whole", "glob", "two"])
+def test_linked_folders_are_not_read_twice(
+    tmp_path: Path, glob: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = write(tmp_path / "in", ("v1/a.csv",))
+    (root / "again").symlink_to(root)
+    _, files = list_files(Source(uri=f"{root}{glob}"), LocalObjects(tmp_path / "store"))
+    assert [file.name for file in files] == ["v1/a.csv"]
+    assert caplog.messages == ["1 linked folder(s) of the source are not read: again"]
+
+
+def test_linked_folder_that_the_glob_names_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "versions", ("v1/a.csv",))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "latest").symlink_to(tmp_path / "versions" / "v1")
+    _, files = list_files(Source(uri=f"{tmp_path}/in/*/*.csv"), LocalObjects(tmp_path / "store"))
+    assert [file.name for file in files] == ["latest/a.csv"]
+
+
+@pytest.mark.parametrize("glob", ["", "/*/*.csv", "/**/*.csv"], ids=["whole", "glob", "deep glob"])
+def test_folder_that_may_not_be_listed_is_refused(glob: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = write(Path(folder), ("open/a.csv", "closed/a.csv", "lost+found/a.csv"))
+        root.chmod(0o755)
+        for name in ("closed", "lost+found"):
+            (root / name).chmod(0)
+        with as_other_user(), pytest.raises(DataError, match="a folder of the source") as caught:
+            list_files(Source(uri=f"{root}{glob}"), LocalObjects(root / "store"))
+        assert caught.value.where == str(root / "closed")
+        with as_other_user(), pytest.raises(DataError, match="a source file cannot be read"):
+            list_files(Source(uri=f"{root}/closed/in"), LocalObjects(root / "store"))
+        (root / "closed").chmod(0o755)
+        with as_other_user():
+            _, files = list_files(Source(uri=f"{root}{glob}"), LocalObjects(root / "store"))
+        assert [file.name for file in files] == ["closed/a.csv", "open/a.csv"]
+
+
+@contextmanager
+def as_other_user() -> Iterator[None]:
+    """Run with another effective user if the test runs as root, whom no permission stops."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@pytest.mark.parametrize("glob", ["", "/*"], ids=["whole", "glob"])
+def test_link_to_a_missing_file_of_the_format_is_refused(
+    tmp_path: Path, glob: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = write(tmp_path / "in", ("a.csv",))
+    (root / "README").symlink_to(root / "missing")
+    source = Source(uri=f"{root}{glob}")
+    _, files = list_files(source, LocalObjects(tmp_path / "store"))
+    assert [file.name for file in files] == ["a.csv"]
+    assert caplog.messages == ["1 file(s) of the source are not read as csv: README"]
+    (root / "b.csv").symlink_to(root / "missing")
+    with pytest.raises(DataError, match="a source file cannot be read") as caught:
+        list_files(source, LocalObjects(tmp_path / "store"))
+    assert caught.value.where == "b.csv"
+
+
+OWN = (
+    "datasets/0123456789abcdef/train/shard-00000.bin",
+    "datasets/0123456789abcdef/quarantine/bad-rows.jsonl",
+)
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+@pytest.mark.parametrize("glob", ["", "/**"], ids=["whole", "glob"])
+def test_data_sets_of_trainyard_below_the_source_are_not_read(
+    tmp_path: Path, is_remote: bool, glob: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = write(tmp_path / "bucket" / "t", ("a.jsonl", "datasets/b.jsonl", *OWN))
+    uri = ("s3://bucket/t" if is_remote else str(root)) + glob
+    _, files = list_files(Source(uri=uri), LocalObjects(tmp_path))
+    assert [file.name for file in files] == ["a.jsonl", "datasets/b.jsonl"]
+    assert caplog.messages == [
+        "1 data set(s) of Trainyard below the source are not read: datasets/0123456789abcdef"
+    ]
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+def test_quarantine_that_the_source_names_is_read(tmp_path: Path, is_remote: bool) -> None:
+    root = write(tmp_path / "bucket" / "t", OWN)
+    start = "s3://bucket/t" if is_remote else str(root)
+    _, files = list_files(Source(uri=f"{start}/{OWN[1]}"), LocalObjects(tmp_path))
+    assert [file.name for file in files] == ["bad-rows.jsonl"]
 
 
 def test_a_folder_that_the_source_itself_names_is_data(tmp_path: Path) -> None:

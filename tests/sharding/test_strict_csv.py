@@ -223,7 +223,9 @@ def test_later_header_of_a_single_column_is_found(tmp_path: Path, store: Store) 
 
 def test_header_that_the_file_lacks_is_refused(tmp_path: Path, store: Store) -> None:
     (tmp_path / "t.csv").write_text("a;b\n" + "1;2\n" * ROWS)
-    refusal(store, tmp_path / "t.csv", f"the file has only {ROWS + 1} lines", csv_options={"header": 70})
+    refusal(
+        store, tmp_path / "t.csv", f"the file has only {ROWS + 1} lines", csv_options={"header": 70}
+    )
 
 
 WRONG_OPTIONS: list[dict[str, Any]] = [

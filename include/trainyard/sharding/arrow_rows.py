@@ -14,6 +14,7 @@ from trainyard.sharding.columnar_schema import (
     decodable_rows,
     joined_schema,
     text_columns,
+    undecodable_name,
     wanted_schema,
     with_types,
 )
@@ -33,6 +34,9 @@ BATCH_BYTES = 8 * 1024**2
 """Largest size of a batch, unless a single row is larger."""
 _FILE_MAGIC = b"ARROW1"
 _FEATHER_1_MAGIC = b"FEA1"
+_FILE_START_BYTES = 8
+"""Bytes of the magic and its padding, before the stream in a file."""
+_MAX_FOOTER_BYTES = 64 * 1024**2
 
 
 class ArrowTable:
@@ -47,7 +51,7 @@ class ArrowTable:
         only: the only column to read; None = all. The caller checks its strings.
 
     Raises:
-        DataError: the first file cannot be read, or has two columns of the same name.
+        DataError: the first file cannot be read, or the names of its columns are not unique or not UTF-8.
     """
 
     def __init__(
@@ -61,12 +65,12 @@ class ArrowTable:
         only: str | None = None,
     ) -> None:
         self._files, self._objects, self._folder = files, objects, folder
-        self._bad_rows, self._only = bad_rows, only
+        self._bad_rows, self._ignored, self._only = bad_rows, ignored, only
         self.nullable: set[str] = set()
         with self._opened(files[0]) as (_, reader):
             self.names = list(reader.schema.names)
             self._known = None if only else {*self.names, *ignored}
-            check_names(files[0], [name for name in self.names if name not in ignored])
+            self._check_names(files[0], reader.schema)
             self.schema = wanted_schema(reader.schema, ignored=ignored, only=only)
 
     def replan(self, column: str, kind: pa.DataType | None) -> None:
@@ -84,7 +88,7 @@ class ArrowTable:
         """Yield the rows.
 
         Raises:
-            DataError: a file cannot be read, or has other columns than the first.
+            DataError: a file cannot be read, or has other columns than the first, or two of the same name.
             ReplanNeededError: a file has a wider type in a column.
         """  # noqa: DOC501 - the named functions return a DataError
         progress = ReadProgress(self._files)
@@ -110,7 +114,11 @@ class ArrowTable:
                 except (pa.ArrowException, OSError) as error:
                     raise unreadable(file, error) from error
 
+    def _check_names(self, file: SourceFile, schema: pa.Schema) -> None:
+        check_names(file, [name for name in schema.names if name not in self._ignored])
+
     def _join(self, file: SourceFile, schema: pa.Schema) -> None:
+        self._check_names(file, schema)
         joined = joined_schema(file, schema, wanted=self.schema, known=self._known)
         if self._only:
             self.schema = joined
@@ -126,7 +134,7 @@ class ArrowTable:
         """Open a file, and yield its bytes and a reader of its batches.
 
         Raises:
-            DataError: the file is not an Arrow file.
+            DataError: the file is not an Arrow file, or has data after its end.
         """  # noqa: DOC501 - the named function returns a DataError
         path = Path(file.uri)
         if file.is_remote:
@@ -140,9 +148,43 @@ class ArrowTable:
                 is_file = magic == _FILE_MAGIC
                 source.seek(0)
                 reader = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)
+                _ = reader.schema.names
+                _check_end(file, path, is_file=is_file)
+            except UnicodeDecodeError as error:
+                raise undecodable_name(file, error) from error
             except (pa.ArrowException, OSError) as error:
                 raise unreadable(file, error) from error
             yield source, reader
+
+
+def _check_end(file: SourceFile, path: Path, *, is_file: bool) -> None:
+    """Check that no data follows the stream, or the footer of the file, such as that of a second one.
+
+    Readers ignore a second stream. Of two joined files they return the first one's rows.
+
+    Raises:
+        DataError: data follows.
+    """
+    with pa.memory_map(
+        str(path)
+    ) as source:  # only the headers of the messages are read, not their bodies
+        source.seek(_FILE_START_BYTES if is_file else 0)
+        try:
+            for _ in pa.ipc.MessageReader.open_stream(source):
+                pass
+        except (pa.ArrowException, OSError):  # reported when the rows are read
+            return
+        end = source.tell()
+        rest = source.read(_MAX_FOOTER_BYTES)
+        if _FILE_MAGIC * 2 in rest if is_file else rest:
+            raise DataError(
+                "an Arrow file has data after its end",
+                job_name="sharding",
+                where=file.name,
+                got=f"{source.size()} bytes, of which the first stream has {end}",
+                allowed="one stream, or one file",
+                next_step="store each stream and each file on its own, or write their batches to one file",
+            )
 
 
 def _old_feather(file: SourceFile) -> DataError:

@@ -42,6 +42,18 @@ def check_names(file: SourceFile, names: list[str]) -> None:
         )
 
 
+def undecodable_name(file: SourceFile, error: UnicodeDecodeError) -> DataError:
+    """Return the error for a file in which the name of a column is not UTF-8."""
+    return DataError(
+        "the name of a column is not UTF-8",
+        job_name="sharding",
+        where=file.name,
+        got=str(error.object),
+        allowed="names in UTF-8, as the formats require",
+        next_step="rename the column with the tool that wrote the file, or select the other files with a glob",
+    )
+
+
 def joined_schema(
     file: SourceFile, schema: pa.Schema, *, wanted: pa.Schema, known: Iterable[str] | None
 ) -> pa.Schema:

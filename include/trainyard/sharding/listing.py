@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import logging
+import os
 import re
 import sysconfig
 from dataclasses import replace
@@ -24,6 +24,7 @@ from trainyard.sharding.source_files import (
     suffix_of,
     unreadable,
 )
+from trainyard.sharding.source_glob import glob_start, is_folder, is_match, local_matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,7 +89,13 @@ _METADATA = frozenset({_SEVERAL_SPLITS, _SAVED_STATE, _MDS_INDEX, "dataset_info.
 _NUM_NAMED = 5
 _CACHED = re.compile(r"cache-[0-9a-f]+\.arrow")
 """Cache files that Hugging Face's `datasets` writes beside a data set."""
-_WILDCARD = re.compile(r"[*?[]")
+_OWN = re.compile(
+    r"(?:^|/)(datasets/[0-9a-f]{16})/(?:index|parts|quarantine|train|validation|test)/"
+)
+"""Files of a data set that Trainyard wrote below a destination."""
+_LOST = "lost+found"
+"""Folder of a file system's repair, which only root may list."""
+_WILDCARDS = "* and ? match within a name, ** any number of folders; for the characters write [*], [?] and [[]"
 _STDLIB_LEFT_OUT = frozenset(
     {
         "site-packages",
@@ -134,16 +141,17 @@ _TABLE_KINDS = {
 def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[SourceFile]]:
     """Return the format and the files of a source, sorted by name and limited to `max_source_bytes`.
 
-    Files of other formats, and linked folders, are not read: a warning names them.
+    Files of other formats, linked folders and data sets of Trainyard are not read: a warning names them.
 
     Raises:
-        DataError: the source is missing or empty, its format cannot be derived, it has files of a compression that
-            is not supported, or it is a Delta Lake, Hudi or Iceberg table.
+        DataError: the source is missing or empty, a folder or file of it cannot be read, its format cannot be derived,
+            it has files of a compression that is not supported, or it is a Delta Lake, Hudi or Iceberg table.
         SpecError: the source contains a local file that a run may not read.
     """  # noqa: DOC501 - the named function returns a DataError
     found = _found(source, objects)
     if not found:
         raise _missing(source)
+    found = _without_own(source, found)
     data_format, files = _of_one_format(source, found)
     if data_format is DataFormat.ARROW:
         _check_one_split(source, found, files)
@@ -152,6 +160,7 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
         files = _of_mds_index(source, found, files, objects)
     _check_left_out(source, found, files, data_format)
     _check_names(source, files)
+    _check_examined(files)
     files = [file for file in files if file.size > 0]
     if not files:
         raise DataError(
@@ -173,7 +182,9 @@ def _found(source: Source, objects: Objects) -> list[SourceFile]:
     if source.files:
         source.files.check(paths, where="source")
     found = [_local_file(path, root) for path in paths]
-    if paths != [Path(source.uri).expanduser()]:  # a single file may be of any table
+    if paths == [Path(source.uri).expanduser()]:
+        _check_examined(found)
+    else:  # a single file may be of any table
         _check_no_table(source.uri, found, _local_logs(found, root))
     return found
 
@@ -187,20 +198,70 @@ def _local_paths(source: Source) -> tuple[list[Path], Path]:
     if source.files and (findings := [*source.files.findings(source.uri, where="source")]):
         raise SpecError(findings, subject="data source")
     path = Path(source.uri).expanduser()
-    if path.is_dir():
-        inside = [each for each in sorted(path.rglob("*")) if _is_data(_relative(each, path))]
-        links = [_relative(each, path) for each in inside if each.is_symlink() and each.is_dir()]
-        if links:
-            log.warning("%s linked folder(s) of the source are not read: %s", *_named(links))
-        return [each for each in inside if each.is_file()], path
-    if path.is_file():
+    if is_folder(path):
+        root, pattern = path, ""
+    elif _is_file(path):
         return [path], path.parent
-    matches = sorted(Path(each) for each in glob.glob(str(path), recursive=True))  # noqa: PTH207 - the pattern may be absolute
-    root = Path(_WILDCARD.split(str(path), maxsplit=1)[0] + "_").parent
-    pattern = _relative(path, root)
+    else:
+        root = Path(glob_start(str(path)) + "_").parent
+        pattern = _relative(path, root)
+    matches, folders = local_matches(root, pattern or "**")
+    links = _left_out_links(root, pattern, folders)
     return [
-        each for each in matches if each.is_file() and _is_data(_relative(each, root), pattern)
+        each
+        for each in sorted(matches)
+        if _is_data(name := _relative(each, root), pattern)
+        and (not pattern or is_match(name, pattern))
+        and links.isdisjoint(each.parents)
+        and _is_file(each)
     ], root
+
+
+def _left_out_links(root: Path, pattern: str, folders: set[Path]) -> set[Path]:
+    """Return the linked folders that `**` does not enter. A warning names them.
+
+    Raises:
+        DataError: one of the folders cannot be listed.
+    """
+    listed = {each for each in folders if _is_data(f"{_relative(each, root)}/-", pattern)}
+    links = _links_in({root, *listed}) - folders
+    if "**" in (pattern or "**"):
+        names = sorted(_relative(each, root) for each in links)
+        if data := [name for name in names if _is_data(f"{name}/-", pattern)]:
+            log.warning("%s linked folder(s) of the source are not read: %s", *_named(data))
+    return links
+
+
+def _links_in(folders: set[Path]) -> set[Path]:
+    """Return the linked folders among the entries of folders.
+
+    Raises:
+        DataError: a folder cannot be listed.
+    """
+    links = set()
+    for folder in sorted(folders):
+        try:
+            with os.scandir(folder) as entries:
+                links |= {Path(each) for each in entries if each.is_symlink()}
+        except PermissionError as error:
+            raise DataError(
+                "a folder of the source cannot be read",
+                job_name="sharding",
+                where=str(folder),
+                got=f"{type(error).__name__}: {error}",
+                next_step="change its permissions, or select the other folders with a glob",
+            ) from error
+        except OSError:  # it does not exist
+            continue
+    return {each for each in links if is_folder(each)}
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether a path is a file, or cannot be examined, such as a link to a missing file."""
+    try:
+        return path.is_file() or (path.is_symlink() and not path.exists())
+    except OSError:
+        return True
 
 
 def _stdlib_files() -> list[SourceFile]:
@@ -215,17 +276,19 @@ def _stdlib_files() -> list[SourceFile]:
 
 
 def _remote_files(uri: str, objects: Objects) -> list[SourceFile]:
-    wildcard = min((uri.find(mark) for mark in "*?[" if mark in uri), default=len(uri))
-    is_glob = wildcard < len(uri)
-    heads = listed = list(objects.list(uri[:wildcard]))
-    if is_glob:
-        heads = [head for head in heads if PurePosixPath(head.uri).match(uri)]
-    elif not uri.endswith("/"):
-        heads = [head for head in heads if head.uri == uri or head.uri.startswith(uri + "/")]
-    root = uri[:wildcard].rpartition("/")[0] + "/"
-    pattern = uri.removeprefix(root) if is_glob else ""
-    if not is_glob and any(head.uri != uri for head in heads):
-        root = uri.rstrip("/") + "/"
+    start = glob_start(uri)
+    listed = list(objects.list(start))
+    heads = [
+        each for each in listed if each.uri == uri or each.uri.startswith(uri.rstrip("/") + "/")
+    ]
+    root = uri.rstrip("/") + "/"
+    pattern = ""
+    if start != uri and not heads:
+        root = start.rpartition("/")[0] + "/"
+        pattern = uri.removeprefix(root)
+        heads = [each for each in listed if is_match(each.uri.removeprefix(root), pattern)]
+    elif all(each.uri == uri for each in heads):
+        root = uri.rpartition("/")[0] + "/"
     found = [
         SourceFile(
             name=head.uri.removeprefix(root),
@@ -285,11 +348,14 @@ def _check_no_table(uri: str, found: list[SourceFile], names: Iterable[str]) -> 
 
 
 def _local_file(path: Path, root: Path) -> SourceFile:
-    stamp = FileStamp.of(path)
+    try:
+        stamp = FileStamp.of(path)
+    except OSError:
+        stamp = None
     return SourceFile(
         name=path.relative_to(root).as_posix(),
         uri=str(path),
-        size=stamp.size,
+        size=stamp.size if stamp else 0,
         stamp=stamp,
         compression=_compression_of(path.name),
     )
@@ -314,10 +380,38 @@ def _is_data(name: str, pattern: str = "") -> bool:
         return True
     *folders, file = name.split("/")
     hidden = [part for part in folders if part.startswith(("_", ".")) and "=" not in part]
+    if _LOST in folders:
+        return False
     if _CACHED.fullmatch(file):
         return False
     is_module = file.startswith("_") and suffix_of(file) in SUFFIXES[DataFormat.TEXT]
     return not hidden and (is_module or not file.startswith(("_", ".")))
+
+
+def _without_own(source: Source, found: list[SourceFile]) -> list[SourceFile]:
+    """Return the files without those of data sets that Trainyard wrote to a destination below the source.
+
+    Raises:
+        DataError: no files are left.
+    """
+    own: dict[str, str] = {}
+    for file in found:
+        match = _OWN.search(file.uri)
+        if match and not _OWN.search(file.uri.removesuffix(file.name)):
+            own[file.uri] = match[1]
+    if len(own) == len(found):
+        raise DataError(
+            "the source has only data sets that Trainyard wrote",
+            job_name="sharding",
+            where=source.uri,
+            got=", ".join(sorted({*own.values()})[:_NUM_NAMED]),
+            allowed="files that are not shards",
+            next_step="set source to the original files",
+        )
+    if own:
+        count, names = _named(sorted({*own.values()}))
+        log.warning("%s data set(s) of Trainyard below the source are not read: %s", count, names)
+    return [file for file in found if file.uri not in own]
 
 
 def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat, list[SourceFile]]:
@@ -486,6 +580,20 @@ def _check_names(source: Source, files: list[SourceFile]) -> None:
         )
 
 
+def _check_examined(files: list[SourceFile]) -> None:
+    """Check that all local files could be examined.
+
+    Raises:
+        DataError: a file is a link to a missing file, or in a folder that may not be searched.
+    """  # noqa: DOC501 - the named function returns a DataError
+    for file in files:
+        if file.stamp is None and not file.is_remote:
+            try:
+                FileStamp.of(Path(file.uri))
+            except OSError as error:
+                raise unreadable(file, error) from error
+
+
 def _is_packed(name: str, suffixes: frozenset[str]) -> bool:
     found = PurePosixPath(name.lower()).suffixes[-2:]
     return len(found) > 1 and found[0] in suffixes and found[1] in _OTHER_COMPRESSIONS
@@ -536,7 +644,8 @@ def _missing(source: Source) -> DataError:
         job_name="sharding",
         where="source",
         got=source.uri,
-        allowed=f"an existing file, directory or glob, s3://bucket/prefix, or {PYTHON_STDLIB}",
+        allowed=f"an existing file, directory or glob, s3://bucket/prefix, or {PYTHON_STDLIB}"
+        + (f"; in a glob, {_WILDCARDS}" if glob_start(source.uri) != source.uri else ""),
         next_step=f"did you mean {path.parent / near[0]}?" if near else "correct source",
     )
 

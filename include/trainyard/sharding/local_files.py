@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
 from trainyard.sharding.objects import S3_SCHEME
+from trainyard.sharding.source_glob import glob_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +43,6 @@ CREDENTIAL_VARIABLES = (
 )
 _MOST_CHARACTERS = 1024
 _PATH = f"up to {_MOST_CHARACTERS} characters, none of them a control character"
-_WILDCARD = re.compile(r"[*?[]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class LocalFiles:
         """
         if uri.startswith(S3_SCHEME) or uri == PYTHON_STDLIB:
             return
-        fixed = _WILDCARD.split(uri, maxsplit=1)[0]
+        fixed = glob_start(uri)
         is_glob = fixed != uri and not _exists(uri)
         is_walked = not is_glob or "**" in uri
         path = _resolved(os.path.dirname(fixed) or "." if is_glob else uri)  # noqa: PTH120  # keeps the text as it is

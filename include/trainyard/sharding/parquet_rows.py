@@ -18,6 +18,7 @@ from trainyard.sharding.columnar_schema import (
     is_string,
     joined_schema,
     text_columns,
+    undecodable_name,
     wanted_schema,
     with_types,
 )
@@ -158,6 +159,8 @@ class ParquetTable:
                 # INT96 is often beyond the range of nanoseconds (1677 to 2262). There Arrow returns other times.
                 coerce_int96_timestamp_unit=self._unit(path, metadata) if is_planned else "us",
             )
+        except UnicodeDecodeError as error:
+            raise undecodable_name(file, error) from error
         except (pa.ArrowException, OSError) as error:
             raise unreadable(file, error) from error
         with opened:

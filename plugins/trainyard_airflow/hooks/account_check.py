@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import replace
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import (
@@ -22,6 +22,7 @@ from botocore.exceptions import (
 )
 
 from trainyard.errors import Finding, Severity, SpecError, ThrottledError
+from trainyard.sharding.source_glob import glob_start, is_match
 from trainyard_airflow.hooks.local_files import readable_files
 from trainyard_airflow.hooks.objects import S3Address
 from trainyard_airflow.hooks.refusals import code_and_message, is_absent_object, typed
@@ -279,11 +280,10 @@ def _unless_there(
 def _has_bytes(clients: AwsClients, uri: str) -> bool:
     """Return whether the prefix, or the glob, names an object that is not empty."""
     at = S3Address.parse(uri)
-    start = re.split(r"[*?[]", at.key, maxsplit=1)[0]
     pages = clients.client("s3").get_paginator("list_objects_v2")
     return any(
-        each["Size"] and (start == at.key or PurePosixPath(each["Key"]).match(at.key))
-        for page in pages.paginate(Bucket=at.bucket, Prefix=start)
+        each["Size"] and (each["Key"].startswith(at.key) or is_match(each["Key"], at.key))
+        for page in pages.paginate(Bucket=at.bucket, Prefix=glob_start(at.key))
         for each in page.get("Contents", ())
     )
 
