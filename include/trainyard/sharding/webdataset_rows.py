@@ -135,12 +135,12 @@ def _files(file: SourceFile, archive: tarfile.TarFile) -> Iterator[tarfile.TarIn
         tarfile.ReadError: the archive is damaged.
     """  # noqa: DOC501 - the named function returns a DataError
     for member in archive:
-        archive.members = []  # it would grow with the archive
+        archive.members = []  # type: ignore[attr-defined]  # it would grow with the archive
         if member.islnk() or member.issym():
             raise _link(file, member)
         if member.isfile():
             yield member
-    while rest := archive.fileobj.read(BLOCK_BYTES):  # type: ignore[union-attr]  # None only after close
+    while rest := archive.fileobj.read(BLOCK_BYTES):
         if rest.strip(b"\0"):
             raise tarfile.ReadError(
                 "content follows the end mark, as in archives that were concatenated; unpack it with "

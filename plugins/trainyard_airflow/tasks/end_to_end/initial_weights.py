@@ -101,7 +101,8 @@ def _config_findings(
 
 def _vocabulary_size(conf: RunConf, stored: S3DatasetObjects) -> int | None:
     """Return the size of the data's vocabulary; None if the tokenizer is a file outside of S3, or cannot be read."""
-    from trainyard.sharding.tokenizer import BYTES_TOKENIZER, load_tokenizer
+    from trainyard.sharding.settings import BYTES_TOKENIZER
+    from trainyard.sharding.tokenizer import load_tokenizer
 
     if conf.vocab_size:
         return conf.vocab_size
