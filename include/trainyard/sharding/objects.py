@@ -51,7 +51,7 @@ class Objects(Protocol):
         """
 
     def delete(self, uris: Sequence[str]) -> None:
-        """Delete these objects. A missing one is no error."""
+        """Delete these objects. A missing one is ignored."""
 
     def head(self, uri: str) -> ObjectHead | None:
         """Return the object's head with its `sha256` metadata; None if there is no such object."""

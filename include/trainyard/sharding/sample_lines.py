@@ -74,13 +74,13 @@ class Sample:
 
 
 def sample_lines(
-    samples: Iterable[Sample], tell: Callable[[], int], *, max_bytes: int | None
+    samples: Iterable[Sample], position: Callable[[], int], *, max_bytes: int | None
 ) -> Iterator[LineBlock]:
     """Yield samples as JSON lines in blocks. Line n is sample n; it is empty if the sample has a fault.
 
     Args:
         samples: samples of one file.
-        tell: returns the number of stored bytes of the file that have been read.
+        position: returns the number of stored bytes of the file that have been read.
         max_bytes: limit of the decompressed file. The last sample is the one that begins within it. None reads all.
 
     Raises:
@@ -100,11 +100,11 @@ def sample_lines(
         lines.append(line)
         size += len(line)
         if size >= BLOCK_BYTES or sample.offset - start >= SOURCE_BYTES_AT_ONCE:
-            yield _block(lines, faults, first, tell())
+            yield _block(lines, faults, first, position())
             lines, faults = [], []
             first, size, start = number + 1, 0, sample.offset
     if lines:
-        yield _block(lines, faults, first, tell())
+        yield _block(lines, faults, first, position())
 
 
 def _block(lines: list[bytes], faults: list[LineFault], first: int, position: int) -> LineBlock:

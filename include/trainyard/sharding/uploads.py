@@ -2,7 +2,7 @@
 
 Several runs may write the same data set at once. So the final name of a shard gets only the final content, which is the
 same in each run. A shard that may still be divided again, or gets other category codes, is a draft: it is stored at
-`under-way/<digest>/<name>`, where no other content is ever stored.
+`under-way/<digest>/<name>`: no other content is ever stored there.
 """
 
 from __future__ import annotations
