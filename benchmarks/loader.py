@@ -30,7 +30,7 @@ from typing import Any
 
 import checkout
 from engine import start_ours
-from loader_tools import TOOLS, Options
+from loader_tools import TOOLS, ToolOptions
 from sharding import PEERS_PYTHON, install_peers
 
 HERE = Path(__file__).resolve().parent
@@ -75,7 +75,7 @@ def prepare(tool: str, root: Path, client: Any, common: dict[str, Any]) -> None:
     """Write the data in the tool's format, and copy it to a bucket with the tool's name."""
     folder = root / "written" / tool
     folder.mkdir(parents=True)
-    _process(Options(tool=tool, action="prepare", folder=str(folder), **common))
+    _process(ToolOptions(tool=tool, action="prepare", folder=str(folder), **common))
     client.create_bucket(Bucket=tool)
     written = [path for path in sorted((folder / "out").rglob("*")) if path.is_file()]
     for path in written:
@@ -93,7 +93,7 @@ def run(tool: str, root: Path, common: dict[str, Any]) -> dict[str, Any]:
         folder.mkdir()
         state = str(root / f"{tool}.state")
         found[action] = _process(
-            Options(
+            ToolOptions(
                 tool=tool, action=action, folder=str(folder), bucket=tool, state=state, **common
             )
         )
@@ -157,7 +157,7 @@ def table(runs: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join(lines)
 
 
-def _process(options: Options) -> dict[str, Any]:
+def _process(options: ToolOptions) -> dict[str, Any]:
     """Run one action, and return its figures with the peak resident memory.
 
     Raises:

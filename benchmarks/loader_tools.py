@@ -35,8 +35,8 @@ BUFFER = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of one process.
+class ToolOptions:
+    """ToolOptions of one process.
 
     Attributes:
         folder: folder of the written data, or of the cache of a reader.
@@ -67,7 +67,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reader:
+class ToolReader:
     """Opened data of one tool.
 
     Attributes:
@@ -89,7 +89,7 @@ def credentials(endpoint: str) -> dict[str, str]:
     }
 
 
-def rows(options: Options) -> np.ndarray:
+def rows(options: ToolOptions) -> np.ndarray:
     """Return the samples as uint16 ids."""
     ids = np.random.default_rng(SEED).integers(
         0, BASE, (options.num_samples, options.length), dtype=np.uint16
@@ -98,7 +98,7 @@ def rows(options: Options) -> np.ndarray:
     return ids
 
 
-def write_ours(options: Options) -> None:
+def write_ours(options: ToolOptions) -> None:
     """Shard an array with Trainyard."""
     from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 
@@ -116,7 +116,7 @@ def write_ours(options: Options) -> None:
     Path(folder / "store" / result.uri.removeprefix("s3://")).rename(folder / "out")
 
 
-def read_ours(options: Options, state: Any) -> Reader:
+def read_ours(options: ToolOptions, state: Any) -> ToolReader:
     """Copy all shards to disk, as SageMaker's File mode does, and check them, as the training scripts do."""
     from trainer.data.loader import training_batches
     from trainer.data.sample_order import RankBatches, SampleOrder
@@ -152,10 +152,10 @@ def read_ours(options: Options, state: Any) -> Reader:
         for (inputs, _), _ in itertools.islice(batches, next(sizes)):
             yield inputs
 
-    return Reader(epoch=epoch, state=lambda done: first + done)
+    return ToolReader(epoch=epoch, state=lambda done: first + done)
 
 
-def write_litdata(options: Options) -> None:
+def write_litdata(options: ToolOptions) -> None:
     """Optimise for litdata's loader of tokens."""
     from litdata import TokensLoader, optimize
 
@@ -175,7 +175,7 @@ def _row(path: str, number: int) -> np.ndarray:
     return np.array(np.load(path, mmap_mode="r")[number])
 
 
-def read_litdata(options: Options, state: Any) -> Reader:
+def read_litdata(options: ToolOptions, state: Any) -> ToolReader:
     """Stream chunks, shuffled within and across chunks, with litdata's own state."""
     from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
     from litdata.streaming import downloader
@@ -193,13 +193,13 @@ def read_litdata(options: Options, state: Any) -> Reader:
     loader = StreamingDataLoader(dataset, batch_size=options.batch_size, num_workers=0)
     if state is not None:
         loader.load_state_dict(state)
-    return Reader(
+    return ToolReader(
         epoch=lambda: (batch.to(torch.int64) for batch in loader),
         state=lambda _: loader.state_dict(),
     )
 
 
-def write_webdataset(options: Options) -> None:
+def write_webdataset(options: ToolOptions) -> None:
     """Write tar archives with the raw ids of a sample per file."""
     folder = Path(options.folder) / "out"
     for number, part in enumerate(np.array_split(rows(options), options.num_files)):
@@ -210,7 +210,7 @@ def write_webdataset(options: Options) -> None:
                 archive.addfile(info, io.BytesIO(row.tobytes()))
 
 
-def read_webdataset(options: Options, state: Any) -> Reader:
+def read_webdataset(options: ToolOptions, state: Any) -> ToolReader:
     """Stream archives with a shuffle buffer. There is no state: a resume reads the consumed batches again."""
     import webdataset as wds
 
@@ -235,10 +235,10 @@ def read_webdataset(options: Options, state: Any) -> Reader:
         for batch in itertools.islice(pipeline, next(skipped, 0), None):
             yield torch.from_numpy(batch.astype(np.int64))
 
-    return Reader(epoch=epoch, state=lambda done: done)
+    return ToolReader(epoch=epoch, state=lambda done: done)
 
 
-def write_huggingface(options: Options) -> None:
+def write_huggingface(options: ToolOptions) -> None:
     """Write Parquet files with a column of lists."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -250,7 +250,7 @@ def write_huggingface(options: Options) -> None:
         pq.write_table(pa.table({"ids": ids}), folder / f"{number:05d}.parquet")
 
 
-def read_huggingface(options: Options, state: Any) -> Reader:
+def read_huggingface(options: ToolOptions, state: Any) -> ToolReader:
     """Stream Parquet files with a shuffle buffer, with the state of Hugging Face's own data sets."""
     from datasets import load_dataset
 
@@ -279,10 +279,10 @@ def read_huggingface(options: Options, state: Any) -> Reader:
         for batch in dataset:
             yield torch.from_numpy(np.stack(batch["ids"]).astype(np.int64))
 
-    return Reader(epoch=epoch, state=lambda _: dataset.state_dict())
+    return ToolReader(epoch=epoch, state=lambda _: dataset.state_dict())
 
 
-TOOLS: dict[str, tuple[Callable[[Options], None], Callable[[Options, Any], Reader]]] = {
+TOOLS: dict[str, tuple[Callable[[ToolOptions], None], Callable[[ToolOptions, Any], ToolReader]]] = {
     "trainyard": (write_ours, read_ours),
     "litdata": (write_litdata, read_litdata),
     "webdataset": (write_webdataset, read_webdataset),
@@ -290,7 +290,7 @@ TOOLS: dict[str, tuple[Callable[[Options], None], Callable[[Options, Any], Reade
 }
 
 
-def measure(options: Options, read: Callable[[Options, Any], Reader]) -> dict[str, Any]:
+def measure(options: ToolOptions, read: Callable[[ToolOptions, Any], ToolReader]) -> dict[str, Any]:
     """Return the seconds until the first batch and of each epoch, and the samples of the first epoch."""
     state = pickle.loads(Path(options.state).read_bytes()) if options.action == "resume" else None  # noqa: S301 - our own
     import_packages(options.tool)
@@ -336,7 +336,7 @@ def import_packages(tool: str) -> None:
 
 def main(text: str) -> None:
     """Run one action."""
-    options = Options(**json.loads(text))
+    options = ToolOptions(**json.loads(text))
     torch.set_num_threads(1)
     write, read = TOOLS[options.tool]
     if options.action == "prepare":
