@@ -135,7 +135,7 @@ def _files(file: SourceFile, archive: tarfile.TarFile) -> Iterator[tarfile.TarIn
         tarfile.ReadError: the archive is damaged.
     """  # noqa: DOC501 - the named function returns a DataError
     for member in archive:
-        archive.members = []  # type: ignore[attr-defined]  # it would grow with the archive
+        archive.members = []  # type: ignore[attr-defined]  # not in typeshed; the list would grow with the archive
         if member.islnk() or member.issym():
             raise _link(file, member)
         if member.isfile():
