@@ -90,14 +90,23 @@ def conf_of(place: str, data: str, **params: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "strategy",
+    [{}, {"strategy": "fsdp", "instance_count": 2}],
+    ids=["ddp", "fsdp on two hosts"],
+)
 def test_lora_is_interrupted_beats_its_base_and_is_registered(
-    database: Any, aws_connection: RunningEngine, small_model: str, s3: Any
+    database: Any,
+    aws_connection: RunningEngine,
+    small_model: str,
+    s3: Any,
+    strategy: dict[str, Any],
 ) -> None:
     strike = {"what": "interrupt", "job": "*fine-tune-train*", "at": {"step": 25}}
     put_faults(aws_connection, strike)
 
     dag_run = database("fine_tune").test(
-        run_conf=conf_of(small_model, "chat", use_spot_instances=True)
+        run_conf=conf_of(small_model, "chat", use_spot_instances=True, **strategy)
     )
 
     assert str(dag_run.state) == "success"

@@ -11,6 +11,8 @@ from trainyard.specs.fine_tune_conf import FineTuneConf
 from trainyard.specs.script_conf import ScriptConf
 
 PLACES = {"base_model": "s3://bucket/base/", "train_data": "s3://bucket/train/"}
+SHARDED = {"strategy": "fsdp", "instance_count": 2}
+LADDER = [{"instance_type": "ml.g5.12xlarge"}, {"instance_type": "ml.g5.2xlarge"}]
 MEASURED = {**PLACES, "validation_data": "s3://bucket/test/"}
 
 
@@ -52,6 +54,16 @@ def test_a_hub_model_is_a_hyperparameter_and_no_channel() -> None:
     assert "base" not in conf.evaluation_inputs
 
 
+def test_strategy_and_bits_of_the_base_are_hyperparameters() -> None:
+    sharded = script_of(**PLACES, **SHARDED, adapter="none")
+    eight = script_of(**PLACES, adapter="qlora", hyperparameters={"load_in_8bit": True})
+
+    assert sharded.hyperparameters["strategy"] == "fsdp"
+    assert sharded.world_size == 2
+    assert eight.hyperparameters["load_in_8bit"] is True
+    assert eight.hyperparameters["strategy"] == "ddp"
+
+
 def test_a_capacity_ladder_and_notifications_reach_the_run() -> None:
     ladder = [{"instance_type": "ml.g5.2xlarge", "use_spot_instances": True}]
     topic = {"topic_arn": "arn:aws:sns:us-east-1:123456789012:runs"}
@@ -71,6 +83,15 @@ def test_a_capacity_ladder_and_notifications_reach_the_run() -> None:
         ({"train_data": "train.jsonl"}, "train_data", "s3://bucket/prefix"),
         ({"artifact": "adapter", "adapter": "none"}, "artifact", 'set artifact to "merged"'),
         ({"method": "dpo", "packing": True}, "packing", "is not supported by method dpo"),
+        ({"strategy": "zero"}, "strategy", "ddp, fsdp"),
+        (
+            {**SHARDED, "adapter": "qlora", "hyperparameters": {"load_in_8bit": True}},
+            "hyperparameters.load_in_8bit",
+            "the base then has 4 bits",
+        ),
+        ({**SHARDED, "instance_count": 1}, "strategy", "only one rank to shard over"),
+        ({"strategy": "fsdp", "capacity_ladder": LADDER}, "strategy", "1 x ml.g5.2xlarge"),
+        ({"hyperparameters": {"load_in_8bit": True}}, "hyperparameters.load_in_8bit", "qlora"),
         ({"epochs": 0}, "epochs", "more than 0"),
         ({"rank": 0}, "rank", "at least 1"),
         ({"hyperparameters": {"rank": 4}}, "hyperparameters.rank", "set the field rank"),

@@ -37,16 +37,36 @@ TINY = {
 }  # fmt: skip
 
 
-class RankServer:
-    """The parent that forks ranks; see rank_server.py."""
+PRELOADED = ("torch._dynamo", "torch.nn.parallel.distributed", "evaluate", "train_ddp")
+"""What ranks need not import: the scripts, and what the first optimizer of a process imports, which takes seconds."""
 
-    def __init__(self) -> None:
+
+class RankServer:
+    """The parent that forks ranks; see rank_server.py.
+
+    Args:
+        python: the interpreter of the ranks.
+        preload: the modules that the parent imports.
+        path: further folders of modules.
+    """
+
+    def __init__(
+        self,
+        *,
+        python: str | Path = sys.executable,
+        preload: Sequence[str] = PRELOADED,
+        path: Sequence[Path] = (),
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "rank_server.py")],
+            [python, str(HERE / "rank_server.py"), *preload],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": os.pathsep.join(map(str, path)),
+            },
         )
         assert self._answer() == {"ready": 1}
 

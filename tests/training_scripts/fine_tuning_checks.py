@@ -1,16 +1,18 @@
 """Checks of the fine-tuning scripts by their own modules: run by an interpreter with transformers, PEFT and TRL.
 
-`python fine_tuning_checks.py <check> <folder>`: the folder is what make_chat_model.py wrote. Prints one JSON object.
+`python fine_tuning_checks.py <check> <folder> ...` prints one JSON object; make_chat_model.py wrote the folder.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from sft.errors import FineTuningError
@@ -53,26 +55,57 @@ def trained_texts(folder: Path) -> dict[str, Any]:
     return found | {"errors": errors}
 
 
-def frozen_base(folder: Path) -> dict[str, Any]:
-    """Return what training an adapter changed of the base model's weights."""
-    paths = _paths(folder, "frozen", data="chat")
-    options = Options(max_steps=8, learning_rate=1e-2)
-    trainer = make_trainer(
-        options, paths, ModelOrigin.of_job(options, paths.channels), WatchCallback(statistics="off")
-    )
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "lora": {},
+    "fsdp": {"strategy": "fsdp"},
+    "qlora": {"adapter": "qlora"},
+    "qlora_8bit": {"adapter": "qlora", "load_in_8bit": True},
+    "fsdp_qlora": {"adapter": "qlora", "strategy": "fsdp"},
+}
+
+
+def frozen_base(folder: Path, kind: str, port: str) -> dict[str, Any]:
+    """Return what training an adapter changed of the base model's weights, as the trainer holds them."""
+    if "fsdp" in kind:
+        rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        os.environ |= rank | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    paths = _paths(folder, f"frozen-{kind}", data="chat")
+    options = Options(max_steps=8, learning_rate=1e-2, **ADAPTERS[kind])
+    origin = ModelOrigin.of_job(options, paths.channels)
+    trainer = make_trainer(options, paths, origin, WatchCallback(statistics="off"))
     trainer.train()
     trained = {
-        name.replace(".base_layer", ""): value
-        for name, value in trainer.model.get_base_model().state_dict().items()
+        name.removeprefix("base_model.model.").replace(".base_layer", ""): value
+        for name, value in _weights(trainer.model).items()
     }
-    base = AutoModelForCausalLM.from_pretrained(folder / "base").state_dict()
+    base = _weights(load_model(options, origin, is_quantized=options.adapter == "qlora"))
     return {
         "weights": len(base),
-        "changed": [name for name, value in base.items() if not torch.equal(value, trained[name])],
+        "is_quantized": any("absmax" in name or "SCB" in name for name in base),
+        "changed": [
+            name
+            for name, value in base.items()
+            if ("fsdp" not in kind or name in trained) and _bytes(value) != _bytes(trained[name])
+        ],
         "adapter_moved": any(
             bool(value.abs().sum()) for name, value in trained.items() if "lora_B" in name
         ),
     }
+
+
+def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return all tensors of a model, those of a quantization included; of a sharded one the whole weights."""
+    sharded = {
+        name: each.full_tensor()
+        for name, each in model.named_parameters()
+        if isinstance(each, DTensor)
+    }
+    return sharded or model.state_dict()
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    """Return the content of a tensor; NaN equals NaN in it."""
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
 def packed_losses(folder: Path) -> dict[str, Any]:
@@ -108,12 +141,12 @@ def packed_losses(folder: Path) -> dict[str, Any]:
     }
 
 
-def merged_logits(folder: Path) -> dict[str, Any]:
-    """Return the largest difference of logits between the jobs' `merged` and `adapter` models."""
-    jobs = {name: folder / "jobs" / name / "model" for name in ("merged", "adapter")}
+def merged_logits(folder: Path, kind: str) -> dict[str, Any]:
+    """Return the largest difference of logits between the models of two jobs, merged and adapter."""
+    jobs = {name: folder / "jobs" / f"{kind}-{name}" / "model" for name in ("merged", "adapter")}
     merged = AutoModelForCausalLM.from_pretrained(jobs["merged"]).eval()
     origin = ModelOrigin(base=str(folder / "base"), start=jobs["adapter"])
-    adapted = load_model(Options(artifact="adapter"), origin).eval()
+    adapted = load_model(Options(artifact="adapter"), origin, is_quantized=False).eval()
     base = AutoModelForCausalLM.from_pretrained(folder / "base").eval()
     tokenizer = load_tokenizer(origin)
     tokens = tokenizer("The red cat sees a bird. What colour has the cat?", return_tensors="pt")
@@ -163,4 +196,4 @@ CHECKS = {
 }
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(CHECKS[sys.argv[1]](Path(sys.argv[2]))) + "\n")
+    sys.stdout.write(json.dumps(CHECKS[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])) + "\n")

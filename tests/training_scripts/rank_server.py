@@ -1,8 +1,8 @@
 """Forks ranks of a script from a parent that has torch imported: a rank starts in milliseconds.
 
-Reads one JSON request a line on stdin and answers with one JSON line: `{"start": {"main", "argv",
-"environ", "log"}}` -> `{"pid"}`; `{"wait": pid, "limit_s": s}` -> `{"exit_code"}`, null when the
-limit is over.
+The arguments are the modules that the parent imports. It reads one JSON request a line on stdin and answers with one
+JSON line: `{"start": {"main", "argv", "environ", "log"}}` -> `{"pid"}`; `{"wait": pid, "limit_s": s}` ->
+`{"exit_code"}`, null when the limit is over.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training_scripts"))
-import torch._dynamo  # noqa: F401 what the first optimizer of a process imports: seconds
-import torch.nn.parallel.distributed  # noqa: F401
-
-import evaluate  # noqa: F401 so that ranks need not
-import train_ddp  # noqa: F401
 
 
 def serve() -> None:
     """Answer requests until stdin ends."""
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     answer({"ready": threading.active_count()})
     for line in sys.stdin:
         request = json.loads(line)
@@ -57,6 +54,8 @@ def start(job: dict[str, Any]) -> int:
         os.environ.clear()
         os.environ.update(job["environ"])
         code = main(job["argv"])
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
     except BaseException:  # noqa: BLE001 a fork must never return into the server
         traceback.print_exc()
     finally:

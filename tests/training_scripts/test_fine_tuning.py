@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
+import time
 import venv
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,8 +21,12 @@ from sagemaker_engine.images.image_file import read_image_files
 from sagemaker_engine.images.image_store import ImageStore, default_folder
 from tests.limits import EVENT_LIMIT_S
 from tests.sagemaker_engine.images.built import has_index, need_built
+from tests.training_scripts.conftest import RankServer, unused_port
 from tests.training_scripts.inference_client import answers_of
 from trainyard_watch.stopping import GRACE_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +34,13 @@ HERE = Path(__file__).parent
 SCRIPTS = HERE.parents[1] / "training_scripts"
 FOLDER = SCRIPTS / "fine_tuning"
 LORA = {"max_steps": 12, "save_steps": 5, "learning_rate": 1e-3}
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "lora": {},
+    "fsdp": {"strategy": "fsdp", "num_ranks": 2, "num_hosts": 2},
+    "qlora": {"adapter": "qlora"},
+    "qlora_8bit": {"adapter": "qlora", "load_in_8bit": True},
+    "fsdp_qlora": {"adapter": "qlora", "strategy": "fsdp", "num_ranks": 2, "num_hosts": 2},
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,62 +76,115 @@ def folder(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture(scope="module")
+def server(python: Path) -> Iterator[RankServer]:
+    """Yield the parent of all ranks."""
+    server = RankServer(
+        python=python, preload=("train_sft", "sft.training"), path=(SCRIPTS, FOLDER)
+    )
+    yield server
+    server.close()
+
+
 class TuningContainer:
-    """A training job without an engine: the container's folders below one of its own."""
+    """A training job without an engine: the containers' folders below one of its own, and forked ranks."""
 
-    def __init__(self, python: Path, folder: Path, name: str, *, data: str, **options: Any) -> None:
-        self.python, self.place, self.options = python, folder / "jobs" / name, options
+    def __init__(
+        self,
+        server: RankServer,
+        folder: Path,
+        name: str,
+        *,
+        data: str,
+        num_ranks: int = 1,
+        num_hosts: int = 1,
+        **options: Any,
+    ) -> None:
+        self.server, self.options, self.num_ranks = server, options, num_ranks
+        self.hosts = [folder / "jobs" / f"{name}{'-2' * number}" for number in range(num_hosts)]
+        self.place = self.hosts[0]
         self.environ: dict[str, str] = {}
-        channels = self.place / "input" / "data"
-        channels.mkdir(parents=True)
-        (channels / "model").symlink_to(folder / "base")
-        (channels / "train").symlink_to(folder / data / "train")
+        for host in self.hosts:
+            channels = host / "input" / "data"
+            channels.mkdir(parents=True)
+            (channels / "model").symlink_to(folder / "base")
+            (channels / "train").symlink_to(folder / data / "train")
 
-    def start(self, *, num_ranks: int = 1) -> subprocess.Popen[str]:
-        """Start the script."""
-        arguments = [f"--{name}={value}" for name, value in self.options.items()]
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={num_ranks}"]
-        launcher = torchrun if num_ranks > 1 else []
-        with (self.place / "stderr.txt").open("a") as errors:
-            return subprocess.Popen(
-                [self.python, *launcher, FOLDER / "train_sft.py", *arguments],
-                env={
-                    **os.environ,
-                    "SAGEMAKER_BASE_DIR": str(self.place),
-                    "PYTHONPATH": str(SCRIPTS),
-                    "OMP_NUM_THREADS": "1",
-                    **self.environ,
-                },
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
+    def start(self) -> list[int]:
+        """Start the ranks; return their process ids."""
+        per_host = self.num_ranks // len(self.hosts)
+        port = unused_port()
+        pids = []
+        for rank in range(self.num_ranks):
+            host = self.hosts[rank // per_host]
+            launch = {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank % per_host),
+                "WORLD_SIZE": str(self.num_ranks),
+                "LOCAL_WORLD_SIZE": str(per_host),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            }
+            environ = {**os.environ, "SAGEMAKER_BASE_DIR": str(host), "OMP_NUM_THREADS": "1"}
+            pids.append(
+                self.server.start(
+                    main="train_sft",
+                    argv=[f"--{name}={value}" for name, value in self.options.items()],
+                    environ=environ | (launch if self.num_ranks > 1 else {}) | self.environ,
+                    log=str(self.place / f"rank-{rank}.log"),
+                )
             )
+        return pids
 
-    def run(self, *, num_ranks: int = 1) -> int:
-        """Run the script to its end; return the exit code."""
-        with self.start(num_ranks=num_ranks) as process:
-            process.communicate(timeout=EVENT_LIMIT_S)
-        return process.returncode
+    def run(self) -> int:
+        """Run the script to its end; return the exit code of the first rank that fails, or 0."""
+        codes = [self.server.wait(pid) for pid in self.start()]
+        return next((code for code in codes if code), 0)
 
     def interrupt(self, number: signal.Signals) -> int:
-        """Run the script, send it a signal after its first checkpoint; return the exit code."""
-        with self.start() as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("trainyard durable step=5 "):
-                    process.send_signal(number)
-        return process.returncode
+        """Run the script, send each rank a signal after the first checkpoint; return rank 0's exit code."""
+        pids = self.start()
+        deadline = time.monotonic() + EVENT_LIMIT_S
+        while "trainyard durable step=5 " not in self.log:
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.01)
+        for pid in pids:
+            os.kill(pid, number)
+        codes = [self.server.wait(pid) for pid in pids]
+        return codes[0]
+
+    def restore(self) -> None:
+        """Give each host the checkpoints of all hosts, as the platform does before a restart."""
+        for source in self.hosts:
+            for target in self.hosts:
+                if source != target:
+                    shutil.copytree(
+                        source / "checkpoints", target / "checkpoints", dirs_exist_ok=True
+                    )
+
+    def checkpoints(self) -> list[list[str]]:
+        """Return the names of the checkpoints on each host."""
+        return [
+            sorted(each.name for each in (host / "checkpoints").glob("checkpoint-*"))
+            for host in self.hosts
+        ]
 
     @property
-    def errors(self) -> str:
-        """The end of what it wrote to stderr."""
-        return (self.place / "stderr.txt").read_text()[-2000:]
+    def log(self) -> str:
+        """The output of rank 0."""
+        path = self.place / "rank-0.log"
+        return path.read_text() if path.exists() else ""
 
     @property
     def weights(self) -> bytes:
         """The model that it left."""
         found: list[Path] = list((self.place / "model").glob("*.safetensors"))
         return found[0].read_bytes()
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """The loss of each step that was logged."""
+        return {each["step"]: each["loss"] for each in self.events("step")}
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """Return the metrics of a kind."""
@@ -129,11 +196,15 @@ class TuningContainer:
         return [each for each in map(json.loads, lines) if each["event"] == kind]
 
 
-def check(python: Path, folder: Path, name: str) -> dict[str, Any]:
+def check(python: Path, folder: Path, name: str, *arguments: str) -> dict[str, Any]:
     """Return what a check of fine_tuning_checks.py found."""
     done = subprocess.run(
-        [python, "-W", "ignore", HERE / "fine_tuning_checks.py", name, folder],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SCRIPTS, FOLDER)))},
+        [python, "-W", "ignore", HERE / "fine_tuning_checks.py", name, folder, *arguments],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, (SCRIPTS, FOLDER))),
+            "OMP_NUM_THREADS": "1",
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -166,10 +237,12 @@ def test_row_errors_name_the_type_of_each_key(python: Path, folder: Path) -> Non
     assert all("allowed: " in each and "; correct the row" in each for each in errors.values())
 
 
-def test_lora_leaves_the_base_bit_equal(python: Path, folder: Path) -> None:
-    found = check(python, folder, "frozen_base")
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_adapters_leave_the_base_bit_equal(python: Path, folder: Path, kind: str) -> None:
+    found = check(python, folder, "frozen_base", kind, str(unused_port()))
 
     assert found["weights"] > 30
+    assert found["is_quantized"] == ("qlora" in kind)
     assert found["changed"] == []
     assert found["adapter_moved"]
 
@@ -183,21 +256,25 @@ def test_packing_equals_no_packing(python: Path, folder: Path) -> None:
     assert found["gradient_difference"] < 1e-5
 
 
-def test_merged_equals_adapter(python: Path, folder: Path) -> None:
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_merged_equals_adapter(server: RankServer, python: Path, folder: Path, kind: str) -> None:
     for artifact in ("merged", "adapter"):
-        job = TuningContainer(python, folder, artifact, data="chat", artifact=artifact, **LORA)
-        assert job.run() == 0, job.errors
+        options = {"data": "chat", "artifact": artifact, **LORA, **STRATEGIES[kind]}
+        job = TuningContainer(server, folder, f"{kind}-{artifact}", **options)
+        assert job.run() == 0, job.log
 
-    found = check(python, folder, "merged_logits")
+    found = check(python, folder, "merged_logits", kind)
 
     assert found["dtype"] == "torch.float32"
     assert found["learned"] > 0.1
     assert found["difference"] < 1e-5
 
 
-def test_merged_model_answers_by_the_inference_contract(python: Path, folder: Path) -> None:
-    job = TuningContainer(python, folder, "served", data="chat", **{**LORA, "max_steps": 60})
-    assert job.run() == 0, job.errors
+def test_merged_model_answers_by_the_inference_contract(
+    server: RankServer, python: Path, folder: Path
+) -> None:
+    job = TuningContainer(server, folder, "served", data="chat", **{**LORA, "max_steps": 60})
+    assert job.run() == 0, job.log
     question = "The red cat sees a dog. What colour has the cat?"
     messages = [
         {"role": "system", "content": "Answer in one sentence."},
@@ -241,74 +318,130 @@ KINDS: dict[str, dict[str, Any]] = {
     "dpo": {"data": "pairs", **LORA, "method": "dpo"},
     "dpo_full": {"data": "pairs", **LORA, "method": "dpo", "adapter": "none"},
 }
+RESUMED = {
+    **KINDS,
+    "fsdp_lora": {**KINDS["lora"], **STRATEGIES["fsdp"]},
+    "fsdp_full": {**KINDS["full"], **STRATEGIES["fsdp"]},
+    "qlora": {**KINDS["lora"], **STRATEGIES["qlora"]},
+    "qlora_8bit": {**KINDS["lora"], **STRATEGIES["qlora_8bit"]},
+    "fsdp_qlora": {**KINDS["lora"], **STRATEGIES["fsdp_qlora"]},
+}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_interrupted_equals_uninterrupted(python: Path, folder: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", RESUMED)
+def test_interrupted_equals_uninterrupted(server: RankServer, folder: Path, kind: str) -> None:
     whole, killed, stopped = (
-        TuningContainer(python, folder, f"{kind}-{name}", **KINDS[kind])
+        TuningContainer(server, folder, f"{kind}-{name}", **RESUMED[kind])
         for name in ("whole", "killed", "stopped")
     )
-    assert whole.run() == 0, whole.errors
+    assert whole.run() == 0, whole.log
 
     assert killed.interrupt(signal.SIGKILL) == -signal.SIGKILL
     assert stopped.interrupt(signal.SIGTERM) == 128 + signal.SIGTERM
 
     for job in (killed, stopped):
-        assert job.run() == 0, job.errors
+        job.restore()
+        assert job.run() == 0, job.log
         assert 5 <= job.events("start")[-1]["step"] < 12
         assert job.weights == whole.weights
-        losses = [{e["step"]: e["loss"] for e in each.events("step")} for each in (whole, job)]
-        both = losses[0].keys() & losses[1].keys()
+        both = whole.losses.keys() & job.losses.keys()
         assert {1, 12} <= both
-        assert all(losses[0][step] == losses[1][step] for step in both)
+        assert all(whole.losses[step] == job.losses[step] for step in both)
 
 
-def test_model_without_time_after_a_stop_is_left_out(python: Path, folder: Path) -> None:
-    job = TuningContainer(python, folder, "no-time", data="chat", **LORA)
+def test_model_without_time_after_a_stop_is_left_out(server: RankServer, folder: Path) -> None:
+    job = TuningContainer(server, folder, "no-time", data="chat", **LORA)
     job.environ = {GRACE_VARIABLE: "0.001"}
 
     assert job.interrupt(signal.SIGTERM) == 128 + signal.SIGTERM
 
-    assert "IS NOT WRITTEN" in job.errors
+    assert "IS NOT WRITTEN" in job.log
     assert not list((job.place / "model").glob("*"))
-    assert job.run() == 0, job.errors
+    assert job.run() == 0, job.log
     assert job.weights
 
 
-def test_two_ranks_train_one_model(python: Path, folder: Path) -> None:
-    alone = TuningContainer(
-        python, folder, "one-rank", data="chat", adapter="none", **LORA, batch_size=8
-    )
-    both = TuningContainer(
-        python, folder, "two-ranks", data="chat", adapter="none", **LORA, batch_size=4
+def test_two_ranks_train_one_model(server: RankServer, folder: Path) -> None:
+    options = {"data": "chat", "adapter": "none", **LORA}
+    alone = TuningContainer(server, folder, "one-rank", **options, batch_size=8)
+    both = TuningContainer(server, folder, "two-ranks", **options, batch_size=4, num_ranks=2)
+
+    assert alone.run() == 0, alone.log
+    assert both.run() == 0, both.log
+
+    assert abs(alone.losses[12] - both.losses[12]) < 2e-4
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "qlora"])
+def test_sharded_equals_ddp(server: RankServer, folder: Path, kind: str) -> None:
+    options = {**RESUMED[kind], "max_steps": 6, "num_ranks": 2}
+    replicated, sharded = (
+        TuningContainer(server, folder, f"{kind}-{strategy}", **options, strategy=strategy)
+        for strategy in ("ddp", "fsdp")
     )
 
-    assert alone.run() == 0
-    assert both.run(num_ranks=2) == 0, both.errors
+    for job in (replicated, sharded):
+        assert job.run() == 0, job.log
 
-    losses = [job.events("step")[-1]["loss"] for job in (alone, both)]
-    assert abs(losses[0] - losses[1]) < 2e-4
+    assert {1, 6} <= replicated.losses.keys() & sharded.losses.keys()
+    for step in replicated.losses.keys() & sharded.losses.keys():
+        assert sharded.losses[step] == pytest.approx(replicated.losses[step], abs=1e-5)
+    assert len(sharded.weights) == len(replicated.weights)
+
+
+def test_every_host_deletes_old_checkpoints(server: RankServer, folder: Path) -> None:
+    options = {**LORA, **STRATEGIES["fsdp"], "max_steps": 5, "save_steps": 1}
+    job = TuningContainer(server, folder, "rotated", data="chat", **options)
+
+    assert job.run() == 0, job.log
+
+    assert job.checkpoints() == [["checkpoint-3", "checkpoint-4", "checkpoint-5"]] * 2
+
+
+def test_sharding_without_ranks_is_refused(server: RankServer, folder: Path) -> None:
+    job = TuningContainer(server, folder, "no-ranks", data="chat", **LORA, strategy="fsdp")
+
+    assert job.run() == 1
+
+    assert "start it with torchrun" in (job.place / "output" / "failure").read_text()
 
 
 @pytest.mark.parametrize("artifact", ["merged", "adapter"])
-def test_training_goes_on_from_an_earlier_model(python: Path, folder: Path, artifact: str) -> None:
+def test_training_goes_on_from_an_earlier_model(
+    server: RankServer, folder: Path, artifact: str
+) -> None:
     first = TuningContainer(
-        python, folder, f"first-{artifact}", data="chat", artifact=artifact, **LORA
+        server, folder, f"first-{artifact}", data="chat", artifact=artifact, **LORA
     )
     assert first.run() == 0
     second = TuningContainer(
-        python, folder, f"second-{artifact}", data="chat", artifact=artifact, **LORA
+        server, folder, f"second-{artifact}", data="chat", artifact=artifact, **LORA
     )
     start = second.place / "input" / "data" / "init"
     start.mkdir()
     with tarfile.open(start / "model.tar.gz", "w:gz") as archive:
         archive.add(first.place / "model", arcname=".")
 
-    assert second.run() == 0, second.errors
+    assert second.run() == 0, second.log
 
     losses = [[each["loss"] for each in job.events("step")] for job in (first, second)]
     assert losses[1][0] < losses[0][0] - 0.5
+
+
+def test_dpo_over_a_quantized_base_starts_from_its_reference(
+    server: RankServer, folder: Path
+) -> None:
+    options = {**LORA, "max_steps": 2, "artifact": "adapter"}
+    first = TuningContainer(server, folder, "reference", data="chat", **options)
+    assert first.run() == 0, first.log
+    second = TuningContainer(
+        server, folder, "preferred", data="pairs", method="dpo", adapter="qlora", **options
+    )
+    (second.place / "input" / "data" / "init").symlink_to(first.place / "model")
+
+    assert second.run() == 0, second.log
+
+    assert second.losses[1] == pytest.approx(math.log(2), abs=1e-6)
 
 
 def measured(python: Path, folder: Path, job: TuningContainer, *, data: str) -> dict[str, float]:
@@ -336,9 +469,11 @@ def measured(python: Path, folder: Path, job: TuningContainer, *, data: str) -> 
     return metrics
 
 
-def test_evaluation_measures_answers_against_the_base(python: Path, folder: Path) -> None:
+def test_evaluation_measures_answers_against_the_base(
+    server: RankServer, python: Path, folder: Path
+) -> None:
     options = {**LORA, "max_steps": 60, "artifact": "adapter"}
-    job = TuningContainer(python, folder, "measured", data="chat", **options)
+    job = TuningContainer(server, folder, "measured", data="chat", **options)
     assert job.run() == 0
 
     metrics = measured(python, folder, job, data="chat")
@@ -347,9 +482,9 @@ def test_evaluation_measures_answers_against_the_base(python: Path, folder: Path
     assert metrics["gain"] > 1
 
 
-def test_dpo_prefers_the_chosen_answers(python: Path, folder: Path) -> None:
+def test_dpo_prefers_the_chosen_answers(server: RankServer, python: Path, folder: Path) -> None:
     options = {**LORA, "max_steps": 40, "method": "dpo"}
-    job = TuningContainer(python, folder, "preferring", data="pairs", **options)
+    job = TuningContainer(server, folder, "preferring", data="pairs", **options)
     assert job.run() == 0
 
     metrics = measured(python, folder, job, data="pairs")
@@ -358,31 +493,10 @@ def test_dpo_prefers_the_chosen_answers(python: Path, folder: Path) -> None:
     assert metrics["reward_accuracy"] > 0.7
 
 
-def test_options_that_cannot_be_are_refused_before_anything_is_loaded(
-    python: Path, folder: Path
-) -> None:
-    job = TuningContainer(
-        python, folder, "refused", data="chat", adapter="none", artifact="adapter", rank=0
-    )
-
-    assert job.run() == 1
-
-    reason = (job.place / "output" / "failure").read_text()
-    assert "rank is 0; allowed: at least 1" in reason
-    assert "artifact is 'adapter', but adapter is 'none'" in reason
-
-
-def test_weights_that_became_nan_are_no_model(python: Path, folder: Path) -> None:
-    job = TuningContainer(python, folder, "nan", data="chat", max_steps=10, learning_rate=1e4)
+def test_weights_that_became_nan_are_no_model(server: RankServer, folder: Path) -> None:
+    job = TuningContainer(server, folder, "nan", data="chat", max_steps=10, learning_rate=1e4)
 
     assert job.run() == 1
 
     assert "trained weights are NaN or infinite" in (job.place / "output" / "failure").read_text()
     assert list((job.place / "model").glob("*")) == []
-
-
-def test_an_unknown_option_is_refused(python: Path, folder: Path) -> None:
-    job = TuningContainer(python, folder, "unknown", data="chat", learning_rat=1)
-
-    assert job.run() == 2
-    assert "--learning_rat" in job.errors

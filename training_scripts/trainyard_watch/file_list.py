@@ -1,34 +1,44 @@
 """File lists that mark folders of other writers, such as a library's checkpoints, as complete.
 
-An interruption may leave an incomplete folder in S3. The list is written last.
+An interruption may leave an incomplete folder in S3. The list is written last. It has the files of all hosts, which the
+platform collects in S3 and copies to every host at a restart.
 """
 
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from trainyard_watch.retention import step_folders
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 FILES = "files.json"
 
 
-def write_file_list(folder: Path) -> int:
+def file_sizes(folder: Path) -> dict[str, int]:
+    """Return the sizes in bytes of the folder's files on this host by their relative names, without its list."""
+    return {
+        str(each.relative_to(folder)): each.stat().st_size
+        for each in sorted(folder.rglob("*"))
+        if each.is_file() and each != folder / FILES
+    }
+
+
+def write_file_list(folder: Path, *, others: Mapping[str, int] = MappingProxyType({})) -> int:
     """Write `files.json` with the names and sizes of the folder's files; return the sum of the sizes in bytes.
+
+    Args:
+        folder: the folder on this host.
+        others: sizes by name of the files that other hosts have in their folder.
 
     Raises:
         OSError: the list cannot be written.
     """
-    # The list of an incomplete folder of the same name would list itself.
-    (folder / FILES).unlink(missing_ok=True)
-    sizes = {
-        str(each.relative_to(folder)): each.stat().st_size
-        for each in sorted(folder.rglob("*"))
-        if each.is_file()
-    }
+    sizes = {**others, **file_sizes(folder)}
     (folder / FILES).write_text(json.dumps(sizes), encoding="utf-8")
     return sum(sizes.values())
 

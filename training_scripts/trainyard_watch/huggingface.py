@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from trainyard_watch.environment import JOB_VARIABLE
-from trainyard_watch.file_list import newest_whole, write_file_list
+from trainyard_watch.file_list import file_sizes, newest_whole, write_file_list
+from trainyard_watch.retention import remove, step_folders
 from trainyard_watch.run import setting_up, watch
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from trainyard_watch.run import Run
 
 
+BEGIN = "checkpoint-"
+"""Begin of the names of the Trainer's checkpoints."""
 HISTORY = "trainyard_history.jsonl"
 """File in each checkpoint with the run's events so far."""
 
@@ -31,10 +34,10 @@ HISTORY = "trainyard_history.jsonl"
 def newest_checkpoint(folder: str | Path) -> str | None:
     """Return the Trainer's newest complete checkpoint for `trainer.train(resume_from_checkpoint=...)`, or None.
 
-    A checkpoint is complete if a `WatchCallback` wrote its file list and all files of the first host are present. With
-    several hosts that write files (FSDP, DeepSpeed), the files of the other hosts are not checked.
+    A checkpoint is complete if a `WatchCallback` wrote its file list and all listed files are present. With several
+    hosts the list has the files of each. The platform copies all of them to every host at a restart.
     """
-    newest = newest_whole(Path(folder), "checkpoint-")
+    newest = newest_whole(Path(folder), BEGIN)
     return None if newest is None else str(newest)
 
 
@@ -165,15 +168,24 @@ class WatchCallback(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """Mark the checkpoint as complete after every rank has written its part."""
+        """Mark the checkpoint as complete after every rank has written its part.
+
+        The Trainer deletes old checkpoints on the first host only, so the other hosts delete their parts of them here.
+        """
         run, folder = self._watched(), _checkpoint(args, state)
         self._saving.close()
         run.wait_for_all()
+        steps = {step for step, _ in step_folders(folder.parent, BEGIN)}
+        sizes = file_sizes(folder) if state.is_local_process_zero else {}
+        (kept, _), *others = run.gather((steps, sizes))
         if state.is_world_process_zero:
             (folder / HISTORY).write_bytes(run.history())
-            size = write_file_list(folder)
+            rest = {name: size for _, each in others for name, size in each.items()}
+            size = write_file_list(folder, others=rest)
             seconds = time.monotonic() - self._save_began
             run.saved(state.global_step, seconds=seconds, size=size)
+        elif state.is_local_process_zero:
+            remove(path for step, path in step_folders(folder.parent, BEGIN) if step not in kept)
 
     def on_train_end(
         self,
@@ -206,4 +218,4 @@ class WatchCallback(TrainerCallback):
 
 def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
     """Return the folder of the Trainer's checkpoint for the current step."""
-    return Path(str(args.output_dir), f"checkpoint-{state.global_step}")
+    return Path(str(args.output_dir), f"{BEGIN}{state.global_step}")

@@ -313,6 +313,10 @@ class Run:
         """Wait until every rank has called this."""
         self._ranks.barrier()
 
+    def gather(self, value: Any) -> list[Any]:
+        """Return every rank's `value` (picklable), in rank order. Every rank must call it."""
+        return self._ranks.gather(value)
+
     def saved(self, number: int, *, seconds: float, size: int) -> None:
         """Record a complete checkpoint that the script wrote itself, of step `number` and with `size` bytes."""
         self._metrics.write("checkpoint", step=number, stall_seconds=seconds)

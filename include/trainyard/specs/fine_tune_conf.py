@@ -17,18 +17,19 @@ ENTRY_POINT, EVALUATION_ENTRY_POINT = "train_sft.py", "evaluate_sft.py"
 CHOICES = {
     "method": ("sft", "dpo"),
     "adapter": ("lora", "qlora", "none"),
+    "strategy": ("ddp", "fsdp"),
     "artifact": ("merged", "adapter"),
 }
 FURTHER_HYPERPARAMETERS = (
-    *("lora_alpha", "lora_dropout", "target_modules", "lr_scheduler", "warmup_steps"),
-    *("weight_decay", "gradient_accumulation_steps", "beta", "eval_steps", "save_steps"),
-    *("logging_steps",),
+    *("load_in_8bit", "lora_alpha", "lora_dropout", "target_modules", "lr_scheduler"),
+    *("warmup_steps", "weight_decay", "gradient_accumulation_steps", "beta", "eval_steps"),
+    *("save_steps", "logging_steps"),
 )
 """Hyperparameters of train_sft.py that have no field of their own."""
 HUB_MODEL = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _OF_THE_SCRIPT = (
     *("method", "adapter", "rank", "learning_rate", "epochs", "max_steps", "max_length"),
-    *("packing", "batch_size", "seed", "artifact"),
+    *("packing", "batch_size", "seed", "strategy", "artifact"),
 )
 """Fields that train_sft.py has under the same name."""
 
@@ -43,12 +44,13 @@ class FineTuneConf(BaseRunConf):
         validation_data: `s3://` prefix of held-out rows in the same form, for the evaluation; None = no evaluation.
         init_from: `s3://` address of an earlier run's model.tar.gz, or of its prefix, to continue from.
         method: `sft` or `dpo`.
-        adapter: `none` trains every weight; `lora`; `qlora` needs bitsandbytes in the image.
+        adapter: `none` trains every weight; `lora`; `qlora` is LoRA over a quantized base, by bitsandbytes.
         rank: rank of the adapter's matrices.
         learning_rate: peak learning rate; None = the default of method and adapter.
         epochs, max_steps: length of the training; `epochs` applies if `max_steps` is None.
         batch_size: sequences per rank and forward pass.
         max_length: largest number of tokens per sample.
+        strategy: `ddp` keeps a whole model on each rank; `fsdp` shards weights, gradients and optimizer state over all.
         artifact: `merged` = a whole model, `adapter` = the adapter only.
         register_when: condition for the registration; None = no condition. Without validation_data there is no metric,
             so the condition is ignored.
@@ -73,6 +75,7 @@ class FineTuneConf(BaseRunConf):
     max_length: int = 1024
     packing: bool = False
     seed: int = 0
+    strategy: str = "ddp"
     artifact: str = "merged"
     register_when: str | None = "gain > 0"
     approval: bool = False
@@ -86,6 +89,7 @@ class FineTuneConf(BaseRunConf):
         yield from _addresses(self)
         yield from _unknown_hyperparameters(self)
         yield from _contradictions(self)
+        yield from _sharding(self)
 
     @property
     def is_from_hub(self) -> bool:
@@ -165,3 +169,30 @@ def _contradictions(conf: FineTuneConf) -> Iterator[Finding]:
         yield Finding(
             where="packing", what="is not supported by method dpo", next_step="set it to false"
         )
+    if conf.adapter != "qlora" and conf.hyperparameters.get("load_in_8bit"):
+        yield Finding(
+            where="hyperparameters.load_in_8bit",
+            what="quantizes the base, which only the adapter qlora trains over",
+            got=f"adapter {conf.adapter}",
+            next_step="set adapter to qlora, or remove load_in_8bit",
+        )
+
+
+def _sharding(conf: FineTuneConf) -> Iterator[Finding]:
+    """Yield the faults of the strategy fsdp."""
+    if conf.strategy != "fsdp":
+        return
+    if conf.hyperparameters.get("load_in_8bit"):
+        yield Finding(
+            where="hyperparameters.load_in_8bit",
+            what="cannot be combined with the strategy fsdp, which cannot shard a base in 8 bits",
+            next_step="remove load_in_8bit (the base then has 4 bits), or set strategy to ddp",
+        )
+    for rung in conf.rungs:
+        if conf.ranks_on(rung.instance_type) * (rung.instance_count or 1) == 1:
+            yield Finding(
+                where="strategy",
+                what="is fsdp, but there is only one rank to shard over",
+                got=f"1 x {rung.instance_type}",
+                next_step="set strategy to ddp, or use a type with several GPUs or more instances",
+            )

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import LoraConfig, PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from sft.errors import FineTuningError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from peft import PeftConfig
+    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from sft.options import Options
@@ -97,11 +99,13 @@ def load_tokenizer(origin: ModelOrigin) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(start if has_own else origin.base)
 
 
-def load_model(options: Options, origin: ModelOrigin) -> PreTrainedModel | PeftModel:
-    """Return the model for the trainer: whole, or with the adapter of an earlier run.
+def load_model(
+    options: Options, origin: ModelOrigin, *, is_quantized: bool
+) -> PreTrainedModel | PeftModel:
+    """Return the model that a run starts from: whole, or with the adapter of an earlier run.
 
-    Full fine-tuning keeps weights in float32. With an adapter, the base weights are bf16 on GPUs with bf16, and in 4
-    bits for qlora.
+    Full fine-tuning keeps weights in float32. With an adapter, the base weights are bf16 on GPUs with bf16, and in 4 or
+    8 bits if `is_quantized`.
 
     Raises:
         FineTuningError: the channel `init` has an adapter, but the option `adapter` is `none`.
@@ -110,7 +114,9 @@ def load_model(options: Options, origin: ModelOrigin) -> PreTrainedModel | PeftM
         raise FineTuningError(
             "the channel init has an adapter, but adapter is 'none'; set adapter to lora, or start from a merged model"
         )
-    model = AutoModelForCausalLM.from_pretrained(origin.weights, **_load_arguments(options))
+    model = AutoModelForCausalLM.from_pretrained(
+        origin.weights, **_load_arguments(options, is_quantized=is_quantized)
+    )
     if origin.continues_adapter:
         return PeftModel.from_pretrained(model, str(origin.start), is_trainable=True)
     return model
@@ -129,22 +135,89 @@ def adapter_config(options: Options, origin: ModelOrigin) -> PeftConfig | None:
     )
 
 
+def adapter_weights(model: PreTrainedModel | PeftModel) -> dict[str, Tensor]:
+    """Return copies of the weights of an earlier run's adapter by their names; empty if the model has none."""
+    if not isinstance(model, PeftModel):
+        return {}
+    return {name: each.clone() for name, each in model.named_parameters() if each.requires_grad}
+
+
+def set_float32(model: PeftModel, earlier: Mapping[str, Tensor]) -> None:
+    """Make the adapter over a quantized base float32, and set its weights to those of an earlier run.
+
+    TRL 1.16 makes a new or earlier adapter bf16, but PEFT makes it float32 at a resume.
+    """
+    trained = ((name, each) for name, each in model.named_parameters() if each.requires_grad)
+    for name, each in trained:
+        each.data = earlier.get(name, each).detach().float()
+
+
+def whole_model(
+    options: Options, origin: ModelOrigin, trained: Mapping[str, Tensor]
+) -> PreTrainedModel | PeftModel:
+    """Return the model that a run started from, on the CPU and not quantized, with the weights that it trained.
+
+    Args:
+        options: the options of the run.
+        origin: the origin of its model.
+        trained: the trained weights by their names in the trainer's model.
+
+    Raises:
+        FineTuningError: the names are not those of the weights that the options train.
+    """
+    model = load_model(options, origin, is_quantized=False)
+    added = adapter_config(options, origin)
+    if added is not None:
+        model = get_peft_model(model, added)
+    missing = {
+        name for name, each in model.named_parameters() if each.requires_grad
+    } - trained.keys()
+    unexpected = model.load_state_dict(trained, strict=False).unexpected_keys
+    if missing or unexpected:
+        raise FineTuningError(
+            f"the trained weights do not fit the base model: {len(missing)} missing and {len(unexpected)} unexpected "
+            f"names, such as {[*missing, *unexpected][0]}; use an image with the versions in docs/fine_tuning.md, or "
+            "set strategy to ddp"
+        )
+    return model
+
+
+def num_bytes(model: nn.Module, options: Options) -> int:
+    """Return the approximate bytes of the weights in the artifact: the adapter's, or those of the whole model.
+
+    The size of a quantized linear layer is that of its weights before the quantization.
+    """
+    if isinstance(model, PeftModel) and options.artifact == "adapter":
+        return sum(each.nbytes for each in model.parameters() if each.requires_grad)
+    linear = [each for each in model.modules() if isinstance(each, nn.Linear)]
+    others = (each for each in model.modules() if not isinstance(each, nn.Linear))
+    num_weights = sum(each.in_features * each.out_features for each in linear)
+    num_weights += sum(each.numel() for other in others for each in other.parameters(recurse=False))
+    return num_weights * _dtype(options).itemsize
+
+
 def has_bf16() -> bool:
     """Return whether this rank has a GPU that supports bf16 natively."""
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-def _load_arguments(options: Options) -> dict[str, Any]:
-    if options.adapter == "qlora":
+def _dtype(options: Options) -> torch.dtype:
+    return torch.bfloat16 if options.has_adapter and has_bf16() else torch.float32
+
+
+def _load_arguments(options: Options, *, is_quantized: bool) -> dict[str, Any]:
+    dtype = _dtype(options)
+    if is_quantized:
         from transformers import BitsAndBytesConfig  # noqa: PLC0415  # as bitsandbytes, by images that have it
 
-        dtype = torch.bfloat16 if has_bf16() else torch.float32
         quantization = BitsAndBytesConfig(
-            load_in_4bit=True,
+            load_in_8bit=options.load_in_8bit,
+            load_in_4bit=not options.load_in_8bit,
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
+            # FSDP shards no integers.
+            bnb_4bit_quant_storage=dtype if options.strategy == "fsdp" else torch.uint8,
         )
         return {"quantization_config": quantization, "dtype": dtype}
-    is_half = options.has_adapter and has_bf16()
-    return {"dtype": torch.bfloat16 if is_half else torch.float32}
+    return {"dtype": dtype}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 CHOICES = {
     "method": ("sft", "dpo"),
     "adapter": ("none", "lora", "qlora"),
+    "strategy": ("ddp", "fsdp"),
     "artifact": ("merged", "adapter"),
 }
 LEARNING_RATES = {
@@ -34,6 +35,7 @@ class Options:
     Attributes:
         method: `sft` learns answers, `dpo` prefers one answer of two.
         adapter: `none` trains every weight; `qlora` is LoRA over a base in 4 bits.
+        load_in_8bit: with `qlora`, the base has 8 bits instead of 4.
         rank: rank of the adapter's matrices.
         lora_alpha: scale of the adapter; None = twice the rank.
         lora_dropout: dropout of the adapter's input.
@@ -45,6 +47,7 @@ class Options:
         batch_size: sequences per rank in one pass.
         gradient_accumulation_steps: passes per optimizer step.
         beta: DPO's weight of the distance to the reference model.
+        strategy: `ddp` keeps a whole model on each rank; `fsdp` shards weights, gradients and optimizer state (FSDP2).
         eval_steps: steps between two evaluations on the channel `validation`; 0 = none during the training.
         artifact: `merged` = a whole model; `adapter` = the adapter's weights only.
         hub_model: a model of the Hugging Face hub, if the job has no channel `model`.
@@ -52,6 +55,7 @@ class Options:
 
     method: str = "sft"
     adapter: str = "lora"
+    load_in_8bit: bool = False
     rank: int = 16
     lora_alpha: int | None = None
     lora_dropout: float = 0.0
@@ -67,6 +71,7 @@ class Options:
     batch_size: int = 4
     gradient_accumulation_steps: int = 1
     beta: float = 0.1
+    strategy: str = "ddp"
     eval_steps: int = 0
     save_steps: int = 50
     logging_steps: int = 1
@@ -158,6 +163,14 @@ def _faults(options: Options) -> list[str]:
         faults.append(f"epochs is {options.epochs:g}; allowed: more than 0, or set max_steps")
     if options.artifact == "adapter" and not options.has_adapter:
         faults.append("artifact is 'adapter', but adapter is 'none'; set artifact to merged")
+    if options.load_in_8bit and options.adapter != "qlora":
+        faults.append(
+            f"load_in_8bit is set, but adapter is {options.adapter!r}; set adapter to qlora"
+        )
+    if options.load_in_8bit and options.strategy == "fsdp":
+        faults.append(
+            "strategy fsdp cannot shard a base in 8 bits; set load_in_8bit to false, or strategy to ddp"
+        )
     if options.packing and options.method == "dpo":
         faults.append("packing is not supported with method dpo; set packing to false")
     if options.adapter == "qlora" and importlib.util.find_spec("bitsandbytes") is None:

@@ -8,22 +8,33 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import torch
 from datasets import Dataset
-from peft import PeftModel
 from transformers import PrinterCallback
 from transformers.trainer_utils import set_seed
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from sft.artifact import save_artifact
 from sft.errors import FineTuningError
-from sft.models import ModelOrigin, adapter_config, has_bf16, load_model, load_tokenizer
+from sft.models import (
+    ModelOrigin,
+    adapter_config,
+    adapter_weights,
+    has_bf16,
+    load_model,
+    load_tokenizer,
+    num_bytes,
+    set_float32,
+    whole_model,
+)
 from sft.rows import RowTokenizer, pair_of, read_rows
+from sft.sharding import gathered_weights, use_fsdp
 from trainyard_watch.huggingface import WatchCallback, newest_checkpoint
 from trainyard_watch.run import setting_up
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from torch import nn
+    from torch import Tensor, nn
     from transformers import PreTrainedTokenizerBase, Trainer
 
     from sft.options import Options
@@ -52,28 +63,30 @@ def train(options: Options, paths: ContainerPaths) -> int:
     checkpoint = newest_checkpoint(paths.default_checkpoint_dir)
     trainer.train(resume_from_checkpoint=checkpoint)
     model = trainer.accelerator.unwrap_model(trainer.model)
-    has_time = callback.run.has_time_for(_num_bytes(model, options))
-    if has_time and trainer.is_world_process_zero():
-        _check_finite(trainer.model)
-        with callback.run.writing_model(paths.model_dir):
-            save_artifact(model, trainer.processing_class, options, folder=paths.model_dir)
+    if callback.run.has_time_for(num_bytes(model, options)):
+        trained = _trained_weights(model, options)
+        if trainer.is_world_process_zero():
+            _check_finite(trained)
+            with callback.run.writing_model(paths.model_dir):
+                if options.strategy == "fsdp" or options.adapter == "qlora":
+                    model = whole_model(options, origin, trained)
+                save_artifact(model, trainer.processing_class, options, folder=paths.model_dir)
     return callback.exit_code
 
 
-def _num_bytes(model: nn.Module, options: Options) -> int:
-    """Return the bytes of the weights in the artifact: the adapter's, or those of the whole model."""
-    is_adapter = isinstance(model, PeftModel) and options.artifact == "adapter"
-    written = (each for each in model.parameters() if each.requires_grad or not is_adapter)
-    return sum(each.numel() * each.element_size() for each in written)
+def _trained_weights(model: nn.Module, options: Options) -> Mapping[str, Tensor]:
+    """Return the weights that were trained, by name; with FSDP only on rank 0. Every rank must call it."""
+    if options.strategy == "fsdp":
+        return gathered_weights(model)
+    return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 
-def _check_finite(model: nn.Module) -> None:
+def _check_finite(trained: Mapping[str, Tensor]) -> None:
     """Reject a model with non-finite weights.
 
     Raises:
         FineTuningError: a trained weight is NaN or infinite.
     """
-    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
     spoiled = [name for name, each in trained.items() if not torch.isfinite(each).all()]
     if spoiled:
         raise FineTuningError(
@@ -104,9 +117,14 @@ def make_trainer(
     kind, arguments = (
         (DPOTrainer, _dpo_arguments) if options.method == "dpo" else (SFTTrainer, _sft_arguments)
     )
+    made = arguments(options, paths, has_validation="validation" in splits)  # sets this rank's GPU
+    if options.strategy == "fsdp":
+        use_fsdp(options, is_bf16=made.bf16)
+    model = load_model(options, origin, is_quantized=options.adapter == "qlora")
+    earlier = adapter_weights(model)
     trainer = kind(
-        model=load_model(options, origin),
-        args=arguments(options, paths, has_validation="validation" in splits),
+        model=model,
+        args=made,
         train_dataset=splits["train"],
         eval_dataset=splits.get("validation"),
         processing_class=tokenizer,
@@ -114,6 +132,8 @@ def make_trainer(
         callbacks=[callback],
     )
     trainer.remove_callback(PrinterCallback)
+    if options.adapter == "qlora":
+        set_float32(trainer.model, earlier)
     return trainer
 
 
@@ -140,7 +160,7 @@ def _shared_arguments(
         "output_dir": str(paths.default_checkpoint_dir),
         "use_cpu": not has_gpu,  # else accelerate sees no ranks without GPUs
         "bf16": has_bf16(),
-        "gradient_checkpointing": has_gpu,
+        "gradient_checkpointing": has_gpu and options.strategy != "fsdp",  # which has its own
         "max_length": options.max_length,
         "num_train_epochs": options.epochs,
         "max_steps": options.max_steps or -1,

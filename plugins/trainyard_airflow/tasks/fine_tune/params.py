@@ -59,7 +59,7 @@ SECTIONS: Sections = {
         ),
         "adapter": (
             "Adapter",
-            "lora: train an adapter. qlora: an adapter on a 4-bit base (bitsandbytes). none: train all weights.",
+            "lora: train an adapter. qlora: an adapter over a base in 4 bits (bitsandbytes). none: train all weights.",
             {"type": "string", "enum": list(CHOICES["adapter"])},
         ),
         "instance_type": (
@@ -89,6 +89,11 @@ SECTIONS: Sections = {
             "Packing",
             "Pack several samples into one sequence, without attention between them.",
             {"type": "boolean"},
+        ),
+        "strategy": (
+            "Strategy",
+            "ddp: a whole model on each GPU. fsdp: weights, gradients and optimizer state sharded over all GPUs.",
+            {"type": "string", "enum": list(CHOICES["strategy"])},
         ),
         "seed": ("Seed", "Seed of the sample order and the adapter.", INTEGER),
         "init_from": (

@@ -1,0 +1,63 @@
+"""FSDP2 of a fine-tuning: settings for accelerate, and the weights of a sharded model."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin, PartialState
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+from sft.errors import FineTuningError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from sft.options import Options
+
+
+def use_fsdp(options: Options, *, is_bf16: bool) -> None:
+    """Let the process's trainer shard its model. Call it after the process group is made, and before the model is.
+
+    The trainer finds the settings in accelerate's state of the process; its own arguments for FSDP differ between
+    versions of transformers. In bf16, gradients are reduced and the loss is returned in float32, for which accelerate's
+    default is bf16.
+
+    The first rank of each host reads the weights of the model, and rank 0 sends each rank its shards. Every rank reads
+    them if they are quantized, and for DPO without an adapter: TRL 1.16 sends no shards of the reference model.
+
+    Raises:
+        FineTuningError: torchrun did not start the process.
+    """
+    if not torch.distributed.is_initialized():
+        raise FineTuningError(
+            "strategy is 'fsdp', but the process has no ranks; start it with torchrun, or set strategy to ddp"
+        )
+    has_reference = options.method == "dpo" and not options.has_adapter
+    precise = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2,
+        auto_wrap_policy="TRANSFORMER_BASED_WRAP",
+        state_dict_type="SHARDED_STATE_DICT",
+        activation_checkpointing=torch.cuda.is_available(),
+        cpu_ram_efficient_loading=not has_reference and options.adapter != "qlora",
+        mixed_precision_policy=precise if is_bf16 else None,
+    )
+    os.environ["FSDP_VERSION"] = "2"  # for the plugin that each Accelerator makes, here unused
+    state = Accelerator(
+        cpu=not torch.cuda.is_available(),
+        mixed_precision="bf16" if is_bf16 else "no",
+        fsdp_plugin=plugin,
+    ).state
+    if not torch.cuda.is_available():
+        # accelerate 1.15 selects FSDP on accelerators only; see AcceleratorState.__init__.
+        PartialState().distributed_type = state.distributed_type = DistributedType.FSDP
+        state.fsdp_plugin = plugin
+
+
+def gathered_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the trained weights of a sharded model on the CPU; empty except on rank 0. Every rank must call it."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
+    return get_model_state_dict(model, options=options)
