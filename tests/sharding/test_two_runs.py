@@ -42,7 +42,7 @@ def sizes(store: Store) -> dict[str, int]:
     return {each.uri: each.size for each in store.list("s3://bucket/")}
 
 
-class Overtaken(Store):
+class OvertakenRun(Store):
     """A store on which another run shards the same source before this one reads a draft back."""
 
     __slots__ = ("other_run", "results")
@@ -73,7 +73,7 @@ def test_a_run_that_another_overtakes_ends_with_the_same_data_set(
     tmp_path: Path, source: Path, other: type[Store], checksums: bool
 ) -> None:
     root = tmp_path / "store"
-    store = Overtaken(root, lambda: sharded(other(root), source, checksums=checksums))
+    store = OvertakenRun(root, lambda: sharded(other(root), source, checksums=checksums))
     result = sharded(store, source, checksums=checksums)
 
     assert result.index == store.results[0].index
