@@ -14,6 +14,7 @@ import pytest
 from trainyard.errors import DataError
 from trainyard.sharding import LocalObjects, Source
 from trainyard.sharding.listing import list_files
+from trainyard.sharding.uploads import UNDER_WAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,6 +182,7 @@ def test_link_to_a_missing_file_of_the_format_is_refused(
 OWN = (
     "datasets/0123456789abcdef/train/shard-00000.bin",
     "datasets/0123456789abcdef/quarantine/bad-rows.jsonl",
+    f"datasets/0123456789abcdef/{UNDER_WAY}/{'0' * 64}/train/shard-00000.bin",
 )
 
 

@@ -274,6 +274,29 @@ def test_parts_that_end_after_the_merge_of_another_run_change_nothing(
     assert not list(store.list(f"{plan.uri}/{UNDER_WAY}/"))
 
 
+def test_parts_of_an_earlier_release_are_refused_by_name(tmp_path: Path, store: Store) -> None:
+    plan, _ = planned_parts(tmp_path, store)
+    path = store._path(f"{plan.uri}/{part_name(0)}")
+    document = json.loads(path.read_text())
+    for shard in document["index"]["splits"]["train"]["shards"]:
+        shard["file"] = shard["file"].split("/", 2)[2]
+    path.unlink()
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(ContractError, match="another release") as caught:
+        merge_parts(plan, store)
+    assert "got: shards such as train/shard-00000.bin" in str(caught.value)
+
+
+def test_merge_without_a_draft_says_what_to_do(tmp_path: Path, store: Store) -> None:
+    plan, _ = planned_parts(tmp_path, store)
+    draft = next(each.uri for each in store.list(f"{plan.uri}/{UNDER_WAY}/"))
+    store.delete([draft])
+
+    with pytest.raises(DataError, match="a draft of a shard is missing"):
+        merge_parts(plan, store)
+
+
 def test_merge_refuses_a_shard_that_no_part_wrote(tmp_path: Path, store: Store) -> None:
     plan, _ = planned_parts(tmp_path, store)
     name = next(

@@ -112,6 +112,13 @@ def test_a_sample_without_rows_is_refused_with_its_remedy(tmp_path: Path, store:
         store.shard(texts_file(tmp_path, num_rows=5), text_column="text", sample_fraction=1e-9)
 
 
+def test_an_empty_sample_beside_a_bad_row_is_refused_as_empty(tmp_path: Path, store: Store) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "row"}\nnot JSON\n')
+    with pytest.raises(DataError, match="the sample has no rows"):
+        store.shard(path, text_column="text", sample_fraction=1e-9)
+
+
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.5])
 def test_an_impossible_share_is_refused(fraction: float) -> None:
     with pytest.raises(SpecError, match="sample_fraction"):

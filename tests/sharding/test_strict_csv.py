@@ -237,6 +237,8 @@ WRONG_OPTIONS: list[dict[str, Any]] = [
     {"skiprows": 1.5},
     {"skiprows": [0, -1]},
     {"names": "ab"},
+    {"names": []},
+    {"names": [["a"], "b"]},
     {"usecols": 1},
     {"usecols": [["a"]]},
     {"sep": "(;|,)"},
@@ -276,6 +278,13 @@ def test_marks_of_numbers_differ(marks: tuple[str, str]) -> None:
     options = dict(zip(("decimal", "thousands"), marks, strict=True))
     with pytest.raises(SpecError, match=r"csv_options\.thousands: is also the decimal mark"):
         ShardSettings(csv_options=options)
+
+
+@pytest.mark.parametrize("name", ["quotechar", "escapechar"])
+@pytest.mark.parametrize("delimiter", ["sep", "delimiter"])
+def test_delimiter_has_no_other_meaning(name: str, delimiter: str) -> None:
+    with pytest.raises(SpecError, match=rf"csv_options\.{name}: is also the delimiter"):
+        ShardSettings(csv_options={delimiter: "'", name: "'"})
 
 
 RIGHT_OPTIONS: list[dict[str, Any]] = [

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.sharding.conftest import Store
+from trainyard.errors import DataError
 from trainyard.sharding.uploads import UNDER_WAY
 
 if TYPE_CHECKING:
@@ -67,22 +68,6 @@ class Keeping(Store):
         assert uris
 
 
-@pytest.mark.parametrize("other", [Store, Keeping], ids=["drafts deleted", "drafts kept"])
-@pytest.mark.parametrize("checksums", [True, False], ids=["digests", "sizes"])
-def test_a_run_that_another_overtakes_ends_with_the_same_data_set(
-    tmp_path: Path, source: Path, other: type[Store], checksums: bool
-) -> None:
-    root = tmp_path / "store"
-    store = OvertakenRun(root, lambda: sharded(other(root), source, checksums=checksums))
-    result = sharded(store, source, checksums=checksums)
-
-    assert result.index == store.results[0].index
-    assert Counter(store.texts(result)) == Counter(text.encode() for text in TEXTS)
-    whole = Store(tmp_path / "whole")
-    sharded(whole, source, checksums=checksums)
-    assert sizes(store) == sizes(whole)
-
-
 class Blind(Store):
     """A store as a run saw it that began before another one had stored anything, and is killed after some puts."""
 
@@ -103,6 +88,59 @@ class Blind(Store):
         object.__setattr__(self, "left", self.left - 1)
         if self.left == 0:
             raise OSError("killed")
+
+
+@pytest.mark.parametrize("other", [Store, Keeping], ids=["drafts deleted", "drafts kept"])
+@pytest.mark.parametrize("checksums", [True, False], ids=["digests", "sizes"])
+def test_a_run_that_another_overtakes_ends_with_the_same_data_set(
+    tmp_path: Path, source: Path, other: type[Store], checksums: bool
+) -> None:
+    root = tmp_path / "store"
+    store = OvertakenRun(root, lambda: sharded(other(root), source, checksums=checksums))
+    result = sharded(store, source, checksums=checksums)
+
+    assert result.index == store.results[0].index
+    assert Counter(store.texts(result)) == Counter(text.encode() for text in TEXTS)
+    whole = Store(tmp_path / "whole")
+    sharded(whole, source, checksums=checksums)
+    assert sizes(store) == sizes(whole)
+
+
+def test_a_source_that_changes_damages_no_data_set_of_another_run(
+    tmp_path: Path, source: Path
+) -> None:
+    store = Store(tmp_path / "store")
+    sharded(store, source)
+    whole = content(store)
+
+    class Changing(Blind):
+        """A store that is first listed after the run was planned; the source changes then."""
+
+        __slots__ = ()
+
+        def list(self, prefix: str) -> Iterator[ObjectHead]:
+            pq.write_table(pa.table({"text": TEXTS[::-1]}), source, row_group_size=1_000)
+            return super().list(prefix)
+
+    with pytest.raises(DataError, match="changed while it was read"):
+        sharded(Changing(store.root, 10**6), source)
+
+    assert {uri: content(store)[uri] for uri in whole} == whole
+
+
+def test_drafts_that_cannot_be_deleted_fail_no_run(
+    tmp_path: Path, source: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Guarded(Store):
+        __slots__ = ()
+
+        def delete(self, uris: Sequence[str]) -> None:
+            raise PermissionError(uris[0])
+
+    result = sharded(Guarded(tmp_path / "store"), source)
+
+    assert result.index.num_rows == len(TEXTS)
+    assert "drafts of shards remain" in caplog.text
 
 
 @pytest.mark.parametrize("left", [1, 3, 8])

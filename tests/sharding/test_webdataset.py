@@ -12,6 +12,7 @@ import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -227,6 +228,10 @@ def test_the_memory_of_many_samples_is_bounded(tmp_path: Path) -> None:
 FAULTS: dict[str, tuple[Members, str]] = {
     "text": ([("x.txt", b"caf\xe9")], "not UTF-8: member 'x.txt'"),
     "json": ([("x.json", b'{"a": ')], "invalid value: member 'x.json'"),
+    "repeated-key": (
+        [("x.json", b'{"a": 1, "a": 2}')],
+        "repeated key: 'a', member 'x.json'",
+    ),
     "beyond-float64": ([("x.json", b'{"a": 1e999}')], "invalid value: member 'x.json'"),
     "surrogate": (
         [("x.json", b'{"a": "\\ud800"}')],
@@ -237,6 +242,45 @@ FAULTS: dict[str, tuple[Members, str]] = {
         "two values: column 'txt', member 'x.TXT'",
     ),
 }
+
+
+def npy(array: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+WRONG_ARRAYS = {
+    "empty": b"",
+    "cut-off": npy(np.arange(9))[:-1],
+    "text": npy(np.array(["a"])),
+    "times": npy(np.array(["2024-01-01"], dtype="datetime64[D]")),
+    "complex": npy(np.array([1j])),
+    "huge": npy(np.arange(9))
+    .replace(b"(9,)", b"(9999999999999,)")
+    .replace(b"            \n", b"\n"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARRAYS)
+def test_a_wrong_array_is_a_bad_row(tmp_path: Path, store: Store, name: str) -> None:
+    members = [
+        each
+        for number in range(30)
+        for each in ((f"{number}.npy", npy(np.arange(3))), (f"{number}.cls", b"1"))
+    ]
+    members += [("x.npy", WRONG_ARRAYS[name]), ("x.cls", b"1")]
+    pack(tmp_path / "rows.tar", members)
+
+    result = store.shard(
+        tmp_path / "rows.tar",
+        text_column="npy",
+        vocab_size=10,
+        max_bad_row_fraction=0.1,
+        **ONE_SPLIT,
+    )
+
+    assert (result.index.num_rows, result.index.bad_rows["count"]) == (30, 1)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

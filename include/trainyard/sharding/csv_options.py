@@ -99,6 +99,15 @@ def _conflicts(options: Mapping[str, Any]) -> Iterator[Finding]:
             allowed="a character other than decimal, which is '.' by default",
             next_step='for numbers such as 1.234,5 set {"decimal": ",", "thousands": "."}',
         )
+    sep = options.get("sep", options.get("delimiter"))
+    for name in ("quotechar", "escapechar"):
+        if sep is not None and options.get(name) == sep:
+            yield Finding(
+                where=f"csv_options.{name}",
+                what="is also the delimiter",
+                got=repr(sep),
+                allowed="another character, or null",
+            )
     if options.get("quotechar", '"') is None and options.get("quoting") != csv.QUOTE_NONE:
         yield Finding(
             where="csv_options.quotechar",
@@ -146,6 +155,10 @@ def _are_columns(value: Any) -> bool:
     return _is_list(value) and all(isinstance(each, str | int) for each in value or ())
 
 
+def _are_names(value: Any) -> bool:
+    return value is None or (_are_columns(value) and len(value) > 0)
+
+
 def _is_encoding(value: Any) -> bool:
     try:
         io.TextIOWrapper(io.BytesIO(), value)
@@ -191,9 +204,9 @@ _RULES = {
     "header": _Rule(
         lambda value: value in (None, "infer") or _is_line(value),
         "0 or more, or null if the file has no header",
-        next_step="for a header of several lines, skip the others with skiprows, or set header: 0 and names",
+        next_step="for a header of several lines, skip all but one of them with skiprows",
     ),
-    "names": _Rule(_is_list, 'a list, such as ["a", "b"]'),
+    "names": _Rule(_are_names, 'a list of names, such as ["a", "b"]'),
     "quotechar": _CHARACTER,
     "quoting": _Rule(
         lambda value: type(value) is int and value in range(4),

@@ -231,7 +231,7 @@ class JsonlTable(TextSchema):
             for name in late:
                 _check_key(name)
             self._plan_late_columns()
-        if isinstance(row, _RepeatingObject):
+        if isinstance(row, RepeatingObject):
             for name in sorted(row.repeated.intersection(self.schema.names)):
                 raise ValueError(f"repeated key: {name!r}")
         return {field.name: self._value(field, row.get(field.name)) for field in self.schema}
@@ -361,7 +361,7 @@ def _finite(text: str) -> float:
     return value
 
 
-class _RepeatingObject(dict[str, Any]):
+class RepeatingObject(dict[str, Any]):
     """JSON object with keys that occur twice, and the last value of each key."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
@@ -371,7 +371,7 @@ class _RepeatingObject(dict[str, Any]):
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
-    return row if len(row) == len(pairs) else _RepeatingObject(pairs)
+    return row if len(row) == len(pairs) else RepeatingObject(pairs)
 
 
 DECODER = json.JSONDecoder(parse_float=_finite, object_pairs_hook=_object)

@@ -90,7 +90,7 @@ _NUM_NAMED = 5
 _CACHED = re.compile(r"cache-[0-9a-f]+\.arrow")
 """Cache files that Hugging Face's `datasets` writes beside a data set."""
 _OWN = re.compile(
-    r"(?:^|/)(datasets/[0-9a-f]{16})/(?:index|parts|quarantine|train|validation|test)/"
+    r"(?:^|/)(datasets/[0-9a-f]{16})/(?:index|parts|quarantine|under-way|train|validation|test)/"
 )
 """Files of a data set that Trainyard wrote below a destination."""
 _LOST = "lost+found"

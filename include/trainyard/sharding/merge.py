@@ -38,16 +38,21 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
 
     Raises:
         DataError: a part is missing, parts disagree on the columns, there are too many bad rows, or a split is empty.
-    """  # noqa: DOC501 - a file that another process deleted
+    """
     index = finished_index(plan, objects)
     if index is None:
         try:
             index = _merged(plan, objects, work_dir)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             # Another merge may have completed the data set, and deleted the drafts of the parts.
             index = finished_index(plan, objects)
             if index is None:
-                raise
+                raise DataError(
+                    "a draft of a shard is missing",
+                    job_name="sharding",
+                    where=str(error),
+                    next_step="shard the data set again; a rule of the bucket, or a person, has deleted the object",
+                ) from error
     delete_drafts(objects, plan.uri)
     return index
 

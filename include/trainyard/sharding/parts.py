@@ -22,7 +22,7 @@ from trainyard.sharding.reading import Reading
 from trainyard.sharding.run import folder_under_way
 from trainyard.sharding.shard_set import Numbering
 from trainyard.sharding.source_files import INDEX_SUFFIX, check_unchanged
-from trainyard.sharding.uploads import Uploads
+from trainyard.sharding.uploads import UNDER_WAY, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,11 +84,15 @@ class PartIndex:
                 allowed=f"an index of version {VERSION}",
                 next_step="shard the data set again",
             ) from error
-        if index.version != VERSION:
+        shards = [shard for split in index.splits.values() for shard in split.shards]
+        final = [shard.file for shard in shards if not shard.file.startswith(f"{UNDER_WAY}/")]
+        if final or index.version != VERSION:
             raise ContractError(
                 "the index of a part was written by another release of Trainyard",
-                got=f"an index of version {index.version}",
-                allowed=f"version {VERSION}",
+                got=f"shards such as {final[0]}"
+                if final
+                else f"an index of version {index.version}",
+                allowed=f"version {VERSION}, with shards below {UNDER_WAY}/",
                 next_step="run the sharding again, with the same release in the jobs and in Airflow",
             )
         return part

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import DataError
 from trainyard.sharding.shard_set import OpenWriter, ShardSet, Writer
+from trainyard.sharding.source_files import check_unchanged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +63,7 @@ class PassContext:
             open_writer=open_writer,
             uploads=self.uploads,
             numbering=self.numbering,
+            check=partial(check_unchanged, self.reading.files),
         )
 
     def check_rows(self, num_good: int) -> None:
@@ -71,8 +74,8 @@ class PassContext:
         """
         if self.is_part:
             return  # the merge checks all parts together
-        if num_good + self.reading.bad_rows.count == 0:
-            whole = self.reading.settings.sample_fraction == 1
+        whole = self.reading.settings.sample_fraction == 1
+        if num_good == 0 and not (whole and self.reading.bad_rows.count):
             raise DataError(
                 "the source has no rows" if whole else "the sample has no rows",
                 job_name="sharding",
@@ -83,7 +86,7 @@ class PassContext:
         self.reading.bad_rows.check(self.reading.settings.num_read(num_good))
 
     def start_again(self) -> None:
-        """Discard local shards and bad rows before the pass restarts. Uploaded objects are overwritten later."""
-        self.uploads.wait()
+        """Discard local shards, drafts and bad rows before the pass restarts. The drafts are deleted at the end."""
+        self.uploads.forget_drafts()
         self.reading.bad_rows.clear()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from trainyard.sharding.jsonl_rows import DECODER
+from trainyard.sharding.jsonl_rows import DECODER, RepeatingObject
 from trainyard.sharding.line_blocks import BLOCK_BYTES, MAX_LINE_BYTES, LineBlock, LineFault
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ class Sample:
         except (ValueError, RecursionError) as error:
             self.fault = self.fault or (f"invalid value: {place}: {error}", data)
         else:
+            if isinstance(value, RepeatingObject):
+                repeated = ", ".join(map(repr, sorted(value.repeated)))
+                self.fault = self.fault or (f"repeated key: {repeated}, {place}", data)
             if not isinstance(value, dict):
                 self.add(column, value, place=place)
                 return

@@ -70,6 +70,7 @@ class ShardSet(Generic[Writer]):
         open_writer: returns the writer of one split.
         uploads: uploader of finished shards, which also fetches them back.
         numbering: shard numbers of one part of a data set; None for a whole one. A part may have few rows, or none.
+        check: raises an error if the source has changed; called before a shard gets its final name.
     """
 
     def __init__(
@@ -82,10 +83,11 @@ class ShardSet(Generic[Writer]):
         open_writer: OpenWriter[Writer],
         uploads: Uploads,
         numbering: Numbering | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._rule, self._settings, self._folder = rule, settings, folder
         self._unit_bytes, self._uploads = unit_bytes, uploads
-        self._is_part = numbering is not None
+        self._is_part, self._check = numbering is not None, check
         self._numbering = numbering or _ALL_NUMBERS
         self._expected = ExpectedWeight(rule)
         self._num_shards: dict[str, int] | None = None
@@ -134,6 +136,7 @@ class ShardSet(Generic[Writer]):
         """  # noqa: DOC501 - the named function returns a DataError
         for writer in self._writers.values():
             writer.close()
+        self._check()
         if not self._is_direct or self._num_shards is None:
             self._num_shards = self._counts(self._writers["train"].weight * self._unit_bytes)
         wanted = {split: count for split, count in self._num_shards.items() if count}

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Self
 
-from trainyard.errors import TrainingRunError
 from trainyard.sharding.objects import download
 
 if TYPE_CHECKING:
@@ -120,6 +119,12 @@ class Uploads:
         self._waiting.clear()
         return list(self._done.values())
 
+    def forget_drafts(self) -> None:
+        """Wait for all queued files, and leave the drafts out of the stored objects: others replace them."""
+        self.wait()
+        for name in [name for name in self._done if name.startswith(f"{UNDER_WAY}/")]:
+            del self._done[name]
+
     def _raise_failed(self) -> None:
         still_waiting = []
         for future in self._waiting:
@@ -133,7 +138,7 @@ class Uploads:
         sha256, size = digest_file(path) if self._checksums else (None, path.stat().st_size)
         if is_draft:
             name = f"{UNDER_WAY}/{sha256 or self._own}/{name}"
-        needed = not self._is_there(name, sha256=sha256, size=size)
+        needed = not self._is_there(name, sha256=sha256, size=size, is_draft=is_draft)
         if needed:
             self._objects.put_file(path, f"{self._prefix}/{name}", sha256=sha256)
         if then_delete:
@@ -150,10 +155,15 @@ class Uploads:
         self._done[sent.name] = sent
         return sent
 
-    def _is_there(self, name: str, *, sha256: str | None, size: int) -> bool:
-        """Return whether an earlier run stored this content; without a digest this is not known."""
+    def _is_there(
+        self, name: str, *, sha256: str | None, size: int, is_draft: bool = False
+    ) -> bool:
+        """Return whether another run stored this content; without a digest this is not known.
+
+        A draft is not stored again while another run copies it: with SSE-KMS its ETag would change.
+        """
         uri = f"{self._prefix}/{name}"
-        if sha256 is None or uri not in self._existing:
+        if sha256 is None or not (is_draft or uri in self._existing):
             return False
         head = self._objects.head(uri)
         return head is not None and (head.size, head.sha256) == (size, sha256)
@@ -171,7 +181,7 @@ def delete_drafts(objects: Objects, prefix: str) -> None:
     """
     try:
         objects.delete([each.uri for each in objects.list(f"{prefix}/{UNDER_WAY}/")])
-    except TrainingRunError as error:
+    except Exception as error:  # noqa: BLE001  # the data set is complete
         log.warning("drafts of shards remain at %s/%s/; delete them: %s", prefix, UNDER_WAY, error)
 
 

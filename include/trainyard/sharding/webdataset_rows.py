@@ -9,6 +9,7 @@ the column selects how a value is read, as in `autodecode.py` of webdataset 1.0:
 from __future__ import annotations
 
 import io
+import math
 import re
 import tarfile
 from typing import TYPE_CHECKING, Any
@@ -185,7 +186,21 @@ def _number(data: bytes) -> int | str:
 
 
 def _array(data: bytes) -> Any:
-    """Return the numbers of an array as lists. Raises a ValueError if they are Python objects."""
+    """Return the numbers of an array as lists.
+
+    Raises:
+        ValueError: the file is cut off, or is not an array of numbers.
+    """
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    read_header = np.lib.format.read_array_header_1_0
+    if version != (1, 0):
+        read_header = np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(stream)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"an array of {dtype}, not of numbers")
+    if math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
+        raise ValueError(f"the array is not of shape {shape}")
     return np.load(io.BytesIO(data), allow_pickle=False).tolist()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from boto3.s3.transfer import TransferConfig
+
 from trainyard.sagemaker_api.failures import service_error
 from trainyard.sharding.objects import ObjectHead, changed_object
 from trainyard_airflow.hooks.object_stream import whole_object
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST_DELETED = 1000
+_COPY = TransferConfig(multipart_threshold=5 * 1024**3, multipart_chunksize=512 * 1024**2)
+"""One request copies up to 5 GiB."""
 
 
 class S3DatasetObjects:
@@ -46,7 +50,7 @@ class S3DatasetObjects:
 
         def copied() -> bool:
             place = {"Bucket": source.bucket, "Key": source.key}
-            self._client.copy(place, at.bucket, at.key, ExtraArgs=extra)
+            self._client.copy(place, at.bucket, at.key, ExtraArgs=extra, Config=_COPY)
             return True
 
         if answer_or_none(copied, where=uri, is_absent=is_absent_object) is None:

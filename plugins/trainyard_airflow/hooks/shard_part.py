@@ -73,7 +73,7 @@ def write_own_part(objects: Objects, *, plan_uri: str, max_source_bytes: int, ba
         plan_uri: the plan of the data set.
         max_source_bytes: the limit for which the plan was made; 0 = no limit.
         base: the container's `/opt/ml`, with the job's resource configuration and space for temporary files.
-    """
+    """  # noqa: DOC501 - a file that another process deleted
     with objects.open(plan_uri) as stream:
         plan = DatasetPlan.from_json(stream.read())
     if finished_index(plan, objects) is not None:
@@ -87,7 +87,13 @@ def write_own_part(objects: Objects, *, plan_uri: str, max_source_bytes: int, ba
     part = _this_part(base / "config" / "resourceconfig.json", num_parts=plan.num_parts)
     own = files_of_part(files, part=part, num_parts=plan.num_parts)
     log.info("part %d of %d: %d of %d files", part, plan.num_parts, len(own), len(files))
-    write_part(plan, own, objects, part=part, work_dir=base / "processing" / "scratch")
+    try:
+        write_part(plan, own, objects, part=part, work_dir=base / "processing" / "scratch")
+    except FileNotFoundError:
+        # Another job may have completed the data set, and its merge deleted the drafts of both jobs.
+        if finished_index(plan, objects) is None:
+            raise
+        log.info("data set was completed at %s by another job", plan.uri)
 
 
 def _check_unchanged(plan: DatasetPlan, files: list[SourceFile]) -> None:

@@ -100,12 +100,14 @@ class ShardDatasetOperator(SageMakerJobOperator):
     def _found_in_place(self, context: Context) -> dict[str, Any] | None:
         """Return the data set if it is complete already and needs no job; otherwise None."""
         from trainyard.sharding.plan import finished_index
+        from trainyard.sharding.uploads import delete_drafts
 
         sharding = self._job_type(context)
         index = finished_index(sharding.plan, sharding.objects)
         if index is None:
             return None
         self.log.info("Data set %s: exists already, no job is needed", sharding.plan.uri)
+        delete_drafts(sharding.objects, sharding.plan.uri)
         return dataset_result(index, sharding.plan.uri, uploaded_bytes=0, was_reused=True)
 
     def _sharded_here(self, context: Context) -> dict[str, Any]:
