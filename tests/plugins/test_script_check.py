@@ -29,7 +29,9 @@ def test_each_job_is_judged_by_its_script() -> None:
     refused, own, good = script_findings(SCRIPTS, jobs)
 
     assert [each.where for each in refused] == ["here"]
-    assert "train_ddp.py would reject: hyperparameter 'dropout': got 2," in str(refused[0])
+    assert "train_ddp.py would reject: hyperparameter 'dropout': got 2; allowed: " in str(
+        refused[0]
+    )
     assert (own, good) == ([], [])
 
 

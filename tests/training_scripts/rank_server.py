@@ -51,6 +51,7 @@ def start(job: dict[str, Any]) -> int:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.argv = [job["main"], *job["argv"]]
         os.environ.clear()
         os.environ.update(job["environ"])
         code = main(job["argv"])

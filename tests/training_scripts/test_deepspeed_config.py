@@ -70,8 +70,14 @@ def test_the_runs_batch_and_clipping_are_filled_in(plan):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"train_batch_size": 16}, "ds_config.train_batch_size is 16, but 8"),
-        ({"gradient_clipping": 2.0}, "ds_config.gradient_clipping is 2.0, but 0.5"),
+        (
+            {"train_batch_size": 16},
+            "ds_config.train_batch_size is 16, but the hyperparameters require 8",
+        ),
+        (
+            {"gradient_clipping": 2.0},
+            "ds_config.gradient_clipping is 2.0, but the hyperparameters require 0.5",
+        ),
         (
             {"optimizer": {"type": "Adam"}},
             "ds_config.optimizer: not supported, because the script has its own AdamW",
