@@ -16,7 +16,6 @@ The other tools come from an environment that the first run creates from `benchm
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -26,12 +25,15 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import checkout
 from engine import start_ours
 from loader_tools import TOOLS, ToolOptions
-from sharding import PEERS_PYTHON, install_peers
+from sharding import PEERS_PYTHON, install_peers, peer_parser, write_line
+
+if TYPE_CHECKING:
+    import argparse
 
 HERE = Path(__file__).resolve().parent
 
@@ -57,16 +59,16 @@ def main() -> None:
         for number in range(options.repeats):
             for tool in tools if number % 2 == 0 else reversed(tools):
                 runs[tool].append(run(tool, root, common))
-                _say(f"[{number + 1}/{options.repeats}] {tool}: {shown(runs[tool][-1])}")
+                write_line(f"[{number + 1}/{options.repeats}] {tool}: {shown(runs[tool][-1])}")
     finally:
         server.process.terminate()
         server.process.wait()
         shutil.rmtree(root)
     load = " ".join(f"{each:.0f}" for each in os.getloadavg())
-    _say(
+    write_line(
         f"\n{options.samples} samples of {options.length} ids; {os.cpu_count()} cores, load {load}\n"
     )
-    _say(table(runs))
+    write_line(table(runs))
     if options.json:
         options.json.write_text(json.dumps(runs, indent=1))
 
@@ -81,7 +83,7 @@ def prepare(tool: str, root: Path, client: Any, common: dict[str, Any]) -> None:
     for path in written:
         client.upload_file(str(path), tool, path.relative_to(folder / "out").as_posix())
     size = sum(path.stat().st_size for path in written)
-    _say(f"{tool}: {len(written)} files, {size / 1e6:.0f} MB")
+    write_line(f"{tool}: {len(written)} files, {size / 1e6:.0f} MB")
     shutil.rmtree(folder)
 
 
@@ -180,21 +182,13 @@ def _process(options: ToolOptions) -> dict[str, Any]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Compare the training loader with its peers.")
+    parser = peer_parser("Compare the training loader with its peers.")
     parser.add_argument("--samples", type=int, default=20_000)
     parser.add_argument("--length", type=int, default=1024, help="token ids of a sample")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--files", type=int, default=16, help="files of each format")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="tools to run; ratios are relative to the first")
     parser.add_argument("--folder", type=Path, help="parent of the temporary folder")
-    parser.add_argument("--json", type=Path, help="also write every run's figures to this file")
     return parser.parse_args()
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

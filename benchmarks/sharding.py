@@ -36,12 +36,14 @@ def main() -> None:
 
     data = options.folder / f"rows-{options.rows}"
     if not data.exists():
-        _say(f"generating {options.rows} rows in {data}")
+        write_line(f"generating {options.rows} rows in {data}")
         # In a process of its own: this one must stay small, a child's peak counts its parent's size at birth.
         generator = [sys.executable, str(HERE / "sharding_data.py"), str(data), str(options.rows)]
         subprocess.run(generator, check=True)
     data_bytes = sum(path.stat().st_size for path in data.glob("*.parquet"))
-    _say(f"data: {options.rows} rows, {data_bytes / 1e6:.0f} MB of Parquet, {os.cpu_count()} cores")
+    write_line(
+        f"data: {options.rows} rows, {data_bytes / 1e6:.0f} MB of Parquet, {os.cpu_count()} cores"
+    )
     install_peers()
     results: dict[str, list[dict[str, Any]]] = {tool: [] for tool in options.only or TOOLS}
     for repeat in range(options.repeats):
@@ -51,8 +53,8 @@ def main() -> None:
             shown = (
                 result.get("failed") or f"{result['rows'] / result['seconds'] / 1e6:.2f} M rows/s"
             )
-            _say(f"[{repeat + 1}/{options.repeats}] {tool}: {shown}")
-    _say(table(results, row_bytes=data_bytes / options.rows))
+            write_line(f"[{repeat + 1}/{options.repeats}] {tool}: {shown}")
+    write_line(table(results, row_bytes=data_bytes / options.rows))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))
 
@@ -120,7 +122,7 @@ def install_peers() -> None:
     ]
     for command in commands:
         if subprocess.run(command, check=False).returncode != 0:
-            _say(f"could not run: {' '.join(command)}")
+            write_line(f"could not run: {' '.join(command)}")
     here = next(Path(path) for path in sys.path if path.endswith("site-packages"))
     for packages in PEERS_PYTHON.parents[1].glob("lib/python*/site-packages"):
         # torch is taken from this environment, after the peers' own packages.
@@ -128,17 +130,24 @@ def install_peers() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Compare sharding with its peers.")
+    parser = peer_parser("Compare sharding with its peers.")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--shards", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="tools to run; ratios are relative to the first")
     parser.add_argument("--folder", type=Path, default=HOME / "bench-data")
-    parser.add_argument("--json", type=Path, help="also write every run's figures to this file")
     return parser.parse_args()
 
 
-def _say(text: str) -> None:
+def peer_parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of every comparison: repeats, tools and a file for the figures."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", nargs="*", help="tools to run; ratios are relative to the first")
+    parser.add_argument("--json", type=Path, help="also write every run's figures to this file")
+    return parser
+
+
+def write_line(text: str) -> None:
+    """Write a line to stdout at once, so that a long comparison shows its progress."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

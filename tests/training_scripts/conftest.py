@@ -38,7 +38,10 @@ TINY = {
 
 
 PRELOADED = ("torch._dynamo", "torch.nn.parallel.distributed", "evaluate", "train_ddp")
-"""What ranks need not import: the scripts, and what the first optimizer of a process imports, which takes seconds."""
+"""Modules that the parent imports for all ranks: the scripts, and those that a process's first optimizer imports.
+
+These imports take seconds.
+"""
 
 
 class RankServer:

@@ -1,8 +1,8 @@
 """Uploads of finished shards while the next ones are written, by 4 threads and a bounded queue.
 
 Several runs may write the same data set at once. So the final name of a shard gets only the final content, which is the
-same in each run. A shard that may still be divided again, or gets other category codes, is a draft: it is stored at
-`under-way/<digest>/<name>`: no other content is ever stored there.
+same in each run. A shard that may still be divided again, or gets other category codes, is a draft. Its name is
+`under-way/<digest>/<final name>`, so no run stores other content there.
 """
 
 from __future__ import annotations

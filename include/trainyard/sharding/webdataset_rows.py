@@ -9,7 +9,6 @@ the column selects how a value is read, as in `autodecode.py` of webdataset 1.0:
 from __future__ import annotations
 
 import io
-import math
 import re
 import tarfile
 from typing import TYPE_CHECKING, Any
@@ -193,15 +192,14 @@ def _array(data: bytes) -> Any:
     """
     stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)
-    read_header = np.lib.format.read_array_header_1_0
-    if version != (1, 0):
-        read_header = np.lib.format.read_array_header_2_0
-    shape, _, dtype = read_header(stream)
+    if version == (1, 0):
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    else:
+        shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(stream)
     if dtype.kind not in "biuf":
         raise ValueError(f"an array of {dtype}, not of numbers")
-    if math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
-        raise ValueError(f"the array is not of shape {shape}")
-    return np.load(io.BytesIO(data), allow_pickle=False).tolist()
+    values = np.frombuffer(stream.read(), dtype)
+    return values.reshape(shape, order="F" if is_fortran else "C").tolist()
 
 
 def _kind(column: str) -> str:
