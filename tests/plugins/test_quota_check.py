@@ -152,7 +152,7 @@ def test_a_type_that_the_region_does_not_list_is_warned_of(aws_connection):
 
     assert finding.where == "instance_type"
     assert finding.severity is Severity.WARNING
-    assert finding.what.startswith("has no quota in the Service Quotas of ")
+    assert finding.what.startswith("needs a quota that Service Quotas does not list in ")
     assert "may not offer the instance type" in finding.what
 
 

@@ -168,8 +168,8 @@ class _Instance:
 class HostMetrics:
     """Samples the instances of a cluster in its own thread, from `start` to `finish`.
 
-    A minute's value is the mean of its samples; the last value covers the rest of a minute. Errors here are logged and
-    never end a job.
+    A minute's value is the mean of its samples, and of the disk's usage the value at its end. The last value covers the
+    rest of a minute. Errors here are logged and never end a job.
     """
 
     def __init__(

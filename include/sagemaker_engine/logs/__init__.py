@@ -1,7 +1,8 @@
-"""CloudWatch Logs for the groups `/aws/sagemaker/*`, read directly from the log files of jobs.
+"""CloudWatch Logs for the groups of training and processing jobs, read directly from the log files of jobs.
 
 A job's runner appends every line of every host to `jobs/<kind>/<name>/logs/<host>-<epoch>.jsonl`. That file is the log
-stream `<name>/<host>-<epoch>`. moto serves all other groups.
+stream `<name>/<host>-<epoch>`. moto serves the groups
+outside `/aws/sagemaker/`.
 """
 
 from sagemaker_engine.logs.handlers import LogsApi

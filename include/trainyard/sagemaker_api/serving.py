@@ -42,8 +42,7 @@ class Serving:
     """Image and instance types that serve a model.
 
     Attributes:
-        instance_types: types in the service's model with at least the memory of the training's type; empty if there is
-            none.
+        instance_types: types that SageMaker's API lists, with at least the memory of the training's type; may be empty.
         environment: variables of the container.
     """
 
@@ -69,7 +68,8 @@ def serving_of(
         region: region of the registry.
         trained_on: instance type of the training; a type with GPUs gets an image with CUDA.
         is_whole: whether one accelerator held the whole model.
-        model: the service's model, which limits the instance types; by default the installed botocore's.
+        model: botocore's description of SageMaker's API, whose instance types are allowed; by default that of the
+            installed botocore.
     """
     try:
         image = image_uri(framework=framework, region=region, instance_type=trained_on)

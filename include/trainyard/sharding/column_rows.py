@@ -41,7 +41,7 @@ def text_column_rows(table: Table, column: str, bad_rows: BadRows) -> Iterator[T
             job_name="sharding",
             where=f"column {column!r}",
             got=str(kind),
-            allowed="strings; except in csv also lists of whole numbers, as token ids",
+            allowed="strings; in other formats than csv also lists of whole numbers (token ids)",
             next_step="set text_column to a column with text",
         )
     for file, batch in table.batches():

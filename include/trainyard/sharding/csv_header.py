@@ -171,7 +171,10 @@ def other_columns(file: SourceFile, names: list[str], expected: list[str]) -> Da
 
 
 def _num_fitting(text: str, **dialect: Any) -> tuple[int, int]:
-    """Return the number of rows with as many fields as the first, and that number of fields; zeros for one field."""
+    """Return (number of later rows with as many fields as the first row, number of fields of the first row).
+
+    (0, 0) if the first row has fewer than two fields, or the text cannot be parsed.
+    """
     reader = csv.reader(io.StringIO(text, newline=""), **dialect)
     try:
         header, *rows = [len(row) for row in islice(reader, NUM_SAMPLED) if row] or [0]

@@ -338,12 +338,12 @@ def _check_no_table(uri: str, found: list[SourceFile], names: Iterable[str]) -> 
         table = PurePosixPath(*above)
         if (table / "data" if kind.title == "Iceberg" else table) in folders:
             raise DataError(
-                f"the source is a {kind.title} table, and its files include those of earlier versions",
+                f"the source is a {kind.title} table, whose files may include those of earlier versions",
                 job_name="sharding",
                 where=uri,
                 got=f"{table / log_folder}/",
                 allowed="a source without the version log of a table, since all files are read",
-                next_step=f"export the current version and set source to it, for example with {kind.remedy}",
+                next_step=f"export the current version, for example with {kind.remedy}, and set source to the export",
             )
 
 

@@ -144,7 +144,7 @@ class RunConf(BaseRunConf):
 
     @property
     def num_readers(self) -> int:
-        """Number of data-parallel groups of ranks; the ranks that split one model read the same samples."""
+        """Data-parallel degree: number of parts of a global batch. Ranks that split one model read the same part."""
         if self.strategy == "ddp":
             return self.world_size
         degrees = (int(self.hyperparameters.get(name, 1)) for name in SPLITTING_DEGREES)

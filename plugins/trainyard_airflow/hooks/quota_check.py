@@ -65,8 +65,8 @@ def _unlisted(need: QuotaNeed, *, region: str) -> Finding:
         other = f", or {need.next_step or 'use another type'}"
     return Finding(
         where=need.where,
-        what=f"has no quota in the Service Quotas of {region}{cause}",
-        got=f"{need.amount} needed of {need.name!r}",
+        what=f"needs a quota that Service Quotas does not list in {region}{cause}",
+        got=f"{need.amount} of {need.name!r}",
         next_step=f"check the quota in the console{other}",
         severity=Severity.WARNING,
     )

@@ -218,7 +218,10 @@ class RuleStopPolicy(EndPolicy):
         )
 
     def _guarded(self, job: JobSnapshot) -> tuple[int, str] | None:
-        """Return step and evidence of a job that its script ended at a NaN; None for any other job."""
+        """Return step and evidence of a job that its script ended at a loss that is not finite.
+
+        None for any other job, and for a task without rules.
+        """
         from trainyard.rules.training_log import divergence_of
 
         return None if self._watch is None else divergence_of(job.failure_reason)

@@ -440,11 +440,11 @@ class SageMakerJobOperator(BaseOperator):
             run.time_out(step.job_name)
 
     def _after_stop(self, quota: QuotaWait | None) -> tuple[str, dict[str, Any]]:
-        """Return the method that resumes a wait for a stopping job, and its keyword arguments."""
+        """Return the method with which the task resumes after a wait for a stopping job, and its arguments."""
         return (self.execute_again.__name__, {}) if quota is None else self._after_quota(quota)
 
     def _after_quota(self, quota: QuotaWait) -> tuple[str, dict[str, Any]]:
-        """Return the method that resumes a wait for the quota, and its keyword arguments."""
+        """Return the method with which the task resumes after a wait for the quota, and its arguments."""
         return self.execute_after_quota.__name__, {"quota": asdict(quota)}
 
     def _defer_for(

@@ -26,8 +26,9 @@ class WatchArguments:
 
     Attributes:
         job_name: the training job; it may not exist yet.
-        absent_s: seconds to wait for the job to exist. After that, the trigger waits again if the watched task waits
-            for a retry or has not begun (`ObservedTask.rests`); otherwise it fires, and the task continues in a worker.
+        absent_s: seconds to wait for the job to exist. After that, the trigger repeats the wait if the watched task has
+            not begun or will be retried (`ObservedTask.rests`). Otherwise it fires, and the watching task resumes in a
+            worker.
         plan: the rules, and the reactions to their issues.
         connection: the connection of the job and its statistics.
         notifier: recipient of messages on issues, or None.

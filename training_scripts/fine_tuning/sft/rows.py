@@ -227,7 +227,10 @@ def pair_of(row: dict[str, Any], *, where: str) -> dict[str, Any]:
 
 
 def _wrong_form(row: dict[str, Any], *, where: str, wanted: Sequence[str], allowed: str) -> str:
-    """Return the error text for a row of another form, with the types of the expected keys or of all its keys."""
+    """Return the error text for a row that does not have the allowed keys and types.
+
+    It names the type of the value of each key in `wanted`, or of every key of the row if `wanted` is empty.
+    """
     kinds = {str: "a text", list: "a list", type(None): "null"}
     types = {key: kinds.get(type(value), type(value).__name__) for key, value in row.items()}
     got = ", ".join(f"{key}: {types.get(key, 'missing')}" for key in wanted or sorted(row))

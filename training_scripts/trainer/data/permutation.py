@@ -16,7 +16,7 @@ def epoch_keys(seed: int, epoch: int) -> list[int]:
 
 
 def domain_bits(size: int) -> int:
-    """Return the bits of the cipher's domain: the smallest power of two that is at least `size` (and 4)."""
+    """Return the number of bits b of the cipher's domain: 2^b is the smallest power of two >= max(size, 4)."""
     return max(2, (size - 1).bit_length())
 
 
