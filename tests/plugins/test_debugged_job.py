@@ -182,7 +182,7 @@ def test_linter_says_who_judges_an_image_without_a_hook() -> None:
         (found,) = [each for each in lint(spec) if "has no hook in the image" in each.what]
         return found.next_step
 
-    assert "Trainyard's evaluator evaluates the rules instead" in str(told("service"))
+    assert "Trainyard evaluates the rules instead" in str(told("service"))
     assert "install smdebug" in str(told("own"))
 
 
