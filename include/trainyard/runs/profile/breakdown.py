@@ -47,7 +47,6 @@ class StepBin:
     first: int
     last: int
     parts: Mapping[Part, float]
-    slowest_seconds: float
 
     @property
     def seconds(self) -> float:
@@ -100,7 +99,6 @@ def _bin(times: list[StepTime]) -> StepBin:
         first=times[0].step,
         last=times[-1].step,
         parts=_means(times),
-        slowest_seconds=max(each.seconds for each in times),
     )
 
 
