@@ -18,26 +18,25 @@ def job_name(
     run_id: str,
     task_id: str,
     map_index: int = -1,
-    rung: int = 0,
     attempt: int = 1,
     longest: int = MAX_JOB_NAME,
     deployment: str | None = None,
 ) -> str:
     """Return the name of one logical job: stable, and valid in SageMaker (up to `longest` of `[a-zA-Z0-9-]`).
 
-    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all seven values. Two different jobs
+    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all values. Two different jobs
     therefore never share a name, and a retry, a restarted worker or a second submit finds the same job.
 
-    `rung` is the index in a capacity ladder (0 = first choice). `attempt` is the number of the job in its task, from 1;
-    only a failed job is followed by another. It is not Airflow's try number: a retry that re-attaches keeps the
+    `attempt` is the number of the job in its task, from 1; only a failed job is followed by another. It is not Airflow's try number: a retry that re-attaches keeps the
     attempt. `longest` is 32 for a tuning job, because the names of its trials begin with its name. `deployment` names
     the Airflow of the job, because scheduled runs of two deployments in one account have the same run id. None gives
     the same names as releases without deployments.
     """
     owner = [] if deployment is None else [deployment]
-    identity = json.dumps([*owner, dag_id, run_id, task_id, map_index, rung, attempt])
+    # The zero was part of the names of release 0.1.0, whose running jobs must be found again.
+    identity = json.dumps([*owner, dag_id, run_id, task_id, map_index, 0, attempt])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_CHARACTERS]
-    suffix = (f"-{map_index}" if map_index >= 0 else "") + (f"-r{rung}" if rung else "")
+    suffix = f"-{map_index}" if map_index >= 0 else ""
     suffix += (f"-a{attempt}" if attempt > 1 else "") + f"-{digest}"
     room = longest - len(suffix)
     task = slug(task_id)[: max(min(8, room), room // 2)].strip("-")

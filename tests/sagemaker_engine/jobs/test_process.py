@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,7 +61,8 @@ def test_a_job_goes_on_as_long_as_an_engine_holds_the_lock(
     monkeypatch.setattr(process, "ENGINE_ABSENCE_S", 0.0)
     monkeypatch.setattr(process, "LOOK_INTERVAL_S", 0.0)
     now = iter([1000.0, 2000.0, 3000.0])
-    monkeypatch.setattr(process.time, "monotonic", lambda: next(now))
+    # Of this module only: other threads of the tests use the real clock.
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: next(now)))
     with watch.job.settings.lock_path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert watch.order() is None
