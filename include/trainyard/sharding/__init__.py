@@ -9,10 +9,11 @@ data is read, so importing this package is cheap. The package accesses S3 throug
 
 Promises:
 
-- The same source and settings give byte-identical shards under the same address, and nothing is uploaded twice.
+- The same source and settings give byte-identical shards under the same address. With `checksums`, a repeated run
+  uploads only what is missing.
 - The index is written last, so its presence means that the data set is complete.
-- The split of a row depends on its content alone.
-- Memory does not grow with the data.
+- The split of a row depends only on its content and the fractions of the splits.
+- Memory does not grow with the data, except for the list of files and the index of a Megatron array.
 - Rows keep the source's order; the sampler shuffles them by index.
 """
 

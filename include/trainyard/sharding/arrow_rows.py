@@ -158,7 +158,7 @@ class ArrowTable:
 
 
 def _check_end(file: SourceFile, path: Path, *, is_file: bool) -> None:
-    """Check that no data follows the stream, or the footer of the file, such as that of a second one.
+    """Check that no data follows the end of the stream or file, such as a second stream or file.
 
     Readers ignore a second stream. Of two joined files they return the first one's rows.
 

@@ -163,7 +163,7 @@ class QuoteCheck:
         is_of_type: returns whether a text is a valid value of the column at a position; None if the column holds text
             or the value is missing.
         quote: the character that encloses fields.
-        warns: whether to log the first undecided row.
+        warns: whether to log the first field of several lines that may contain rows.
     """
 
     def __init__(

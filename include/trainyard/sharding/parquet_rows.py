@@ -262,7 +262,7 @@ def _decoded_bytes(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def _with_missing(metadata: pq.FileMetaData, names: list[str]) -> set[str]:
-    """Return the columns with nulls by the file's statistics. Without statistics, nulls are found during reading."""
+    """Return the columns that have nulls by the file's statistics. Without them, nulls are found while reading."""
     missing = set()
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)

@@ -135,8 +135,8 @@ def _split_ids(
 _NO_VOCABULARY = Finding(
     where="vocab_size",
     what="is required for a source of token ids",
-    got="0, and no tokenizer",
-    next_step="set vocab_size, and eos_token_id if documents end with it; or set the tokenizer that made the ids",
+    got="0, and no tokenizer file",
+    next_step="set vocab_size (and eos_token_id if documents end with an id), or the tokenizer that created the ids",
 )
 _NO_IDS = Finding(
     where="vocab_size",
