@@ -1,7 +1,7 @@
 """CloudWatch alarms and the dashboard of a training, as requests.
 
 Names of metrics and the dimension `Host`: "Monitor Amazon SageMaker with Amazon CloudWatch" in the SageMaker developer
-guide. Later attempts of a task are other jobs. Their names are known in advance, so each alarm covers all attempts.
+guide. Later attempts of a task are other jobs. Their names are known in advance, so the alarms cover all attempts.
 """
 
 from __future__ import annotations
