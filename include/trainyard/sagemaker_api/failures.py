@@ -1,7 +1,6 @@
 """Error classes of failed jobs and rejected calls, from the service's messages.
 
-With `failure_table`, this is the only place that reads message text. A text without a matching row is a plain
-JobFailedError.
+`failure_table` has the texts of failed jobs. A text without a matching row gives a plain JobFailedError.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainyard.specs.capacity_rung import CapacityRung
 
 TERMINATION_LEAD_S = 1800
-"""Seconds before the end of a window from which the service terminates the instances."""
+"""Seconds before the end of a window at which the service begins to terminate the instances."""
 LEAST_USE_S = 300
 """A job starts in a window only if at least this time is left before it must stop."""
 _FOR_TRAINING = "training-job"

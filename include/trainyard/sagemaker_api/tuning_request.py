@@ -58,7 +58,7 @@ def render_tuning_job(
 
     Raises:
         SpecError: as for `render_training_job`, or an override sets a member that a definition does not have. The error
-            lists all faults of one check.
+            lists all faults of that kind.
     """
     trial = render_training_job(
         spec.training,

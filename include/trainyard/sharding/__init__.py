@@ -3,9 +3,9 @@
 Users are the shard task of a DAG, the processing job that shards on several instances (`python -m trainyard.sharding`),
 and anyone with a folder of files. `index.py` describes the format that a training script reads.
 
-May import errors, units, catalog and specs, numpy, pyarrow and tokenizers. The last three are imported only when
-data is read, so importing this package is cheap. The package accesses S3 through the interface `Objects`
-(`objects.py`), not through an AWS client.
+May import errors, units, catalog and specs, and the libraries numpy, pyarrow, tokenizers and blake3. The libraries are
+imported only when they are needed, so importing this package is cheap. The package accesses S3 through the interface
+`Objects` (`objects.py`), not through an AWS client.
 
 Promises:
 

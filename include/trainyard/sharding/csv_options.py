@@ -122,7 +122,7 @@ class _Rule(NamedTuple):
     """Values of one option.
 
     Attributes:
-        permits: returns whether a value is valid; None is null.
+        permits: returns whether a value is valid. None stands for JSON's null.
         allowed: the valid values, for the message.
         names: texts that may have been meant.
         next_step: correction of a wrong value.

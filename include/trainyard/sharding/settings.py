@@ -141,7 +141,7 @@ class ShardSettings:
 
 
 def settings_of_run(conf: RunConf) -> ShardSettings:
-    """Return the settings of a run's shards, whose number fits the readers of its training.
+    """Return the shard settings of a run, with the readers of its training.
 
     Raises:
         SpecError: the conf's settings contradict each other.

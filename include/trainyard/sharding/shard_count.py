@@ -1,4 +1,4 @@
-"""Number of shards, of which every reader gets the same number."""
+"""Number of shards of each split. Every reader gets the same number of train shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoder of record batches to numpy columns of fixed width and row hashes: the hot path of tables."""
+"""Encoder of record batches to numpy columns of fixed width, and to row hashes: the hot path of tables."""
 
 from __future__ import annotations
 

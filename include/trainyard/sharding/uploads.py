@@ -91,7 +91,7 @@ class Uploads:
     ) -> Future[Sent]:
         """Queue a file for upload; block while the queue is full. Raises the error of an earlier upload.
 
-        A draft is stored below `under-way/`, at a name that its content determines: `Sent.name`.
+        A draft is stored below `under-way/`; `Sent.name` is then its full name below the prefix.
         """
         self._raise_failed()
         self._slots.acquire()
