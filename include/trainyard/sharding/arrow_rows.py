@@ -183,7 +183,7 @@ def _check_end(file: SourceFile, path: Path, *, is_file: bool) -> None:
                 where=file.name,
                 got=f"{source.size()} bytes, of which the first stream has {end}",
                 allowed="one stream, or one file",
-                next_step="store each stream and each file on its own, or write their batches to one file",
+                next_step="store each stream or file separately, or write all batches to one file",
             )
 
 

@@ -580,8 +580,8 @@ def _check_names(source: Source, files: list[SourceFile]) -> None:
     folders = (part for file in files for part in file.name.split("/")[:-1] if "=" in part)
     if columns := sorted({part.partition("=")[0] for part in folders}):
         log.warning(
-            "the columns %s are in folder names alone (%s) and are not read: write them into the files if the "
-            "training needs them",
+            "columns that are only in folder names are not read: %s (%s); write them into the files if the training "
+            "needs them",
             ", ".join(columns),
             next(file.name for file in files if "=" in file.name),
         )

@@ -141,5 +141,5 @@ _NO_VOCABULARY = Finding(
 _NO_IDS = Finding(
     where="vocab_size",
     what="is allowed for a source of token ids only; this source has text",
-    next_step="set vocab_size to 0, and set a tokenizer",
+    next_step="set vocab_size to 0 and eos_token_id to null; the tokenizer defines both",
 )
