@@ -205,8 +205,8 @@ class QuoteCheck:
     def _contains_rows(self, lines: tuple[str, ...], num_columns: int) -> bool | None:
         """Return whether two stray quotes probably joined several rows into this one; None if undecided.
 
-        They probably did if each line has `num_columns` fields, and either each line has numbers in the numeric columns,
-        or the two quotes are whole fields.
+        This is assumed if each line has `num_columns` fields, and if either each line has numbers in the numeric
+        columns, or the two quotes are whole fields.
         """
         rows = [line.rstrip("\r\n").split(self._delimiter) for line in lines]
         if any(len(row) != num_columns for row in rows):
